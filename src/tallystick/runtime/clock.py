@@ -1,0 +1,78 @@
+"""Clocks: the only readers of time.
+
+`now` is the wall clock, for everything that another machine will see; it may jump. `monotonic` never falls
+and serves intervals. A `ManualClock` moves only when told, and wakes its sleepers in order of their time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from itertools import count
+from typing import Protocol
+
+from tallystick.errors import Misuse
+
+
+class Clock(Protocol):
+    """What a driver knows of time."""
+
+    def now(self) -> float:
+        """Unix time in seconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never falls."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when `seconds` have passed."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that moves only by `advance`; one event loop may sleep on it."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self._start = now
+        self._elapsed = 0.0
+        self._order = count()
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def now(self) -> float:
+        return self._start + self._elapsed
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), woken))
+        await woken
+
+    def advance(self, seconds: float) -> None:
+        """Move forward and wake, earliest first, every sleeper whose time has come."""
+        if seconds < 0:
+            raise Misuse(f"a clock cannot go back: advance by {seconds} seconds")
+        self._elapsed += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._elapsed:
+            woken = heapq.heappop(self._sleepers)[2]
+            if not woken.done():  # a cancelled sleeper stays in the heap until its time
+                woken.set_result(None)
