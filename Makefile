@@ -1,0 +1,81 @@
+# One page: everything that a person does with a checkout. `make` alone prints the list.
+# Nothing is needed but make, a POSIX shell and Python 3.11–3.13; PYTHON=… chooses which.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS ?= dev
+ARGS ?=
+SECONDS_EACH ?= 60
+
+# One numba cache for the warm-up, the tests and every process they start (tests/conftest.py says the same).
+export NUMBA_CACHE_DIR ?= $(CURDIR)/build/numba
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# The environment is as new as what it was made from: a changed pyproject or constraints file changes the stamp.
+comma := ,
+STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup warm lint types test demo bench soak fuzz clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+$(BIN)/python:
+	@python=$$(tools/find-python) || exit 1; \
+	echo "making $(VENV) with $$python"; \
+	"$$python" -m venv $(VENV)
+
+# Two calls, so that the build backend too comes under the constraints.
+PIP_INSTALL = $(BIN)/python -m pip install --progress-bar off -c constraints.txt
+$(STAMP): | $(BIN)/python
+	@echo "installing tallystick[$(EXTRAS)] under constraints.txt (a minute or more the first time)"
+	@$(PIP_INSTALL) hatchling editables
+	@$(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRAS)]'
+	@rm -f $(VENV)/.stamp-*
+	@touch $@
+
+setup: $(STAMP) ## make the virtual environment and install the package with its development tools
+
+warm: setup
+	@$(BIN)/python tools/warm.py
+
+lint: setup ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+# The set-up's seconds are handed to pytest, which prints the time budget above its closing line.
+test: ## set everything up, then lint, types and the whole suite (ARGS="-k name" narrows it)
+	@started=$$(date +%s); \
+	$(MAKE) --no-print-directory setup warm lint types || exit 1; \
+	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest $(ARGS)
+
+demo: setup warm ## the whole story on the embedded default
+	@if [ -e src/tallystick/cli/demo.py ]; then $(BIN)/tally demo; \
+	elif [ -e scripts/quickstart.sh ]; then PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/quickstart.sh; \
+	else echo "error: this version has no demo" >&2; exit 1; fi
+
+bench: setup warm ## the benchmarks; writes build/bench/*.json
+	@mkdir -p build/bench
+	@set -e; found=; for suite in benchmarks/bench_*.py; do \
+	  [ -e "$$suite" ] || continue; found=1; echo "$$suite"; $(BIN)/python "$$suite"; \
+	done; [ -n "$$found" ] || { echo "error: no benchmarks/bench_*.py to run" >&2; exit 1; }
+
+soak: setup warm ## the suite with fresh seeds and many more examples a property (ARGS as for test)
+	TALLY_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
+
+fuzz: setup warm ## every atheris target of tests/fuzz for SECONDS_EACH seconds
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || { echo "error: atheris is not installed" >&2; \
+	  echo "hint: $(BIN)/pip install atheris" >&2; exit 1; }
+	@set -e; found=; for target in tests/fuzz/fuzz_*.py; do \
+	  [ -e "$$target" ] || continue; found=1; echo "$$target"; \
+	  $(BIN)/python "$$target" -max_total_time=$(SECONDS_EACH); \
+	done; [ -n "$$found" ] || { echo "error: no tests/fuzz/fuzz_*.py to run" >&2; exit 1; }
+
+clean: ## remove the virtual environment, caches and everything built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

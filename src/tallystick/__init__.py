@@ -1,0 +1,45 @@
+"""Zero-trust event streaming: records are sealed where they are made and opened only by those entitled.
+
+The names below are the front door; everything else is reached by its folder, each of which opens with a
+paragraph on what lives in it. Names resolve on first use, so that `import tallystick` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "Batch": "record.batch",
+    "Identity": "client.identity",
+    "Misuse": "errors",
+    "Parcel": "parcel.parcel",
+    "Proof": "parcel.prove",
+    "Publisher": "client.publish",
+    "Refused": "errors",
+    "Schema": "record.schema",
+    "Subscriber": "client.subscribe",
+    "TallystickError": "errors",
+    "TrustFile": "trust.trustfile",
+    "Unavailable": "errors",
+    "VerifiedParcel": "parcel.parcel",
+    "verify_proof": "parcel.prove",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tallystick")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
+    value = getattr(import_module(f"tallystick.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

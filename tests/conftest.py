@@ -1,0 +1,174 @@
+"""What every test shares: a home of its own, seeds that print how to replay them, engines that may be
+required, data that may be absent, Hypothesis profiles, and the time budget above pytest's closing line.
+
+Environment: `TALLY_REQUIRE_ENGINES=1` turns a skipped engine test into a failure; `TALLY_PROFILE=soak` draws
+fresh seeds and many examples; `TALLY_DATA` names the folder of real data; `TALLY_SETUP_S` is what `make`
+spent before.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Minutes, for two shared cores. A row that goes over is shown, never failed: times are not assertions.
+BUDGETS_MIN = {
+    "set-up": 6,
+    "unit and vectors": 4,
+    "simulation": 3,
+    "crashes": 4,
+    "spark": 6,
+    "kafka": 3,
+    "chain": 2,
+}
+GROUPS = ("simulation", "crashes", "spark", "kafka", "chain")
+ENGINES = ("spark", "kafka", "chain")
+
+# A folder anywhere on a test file's path gives its tests the marker.
+FOLDER_MARKERS = {
+    "sim": "simulation",
+    "crashes": "crashes",
+    "pipeline": "spark",
+    "kafka": "kafka",
+    "cometbft": "chain",
+}
+
+REQUIRE_ENGINES = os.environ.get("TALLY_REQUIRE_ENGINES", "") not in ("", "0")
+PROFILE = os.environ.get("TALLY_PROFILE", "ci")
+
+# The compiled functions are shared by all tests and by the processes they start, whatever HOME those have.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / "build" / "numba"))
+
+# The machine may be shared and slow: neither deadlines nor slow generation say anything about the code.
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "soak",
+    max_examples=5000,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(PROFILE)
+
+_spent_s: dict[str, float] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed", type=int, default=None, help="seed for the tests that take one; replays a failure"
+    )
+
+
+# --- fixtures ---
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the home, identity or caches of whoever runs the suite."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "TALLY_HOME"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture
+def tally_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh identity folder, not yet made; TALLY_HOME names it for this test and its processes."""
+    home = tmp_path / "tally-home"
+    monkeypatch.setenv("TALLY_HOME", str(home))
+    return home
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data that is never committed; the test is skipped where there is none."""
+    folder = Path(os.environ.get("TALLY_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("no real data: neither TALLY_DATA nor ../shared/data is a folder")
+    return folder
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed: `--seed`, else a fresh one in a soak, else one fixed by the test's name."""
+    chosen = request.config.getoption("--seed")
+    if chosen is not None:
+        return int(chosen)
+    if PROFILE == "soak":
+        return random.SystemRandom().getrandbits(32)
+    return zlib.crc32(request.node.nodeid.encode())
+
+
+# --- markers, seeds and required engines ---
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for part in item.path.relative_to(ROOT).parts[:-1]:
+            if part in FOLDER_MARKERS:
+                item.add_marker(FOLDER_MARKERS[part])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A file that skips itself (`importorskip`) hides its markers, so where engines are required none may."""
+    report = yield
+    if REQUIRE_ENGINES and report.outcome == "skipped":
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: skipped, and TALLY_REQUIRE_ENGINES is set: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _spent_s[_group(item)] = _spent_s.get(_group(item), 0.0) + report.duration
+    if REQUIRE_ENGINES and report.skipped and not hasattr(report, "wasxfail") and _is_engine_test(item):
+        report.outcome = "failed"
+        report.longrepr = f"an engine is missing, and TALLY_REQUIRE_ENGINES is set: {report.longrepr}"
+    chosen = getattr(item, "funcargs", {}).get("seed")
+    if report.failed and chosen is not None:
+        report.sections.append(("replay", f"pytest '{item.nodeid}' --seed {chosen}"))
+    return report
+
+
+def _group(item: pytest.Item) -> str:
+    return next((name for name in GROUPS if item.get_closest_marker(name)), "unit and vectors")
+
+
+def _is_engine_test(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ENGINES)
+
+
+# --- the time budget ---
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Minutes used against the budget, by group; only under `make test`, which measures the set-up."""
+    setup_s = os.environ.get("TALLY_SETUP_S")
+    if setup_s is None:
+        return
+    spent_s = {"set-up": float(setup_s), **_spent_s}
+    terminalreporter.section("time budget")
+    terminalreporter.write_line(f"{'part':<18}{'minutes':>8}{'budget':>8}")
+    for part, budget in BUDGETS_MIN.items():
+        minutes = spent_s.get(part, 0.0) / 60
+        over = "  over" if minutes > budget else ""
+        terminalreporter.write_line(f"{part:<18}{minutes:>8.1f}{budget:>8}{over}")

@@ -1,0 +1,195 @@
+"""The import directions of the design, the purity of what stands above the line, and the front door.
+
+Read from the syntax trees, so that imports inside functions and under TYPE_CHECKING count as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tallystick
+
+PACKAGE = Path(tallystick.__file__).parent
+
+# A folder imports only from itself and from those before it.
+ORDER = [
+    *("errors", "wire", "policy", "record", "crypto", "trust", "parcel"),
+    *("runtime", "guards", "ledger", "authority", "carriers", "client", "fleet"),
+    *("pipeline", "console", "node", "sim", "cli"),
+]
+
+# Time and entropy are arguments here.
+PURE = ("errors", "wire", "policy", "record", "crypto", "trust", "parcel", "guards", "ledger.contracts")
+NO_RUNTIME = ("guards", "ledger.contracts")
+
+IMPURE_MODULES = {"time", "random", "secrets", "uuid"}
+IMPURE_NAMES = {
+    *("os.urandom", "os.getrandom", "os.times", "numpy.random", "np.random"),
+    *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+}
+
+PUBLIC_NAMES = {
+    "Batch",
+    "Identity",
+    "Misuse",
+    "Parcel",
+    "Proof",
+    "Publisher",
+    "Refused",
+    "Schema",
+    "Subscriber",
+    "TallystickError",
+    "TrustFile",
+    "Unavailable",
+    "VerifiedParcel",
+    "verify_proof",
+}
+
+
+def module_name(path: Path) -> str:
+    """`ledger/contracts/access.py` → `ledger.contracts.access`; the package itself is the empty name."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def within(module: str, folders: tuple[str, ...]) -> bool:
+    return any(module == folder or module.startswith(folder + ".") for folder in folders)
+
+
+def imports(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import, relative ones resolved."""
+    is_folder = MODULES[module].name == "__init__.py"
+    here = ["tallystick", *filter(None, module.split("."))]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            up = node.level - 1 if is_folder else node.level
+            base = here[: len(here) - up] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{source}.{alias.name}"
+
+
+def within_package(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name below `tallystick.`) of every import of ours."""
+    for line, name in imports(module, tree):
+        if name.split(".")[0] == "tallystick":
+            yield line, name.removeprefix("tallystick").removeprefix(".")
+
+
+def parse(module: str) -> ast.AST:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+def direction_faults(module: str, tree: ast.AST) -> list[str]:
+    own = module.split(".")[0]
+    faults = []
+    for line, target in within_package(module, tree):
+        folder = target.split(".")[0]
+        if folder not in ORDER:
+            faults.append(f"{module}:{line}: imports {target!r} through the front door")
+        elif ORDER.index(folder) > ORDER.index(own):
+            faults.append(f"{module}:{line}: {own} must not import {target}, which stands below it")
+        elif folder == "runtime" and within(module, NO_RUNTIME):
+            faults.append(f"{module}:{line}: must not import runtime")
+    return faults
+
+
+def purity_faults(module: str, tree: ast.AST) -> list[str]:
+    faults = [
+        f"{module}:{line}: imports {name}"
+        for line, name in imports(module, tree)
+        if name.split(".")[0] in IMPURE_MODULES or name in IMPURE_NAMES
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            dotted = ast.unparse(node)
+            if any(dotted == name or dotted.endswith("." + name) for name in IMPURE_NAMES):
+                faults.append(f"{module}:{node.lineno}: uses {dotted}")
+    return faults
+
+
+def float_faults(module: str, tree: ast.AST) -> list[str]:
+    """Contracts compute in integers: replicas must agree to the last bit."""
+    faults = []
+    for node in ast.walk(tree):
+        is_float = isinstance(node, ast.Constant) and isinstance(node.value, float)
+        is_division = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)
+        if is_float or is_division:
+            faults.append(f"{module}:{node.lineno}: {ast.unparse(node)} is not integer arithmetic")
+    return faults
+
+
+INNER = [name for name in MODULES if name]
+
+
+@pytest.mark.parametrize("module", INNER)
+def test_a_folder_imports_only_from_those_above_it(module: str) -> None:
+    assert module.split(".")[0] in ORDER
+    assert direction_faults(module, parse(module)) == []
+
+
+@pytest.mark.parametrize("module", [name for name in INNER if within(name, PURE)])
+def test_above_the_line_time_and_entropy_are_arguments(module: str) -> None:
+    assert purity_faults(module, parse(module)) == []
+
+
+@pytest.mark.parametrize("module", [name for name in INNER if within(name, ("ledger.contracts",))])
+def test_contracts_compute_in_integers(module: str) -> None:
+    assert float_faults(module, parse(module)) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("crypto", "from tallystick.runtime import clock"),
+        ("crypto", "def f():\n    import tallystick.runtime.clock"),
+        ("errors", "from . import wire"),
+        ("guards", "from ..runtime.clock import Clock"),
+        ("ledger.contracts", "from tallystick.runtime.clock import Clock"),
+        ("node", "from tallystick.cli import output"),
+        ("node", "from tallystick import Publisher"),
+    ],
+)
+def test_the_direction_check_sees_a_fault(module: str, source: str) -> None:
+    assert direction_faults(module, ast.parse(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time",
+        "def f():\n    from time import monotonic",
+        "import os\nos.urandom(16)",
+        "from os import urandom",
+        "import datetime\ndatetime.datetime.now()",
+        "import numpy as np\nnp.random.default_rng()",
+    ],
+)
+def test_the_purity_check_sees_a_fault(source: str) -> None:
+    assert purity_faults("crypto", ast.parse(source))
+
+
+def test_the_front_door_offers_these_names_and_no_others() -> None:
+    assert set(tallystick.__all__) == PUBLIC_NAMES
+    assert set(dir(tallystick)) >= PUBLIC_NAMES
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = tallystick.no_such_name
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = ["numpy", "pyarrow", "numba", "cryptography", "cbor2", "httpx", "click"]
+    script = f"import sys, tallystick; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
