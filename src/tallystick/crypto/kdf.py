@@ -1,0 +1,59 @@
+"""Key derivation: HKDF-SHA256 (RFC 5869) under labels that all stand in one place.
+
+Threat: two uses of one key that derive the same bytes, as in EventGuard, where an undo token and a topic key
+come from the same keyed hash and whoever may name a topic obtains another's undo token. Invariant: every use
+has its own label, and the info of a derivation is the deterministic encoding of the array `[label,
+*context]`, so that no two different (label, context) pairs give the same info. A label that is not in
+`LABELS` is a `Misuse`: nobody can invent one in passing. Left out: outputs longer than one hash; who needs
+more derives twice with a counter.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from tallystick import wire
+from tallystick.errors import Misuse
+
+KEY_BYTES = 32
+
+LABELS: dict[str, str] = {
+    "tallystick lane key 1": "the lane key of a column group, from the secrets of its locks",
+    "tallystick body key 1": "the one-time key of a parcel's body section, from the lane key",
+    "tallystick salt key 1": "the key of a parcel's leaf salts, from the lane key",
+    "tallystick commitment 1": "the commitment to the body key that stands in the header",
+    "tallystick identifier 1": "a parcel's identifier, from entropy, publisher's secret and plaintext",
+    "tallystick identifier secret 1": "the publisher's secret that identifiers mix in",
+    "tallystick token 1": "a topic's token, from the authority's token key",
+    "tallystick undo subscribe 1": "the undo token of a subscribe permit",
+    "tallystick undo advertise 1": "the undo token of an advertise permit",
+    "tallystick spool key 1": "the key under which a publisher's spool keeps lane keys",
+    "tallystick topic key wrap 1": "the wrapping of a topic's private key under the authority's master key",
+    "tallystick schema key 1": "the key that seals a schema's text",
+    "tallystick label key 1": "the key of routing labels",
+    "tallystick master undo 1": "the authority's key of undo tokens, from its master key",
+    "tallystick master token 1": "the authority's key of topic tokens, from its master key",
+    "tallystick master wrap 1": "the authority's key for wrapping topic keys, from its master key",
+    "tallystick wrap salt 1": "the salt in front of a wrapped secret, from entropy, context and plaintext",
+    "tallystick one-time key 1": "the one-time key of a wrapped secret, from the key that wraps and the salt",
+    "tallystick hpke seed 1": "the halves of an HPKE private key, from its seed",
+    "tallystick root key 1": "the halves of a root signing key, from its seed",
+    "tallystick passphrase 1": "the key that wraps a secret at rest, from the stretched passphrase",
+}
+
+
+def derive(key: bytes, label: str, *context: bytes | int) -> bytes:
+    """HKDF-Expand: 32 bytes for the one use that `label` names, bound to `context`."""
+    if label not in LABELS:
+        raise Misuse(
+            f'derivation label "{label}" is not registered', hint="add it to tallystick.crypto.kdf.LABELS"
+        )
+    if len(key) < KEY_BYTES:
+        raise Misuse(f"derivation key: expected at least {KEY_BYTES} bytes, found {len(key)}")
+    # The first block of RFC 5869, section 2.3; 32 bytes need no second one.
+    return hmac.digest(key, wire.encode([label, *context]) + b"\x01", "sha256")
+
+
+def extract(salt: bytes, secret: bytes) -> bytes:
+    """HKDF-Extract: a uniform 32-byte key from a secret that need not be uniform."""
+    return hmac.digest(salt, secret, "sha256")
