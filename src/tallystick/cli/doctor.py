@@ -1,0 +1,195 @@
+"""`tally doctor`: what this machine can do, found by trying it rather than by reading version numbers."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from tallystick.cli import output
+from tallystick.errors import TallystickError, Unavailable
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import RealDisk
+
+LIBRARIES = ("cryptography", "pyarrow", "numpy", "numba", "apsw", "cbor2", "httpx", "uvicorn")
+CPU_FEATURES = ("aes", "sha_ni", "avx2", "avx512f")
+JAVA_MIN = 17  # Spark 4
+SYNCS = 5
+FREE_BYTES_MIN = 1 << 30  # below it a node soon refuses publishers
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report. `missing` is optional and absent; only `bad` fails the command."""
+
+    name: str
+    state: Literal["ok", "missing", "bad"]
+    found: str
+    hint: str | None = None
+
+
+@click.command("doctor")
+@click.option(
+    "--home",
+    envvar="TALLY_HOME",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="The folder whose disk is tried (TALLY_HOME); the current one if not given.",
+)
+@output.json_option
+def command(home: Path, as_json: bool) -> None:
+    """Check this machine: versions, processor, engines, cryptography, clock, disk and Java.
+
+    \b
+    Examples:
+      tally doctor
+      tally doctor --home /var/lib/tally --json
+    """
+    checks = run_checks(home)
+    if as_json:
+        output.result_json([asdict(check) for check in checks])
+    else:
+        for check in checks:
+            output.result(f"{check.state:<8}{check.name:<14}{check.found}")
+            if check.hint:
+                output.note(f"hint: {check.hint}")
+    bad = [check.name for check in checks if check.state == "bad"]
+    if bad:
+        raise Unavailable(f"this machine lacks what tallystick needs: {', '.join(bad)}")
+
+
+def run_checks(home: Path) -> list[Check]:
+    """Every check, in the order in which one would mend things; one that breaks is bad, not a crash."""
+    tries: dict[str, Callable[[], Check]] = {
+        "versions": check_versions,
+        "processor": check_processor,
+        "hpke": check_hpke,
+        "ml-dsa": check_mldsa,
+        "leaf hashing": check_leaves,
+        "clock": check_clock,
+        "disk": lambda: check_disk(home),
+        "java": check_java,
+    }
+    return [_tried(name, attempt) for name, attempt in tries.items()]
+
+
+def _tried(name: str, attempt: Callable[[], Check]) -> Check:
+    try:
+        return attempt()
+    except TallystickError as error:
+        return Check(name, "bad", str(error), error.hint)
+    except Exception as error:  # whatever a foreign library raises where it is not whole is what we look for
+        return Check(name, "bad", f"{type(error).__name__}: {error}")
+
+
+def check_versions() -> Check:
+    libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    return Check(
+        "versions",
+        "ok",
+        f"tallystick {version('tallystick')}, python {platform.python_version()}, {libraries}",
+    )
+
+
+def check_processor() -> Check:
+    """The flags that decide how fast AES and SHA-256 run; only Linux tells."""
+    path = Path("/proc/cpuinfo")
+    flags = set(path.read_text(encoding="ascii", errors="replace").split()) if path.exists() else set()
+    found = [name for name in CPU_FEATURES if name in flags]
+    return Check("processor", "ok", f"{platform.machine()}, {', '.join(found) or 'no known features'}")
+
+
+def check_hpke() -> Check:
+    """Seal and open once; `cryptography` may have been built without ML-KEM."""
+    from tallystick.crypto import hpke
+
+    private = hpke.PrivateKey.generate(bytes(32))
+    sealed = hpke.seal(private.public, b"doctor", b"doctor")
+    whole = hpke.open_(private, sealed, b"doctor") == b"doctor"
+    return Check("hpke", "ok" if whole else "bad", "x25519 with ml-kem-768")
+
+
+def check_mldsa() -> Check:
+    """Sign and verify once with a root key, which needs ML-DSA-65 beside Ed25519."""
+    from cryptography.hazmat.backends.openssl import backend
+
+    from tallystick.crypto.signatures import RootKey
+
+    key, context = RootKey.from_seed(bytes(32)), "tallystick doctor 1"
+    key.public.verify(context, key.sign(context, b"doctor"), b"doctor")
+    return Check("ml-dsa", "ok", f"ml-dsa-65 with ed25519, {backend.openssl_version_text()}")
+
+
+def check_leaves() -> Check:
+    """Which leaf-hash engine this processor gets, and where its compiled code is kept."""
+    if importlib.util.find_spec("tallystick.record.leaves") is None:
+        return Check("leaf hashing", "missing", "not part of this version")
+    from numba import config
+
+    from tallystick.record import jit
+
+    leaves = importlib.import_module("tallystick.record.leaves")
+    folder = config.CACHE_DIR or jit.cache_folder()
+    return Check("leaf hashing", "ok", f"{leaves.engine()}, compiled code in {folder}")
+
+
+def check_clock() -> Check:
+    """A clock that is behind our own files is wrong, and permits and envelopes would be refused."""
+    now = SystemClock().now()
+    shown = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
+    if now < Path(__file__).stat().st_mtime:
+        return Check(
+            "clock", "bad", f"{shown}, before this package was installed", "set the clock, by ntp if you can"
+        )
+    return Check("clock", "ok", shown)
+
+
+def check_disk(home: Path) -> Check:
+    """Write and sync for real where the node would; the time says what a group fsync costs."""
+    folder = next((place for place in (home, *home.absolute().parents) if place.is_dir()), Path())
+    clock = SystemClock()
+    with tempfile.TemporaryDirectory(prefix="tally-doctor-", dir=folder) as scratch:
+        disk = RealDisk(scratch)
+        file = disk.open("sync", create=True)
+        times = []
+        for number in range(SYNCS):
+            started = clock.monotonic()
+            file.pwrite(4096 * number, bytes(4096))
+            file.sync()
+            times.append(clock.monotonic() - started)
+        file.close()
+        free = disk.free_bytes()
+    found = f"sync takes {1000 * sorted(times)[SYNCS // 2]:.1f} ms, {free / (1 << 30):.1f} GiB free"
+    if free < FREE_BYTES_MIN:
+        return Check("disk", "bad", found, f"free some space below {folder.absolute()}")
+    return Check("disk", "ok", found)
+
+
+def check_java() -> Check:
+    """Only Spark needs it; the core runs without."""
+    hint = f"the spark extra needs java {JAVA_MIN} or newer (debian: apt install openjdk-17-jre-headless)"
+    path = shutil.which("java")
+    if path is None:
+        return Check("java", "missing", "not found", hint)
+    told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    match = re.search(r'version "(\d+)', told)
+    if match is None or int(match[1]) < JAVA_MIN:
+        return Check(
+            "java",
+            "missing",
+            f"{path}: {told.strip().splitlines()[0] if told.strip() else 'no version'}",
+            hint,
+        )
+    return Check("java", "ok", f"{match[1]} at {path}")

@@ -1,0 +1,121 @@
+"""`tally`: the list of commands, and the one place where errors become exit codes.
+
+A command is a module of this folder that holds a click command named `command`. The list below carries each
+one's line of help, so that `tally --help` imports none of them; only modules that exist are shown.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tallystick.cli import output
+from tallystick.errors import TallystickError
+
+# In the order of a first day: set up, name who may do what, publish and read, prove, operate.
+COMMANDS = {
+    "demo": "run the whole story on the embedded default",
+    "init": "make a new instance: authority, node, ledger and trust file",
+    "up": "run the node and the authority, or one of them",
+    "tenant": "add and list tenants",
+    "principal": "enrol, list and revoke principals",
+    "topic": "make topics, change schemas, read a topic's history",
+    "right": "grant, take away and list rights",
+    "permit": "ask for permits and undo them",
+    "group": "show consumer groups and reset offsets",
+    "publish": "seal rows and publish them",
+    "subscribe": "fetch, verify and open what was published",
+    "inspect": "say what a parcel, lock, segment or trust file contains",
+    "prove": "write the proof of one record to a file",
+    "verify": "check a proof offline",
+    "ledger": "checkpoints, proofs and fsck",
+    "audit": "search operations and resolve pseudonyms",
+    "witness": "cosign the checkpoints of a ledger",
+    "authority": "back up and restore the authority",
+    "erase": "destroy the keys of what must be forgotten",
+    "doctor": "check this machine: versions, engines, clock and disk",
+    "completion": "print the shell completion script",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called, and not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        folder = Path(__file__).parent
+        return [name for name in COMMANDS if (folder / f"{name}.py").exists()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"tallystick.cli.{cmd_name}").command
+        command.short_help = COMMANDS[cmd_name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        output.result(f"tally {version('tallystick')}")
+        ctx.exit()
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 2 wrong use, 3 refused by a peer or a rule, 4 try again later.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def cli() -> None:
+    """Zero-trust event streaming: seal, publish, verify, open, prove."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        returned: Any = cli.main(args=arguments, prog_name="tally", standalone_mode=False)
+    except TallystickError as error:
+        output.failure(str(error), error.hint)
+        return output.exit_code(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        output.note(error.format_message())
+        return error.exit_code
+    except click.ClickException as error:
+        output.failure(_lower(error.format_message()), _usage_hint(error))
+        return error.exit_code
+    except click.Abort:
+        output.note("interrupted")
+        return output.EXIT_INTERRUPTED
+    return returned if isinstance(returned, int) else 0
+
+
+def _lower(message: str) -> str:
+    """Click writes sentences, some over several lines; ours begin small and end without a full stop."""
+    line = " ".join(message.split())
+    return (line[:1].lower() + line[1:]).rstrip(".")
+
+
+def _usage_hint(error: click.ClickException) -> str | None:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{context.command_path} --help" if context else None
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())

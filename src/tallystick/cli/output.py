@@ -1,0 +1,112 @@
+"""How the commands speak: results on stdout, everything else on stderr, one exit code per kind of blame.
+
+    0 done    1 a fault of ours    2 Misuse    3 Refused    4 Unavailable    130 interrupted
+
+Lines for people are lower-case and end without a full stop. A command with `--json` writes one JSON document
+(or one per line, where it streams) on stdout and is otherwise the same: a script reads code and document.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+
+EXIT_FAULT = 1
+EXIT_CODES: dict[type[TallystickError], int] = {Misuse: 2, Refused: 3, Unavailable: 4}
+EXIT_INTERRUPTED = 130
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def json_option(command: Command) -> Command:
+    """Give a command the `--json` switch, as its argument `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON on stdout, for machines.")(
+        command
+    )
+
+
+def progress_option(command: Command) -> Command:
+    """Give a command the `--progress` switch, as its argument `show_progress`."""
+    text = "Show progress on stderr even where it is not a terminal."
+    return click.option("--progress", "show_progress", is_flag=True, help=text)(command)
+
+
+def result(text: str) -> None:
+    """One line of result, for people."""
+    click.echo(text)
+
+
+def result_json(value: Any) -> None:
+    """One JSON document on one line; bytes are written as hex, dataclasses as objects."""
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def note(text: str) -> None:
+    """A line beside the result: what is going on, what was assumed."""
+    click.echo(text, err=True)
+
+
+def warning(text: str) -> None:
+    """Something that the reader should know and that stops nothing."""
+    click.echo(f"warning: {text}", err=True)
+
+
+def failure(message: str, hint: str | None = None) -> None:
+    """The `error:` line and, where there is advice, the `hint:` line."""
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+
+
+def exit_code(error: TallystickError) -> int:
+    """The process's exit code: whose fault it was."""
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), EXIT_FAULT)
+
+
+@contextmanager
+def progress(label: str, total: int, *, show: bool = False) -> Iterator[Callable[[int], None]]:
+    """Yield `advance(n)`; draws on stderr when that is a terminal or `show` is set, else does nothing.
+
+    with progress("verifying parcels", len(parcels), show=show_progress) as advance:
+        for parcel in parcels:
+            ...
+            advance(1)
+    """
+    if sys.stderr.isatty():
+        with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+            yield bar.update
+    elif show:
+        yield _lines(label, total)
+    else:
+        yield lambda _count: None
+
+
+def _lines(label: str, total: int) -> Callable[[int], None]:
+    """Progress for logs: a line at every tenth, none in between."""
+    done = shown = 0
+
+    def advance(count: int) -> None:
+        nonlocal done, shown
+        done += count
+        tenth = 10 * done // max(total, 1)
+        if tenth > shown:
+            shown = tenth
+            note(f"{label}: {done} of {total}")
+
+    return advance
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    raise TypeError(f"{type(value).__name__} has no JSON form")
