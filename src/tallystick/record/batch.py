@@ -1,0 +1,250 @@
+"""Batches that were checked once, and the message in which they travel.
+
+A parcel's plaintext is hostile: its publisher may be. Arrow reads a message by trusting its offsets; a forged
+string offset passes `read_next_batch()` and `validate()` and then kills the process. So `from_message` first
+reads the few fields of the message's flatbuffer that decide what Arrow will do, in plain Python and within
+bounds (a record batch, no inner compression, buffers inside the body that do not overlap), then lets Arrow
+verify the rest, then runs `validate(full=True)`. Nothing is decompressed or copied, so memory is bounded by
+the message.
+
+`Batch` is the proof that this happened: the compiled kernels read raw addresses and take nothing else. It
+does not protect from a caller in the same process who changes the memory under a batch afterwards.
+
+Left out: a message is not canonical (bytes beneath nulls and padding are the writer's own); leaves cover
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+import pyarrow as pa
+
+from tallystick.errors import Malformed, Misuse
+from tallystick.record.schema import Schema, upgrade
+from tallystick.record.types import kind_name
+
+_CONTINUATION = b"\xff\xff\xff\xff"
+_RECORD_BATCH = 3  # MessageHeader.RecordBatch
+_METADATA_V5 = 4
+_U16, _I32, _U32, _I64 = Struct("<H"), Struct("<i"), Struct("<I"), Struct("<q")
+_PAIR = Struct("<qq")  # FieldNode(length, null_count) and Buffer(offset, length)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records of one schema that passed every check: `data` may be read without another.
+
+    >>> batch = Batch.of(schema, record_batch)
+    """
+
+    schema: Schema
+    data: Any  # pa.RecordBatch
+
+    def __post_init__(self) -> None:
+        if not self.data.schema.equals(self.schema.arrow, check_metadata=True):
+            raise Misuse(
+                f'a batch of the columns "{_names(self.data.schema)}" does not equal the schema'
+                f' "{_names(self.schema.arrow)}" in names, types, order and nullability',
+                hint="gather the rows with the topic's schema",
+            )
+        try:
+            self.data.validate(full=True)
+        except pa.ArrowException as error:
+            raise Misuse(f"the batch is not valid Arrow data: {error}") from error
+        for field, column in zip(self.schema.arrow, self.data.columns, strict=True):
+            _check_nulls(field, column, field.name)
+
+    @classmethod
+    def of(cls, schema: Schema, data: Any) -> Batch:
+        """`data` (a `pa.RecordBatch`) as a checked batch of `schema`; raises `Misuse`."""
+        return cls(schema, data)
+
+    @classmethod
+    def join(cls, schema: Schema, parts: Sequence[Batch]) -> Batch:
+        """The batch of `schema` whose groups, in order, are `parts`; raises `Misuse` unless they fit."""
+        columns = {
+            field.name: part.data.column(i) for part in parts for i, field in enumerate(part.data.schema)
+        }
+        if sorted(columns) != sorted(schema.arrow.names) or len({part.rows for part in parts}) != 1:
+            raise Misuse("the parts of a batch must have the schema's columns and equally many rows")
+        if len(parts) == 1:
+            return parts[0]
+        data = pa.RecordBatch.from_arrays([columns[name] for name in schema.arrow.names], schema=schema.arrow)
+        return _trusted(schema, data)
+
+    @property
+    def rows(self) -> int:
+        return int(self.data.num_rows)
+
+    def only(self, *groups: int) -> Batch:
+        """This batch reduced to some of its column groups, without copying."""
+        schema = self.schema.only(*groups)
+        return self if schema is self.schema else _trusted(schema, self.data.select(schema.arrow.names))
+
+    def upgraded(self, schema: Schema) -> Batch:
+        """This batch as one of a later version of its schema."""
+        return self if schema == self.schema else _trusted(schema, upgrade(self.data, self.schema, schema))
+
+
+def _trusted(schema: Schema, data: Any) -> Batch:
+    """A batch made of checked parts only: checking again would double the cost of opening."""
+    batch = object.__new__(Batch)
+    object.__setattr__(batch, "schema", schema)
+    object.__setattr__(batch, "data", data)
+    return batch
+
+
+def _names(arrow: Any) -> str:
+    return ", ".join(arrow.names)
+
+
+def _check_nulls(field: Any, array: Any, where: str) -> None:
+    """Arrow records nullability but does not hold data to it."""
+    if not field.nullable and array.null_count:
+        raise Misuse(f'column "{where}": has {array.null_count} nulls but is declared not null')
+    kind = kind_name(field.type)
+    if kind == "list":
+        _check_nulls(field.type.value_field, array.flatten(), f"{where}.item")
+    elif kind == "struct":
+        present = (
+            array.drop_null() if array.null_count else array
+        )  # fields beneath an absent struct do not count
+        for i in range(field.type.num_fields):
+            child = field.type.field(i)
+            _check_nulls(child, present.field(i), f"{where}.{child.name}")
+
+
+def to_message(data: Any) -> Any:
+    """The Arrow IPC record-batch message of `data` (a `pa.RecordBatch`), uncompressed, without schema: a
+    `pa.Buffer`.
+    """
+    return data.replace_schema_metadata(None).serialize()
+
+
+def from_message(message: Any, arrow_schema: Any, rows: int) -> Any:
+    """The `pa.RecordBatch` that `message` holds, without copying; raises `Malformed` for anything but a valid
+    one.
+
+    `message` is a buffer (`pa.Buffer`, bytes, memoryview), `rows` the number of records that the header
+    promised.
+    """
+    buffer = message if isinstance(message, pa.Buffer) else pa.py_buffer(message)
+    check_message(memoryview(buffer).cast("B"), rows)
+    if buffer.address % 8:  # Arrow's kernels want aligned buffers; a slice of a larger message may not be
+        buffer = _aligned(buffer)
+    try:
+        data = pa.ipc.read_record_batch(buffer, arrow_schema)
+        data.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
+        raise Malformed(f"batch: not a valid record batch of its schema: {error}") from error
+    if data.num_rows != rows:
+        raise Malformed(f"batch: holds {data.num_rows} records, expected {rows}")
+    return data
+
+
+def open_batch(message: Any, schema: Schema, rows: int) -> Batch:
+    """`from_message` as a `Batch`: what is opened from a parcel; raises `Malformed`."""
+    data = from_message(message, schema.arrow, rows)
+    try:
+        for field, column in zip(schema.arrow, data.columns, strict=True):
+            _check_nulls(field, column, field.name)
+    except Misuse as error:
+        raise Malformed(f"batch: {error}") from error
+    return _trusted(schema, data)
+
+
+def _aligned(buffer: Any) -> Any:
+    copy = pa.allocate_buffer(buffer.size)
+    memoryview(copy).cast("B")[:] = memoryview(buffer).cast("B")
+    return copy
+
+
+def check_message(view: memoryview, rows: int) -> None:
+    """Read the envelope and the flatbuffer's deciding fields; raises `Malformed`.
+
+    The envelope: 0xFFFFFFFF, the metadata's length (int32), the flatbuffer, the body. Arrow.fbs, Message:
+    version, header_type, header, bodyLength, custom_metadata; RecordBatch: length, nodes, buffers,
+    compression, variadic.
+    """
+    if len(view) < 8 or view[:4] != _CONTINUATION:
+        raise Malformed("batch: not an Arrow IPC message")
+    size = _I32.unpack_from(view, 4)[0]
+    if size < 8 or size % 8 or 8 + size > len(view):
+        raise Malformed("batch: the metadata's length is out of range")
+    metadata = _Flatbuffer(view[8 : 8 + size])
+    body_bytes = len(view) - 8 - size
+    message = metadata.root()
+    if metadata.scalar(message, 0, _U16, 0) != _METADATA_V5:
+        raise Malformed("batch: not Arrow metadata version 5")
+    if metadata.scalar(message, 1, Struct("<B"), 0) != _RECORD_BATCH:
+        raise Malformed("batch: the message is not a record batch")
+    if metadata.scalar(message, 3, _I64, 0) != body_bytes:
+        raise Malformed("batch: the body's length is not what the metadata says")
+    if metadata.has(message, 4):
+        raise Malformed("batch: the message carries metadata of its own")
+    batch = metadata.table(message, 2)
+    if metadata.scalar(batch, 0, _I64, 0) != rows:
+        raise Malformed(f"batch: expected {rows} records, the message says otherwise")
+    if metadata.has(batch, 3):
+        raise Malformed("batch: inner compression is not allowed")
+    if metadata.has(batch, 4):
+        raise Malformed("batch: variadic buffers are not allowed")
+    for length, nulls in metadata.pairs(batch, 1):
+        if not 0 <= nulls <= length:
+            raise Malformed("batch: a column's null count is out of range")
+    end = 0
+    for offset, length in metadata.pairs(batch, 2):
+        if offset < end or offset % 8 or length < 0 or offset + length > body_bytes:
+            raise Malformed("batch: a buffer lies outside the body, overlaps another or is not aligned")
+        end = offset + length
+
+
+class _Flatbuffer:
+    """Just enough of a flatbuffer reader: every access is bounded by the view, else `Malformed`."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+
+    def _read(self, form: Struct, at: int) -> int:
+        if at < 0 or at + form.size > len(self._view):
+            raise Malformed("batch: the metadata points outside itself")
+        return int(form.unpack_from(self._view, at)[0])
+
+    def root(self) -> int:
+        return self._read(_U32, 0)
+
+    def _field(self, table: int, number: int) -> int:
+        """Where field `number` of `table` lies; 0 when it is absent."""
+        vtable = table - self._read(_I32, table)
+        if 6 + 2 * number > self._read(_U16, vtable):
+            return 0
+        offset = self._read(_U16, vtable + 4 + 2 * number)
+        return table + offset if offset else 0
+
+    def has(self, table: int, number: int) -> bool:
+        return self._field(table, number) != 0
+
+    def scalar(self, table: int, number: int, form: Struct, default: int) -> int:
+        at = self._field(table, number)
+        return self._read(form, at) if at else default
+
+    def table(self, table: int, number: int) -> int:
+        at = self._field(table, number)
+        if not at:
+            raise Malformed("batch: the metadata lacks a table")
+        return at + self._read(_U32, at)
+
+    def pairs(self, table: int, number: int) -> list[tuple[int, int]]:
+        """A vector of structs of two int64."""
+        at = self._field(table, number)
+        if not at:
+            return []
+        start = at + self._read(_U32, at)
+        count = self._read(_U32, start)
+        if start + 4 + 16 * count > len(self._view):
+            raise Malformed("batch: the metadata points outside itself")
+        return list(_PAIR.iter_unpack(self._view[start + 4 : start + 4 + 16 * count]))
