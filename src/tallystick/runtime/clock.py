@@ -30,6 +30,10 @@ class Clock(Protocol):
         """Return when `seconds` have passed."""
         ...
 
+    def pause(self, seconds: float) -> None:
+        """As `sleep`, for callers without an event loop: blocks the thread."""
+        ...
+
 
 class SystemClock:
     """The machine's clock."""
@@ -42,6 +46,9 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class ManualClock:
@@ -66,6 +73,10 @@ class ManualClock:
         woken = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), woken))
         await woken
+
+    def pause(self, seconds: float) -> None:
+        """Whoever pauses has nothing else to wait for: time simply passes."""
+        self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
         """Move forward and wake, earliest first, every sleeper whose time has come."""
