@@ -280,9 +280,7 @@ def test_a_node_does_not_pass_for_a_leaf() -> None:
 
 
 def _damaged(proof: list[bytes]) -> list[list[bytes]]:
-    flipped = [
-        [*proof[:at], bytes([node[0] ^ 1]) + node[1:], *proof[at + 1 :]] for at, node in enumerate(proof)
-    ]
+    flipped = [[*proof[:at], bytes([node[0] ^ 1]) + node[1:], *proof[at + 1 :]] for at, node in enumerate(proof)]
     cut = [[*proof[:at], *proof[at + 1 :]] for at in range(len(proof))]
     return [*flipped, *cut, [*proof, bytes(32)], [bytes(32), *proof]]
 

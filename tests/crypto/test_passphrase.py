@@ -68,9 +68,7 @@ def test_junk_raises_only_ours(data: bytes) -> None:
 
 
 def test_a_repeated_random_state_gives_two_secrets_two_keys() -> None:
-    first, second = (
-        wire.decode(lock_secret(secret, b"p", ENTROPY, CHEAP))[1] for secret in (b"aaaa", b"bbbb")
-    )
+    first, second = (wire.decode(lock_secret(secret, b"p", ENTROPY, CHEAP))[1] for secret in (b"aaaa", b"bbbb"))
     assert first[:SALT_BYTES] != second[:SALT_BYTES]
 
 

@@ -45,9 +45,7 @@ LABELS: dict[str, str] = {
 def derive(key: bytes, label: str, *context: bytes | int) -> bytes:
     """HKDF-Expand: 32 bytes for the one use that `label` names, bound to `context`."""
     if label not in LABELS:
-        raise Misuse(
-            f'derivation label "{label}" is not registered', hint="add it to tallystick.crypto.kdf.LABELS"
-        )
+        raise Misuse(f'derivation label "{label}" is not registered', hint="add it to tallystick.crypto.kdf.LABELS")
     if len(key) < KEY_BYTES:
         raise Misuse(f"derivation key: expected at least {KEY_BYTES} bytes, found {len(key)}")
     # The first block of RFC 5869, section 2.3; 32 bytes need no second one.

@@ -212,9 +212,7 @@ def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[by
         raise Forged(f"inclusion of leaf {index} in a tree of {size}: the proof gives another root")
 
 
-def verify_consistency(
-    old_size: int, old_root: bytes, new_size: int, new_root: bytes, proof: Sequence[bytes]
-) -> None:
+def verify_consistency(old_size: int, old_root: bytes, new_size: int, new_root: bytes, proof: Sequence[bytes]) -> None:
     """RFC 9162, section 2.1.4.2: raises `Forged` unless the new tree continues the old one."""
     what = f"consistency from size {old_size} to {new_size}"
     if not 0 <= old_size <= new_size <= SIZE_MAX:
@@ -306,9 +304,7 @@ def fold_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], h
     return computed
 
 
-def _range_root(
-    leaves: bytes, first: int, end: int, low: int, high: int, proof: Iterator[bytes], what: str
-) -> bytes:
+def _range_root(leaves: bytes, first: int, end: int, low: int, high: int, proof: Iterator[bytes], what: str) -> bytes:
     """The hash of `[low, high)`; recursion goes only along the range's two edges, at most 63 deep."""
     if high <= first or end <= low:
         outside = next(proof, None)
@@ -347,9 +343,7 @@ def _fold(parts: Sequence[bytes]) -> bytes:
 def _parents(level: bytes | bytearray, start: int) -> bytes:
     """The parents of the complete pairs of `level` from byte `start` on."""
     sha256 = hashlib.sha256
-    return b"".join(
-        [sha256(b"\x01" + level[at : at + 64]).digest() for at in range(start, len(level) // 64 * 64, 64)]
-    )
+    return b"".join([sha256(b"\x01" + level[at : at + 64]).digest() for at in range(start, len(level) // 64 * 64, 64)])
 
 
 def _joined(leaf_hashes: LeafHashes) -> bytes:
@@ -357,9 +351,7 @@ def _joined(leaf_hashes: LeafHashes) -> bytes:
         joined = bytes(leaf_hashes)
     elif isinstance(leaf_hashes, np.ndarray):
         if leaf_hashes.dtype != "uint8" or leaf_hashes.shape[1:] != (HASH_BYTES,):
-            raise Misuse(
-                f"leaf hashes: expected (n, 32) of uint8, found {leaf_hashes.shape} of {leaf_hashes.dtype}"
-            )
+            raise Misuse(f"leaf hashes: expected (n, 32) of uint8, found {leaf_hashes.shape} of {leaf_hashes.dtype}")
         joined = leaf_hashes.tobytes()
     else:
         joined = b"".join(map(_checked, leaf_hashes))

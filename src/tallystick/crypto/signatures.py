@@ -161,9 +161,7 @@ class RootKey:
         """Raises `Malformed` for a seed of the wrong length."""
         _check_seed(seed)
         ed25519 = SigningKey.from_seed(derive(seed, "tallystick root key 1", b"ed25519"))
-        return cls(
-            ed25519, MLDSA65PrivateKey.from_seed_bytes(derive(seed, "tallystick root key 1", b"ml-dsa-65"))
-        )
+        return cls(ed25519, MLDSA65PrivateKey.from_seed_bytes(derive(seed, "tallystick root key 1", b"ml-dsa-65")))
 
     def sign(self, context: str, message: bytes) -> bytes:
         bound = _bound(self.public.raw, message)
