@@ -26,7 +26,7 @@ COMMANDS = {
     "topic": "make topics, change schemas, read a topic's history",
     "right": "grant, take away and list rights",
     "permit": "ask for permits and undo them",
-    "group": "show consumer groups and reset offsets",
+    "group": "show groups and reset their offsets",
     "publish": "seal rows and publish them",
     "subscribe": "fetch, verify and open what was published",
     "inspect": "say what a parcel, lock, segment or trust file contains",
