@@ -1,0 +1,76 @@
+"""The suite's own rules, tried on a small suite: engines may be required, seeds replay, homes are apart."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+SUITE = {
+    "kafka/test_absent_engine.py": """
+        import pytest
+
+        def test_needs_a_broker():
+            pytest.skip("no broker here")
+        """,
+    "pipeline/test_absent_library.py": """
+        import pytest
+
+        pytest.importorskip("no_such_library")
+        """,
+    "test_ordinary.py": """
+        import os
+        import pytest
+
+        def test_fails_by_its_seed(seed):
+            assert seed < 0
+
+        def test_sees_no_home_of_ours():
+            assert os.environ["HOME"] != "/home/of/the/caller"
+            assert "TALLY_HOME" not in os.environ
+
+        def test_skips_for_another_reason():
+            pytest.skip("not on this platform")
+        """,
+}
+
+
+def run_suite(folder: Path, *arguments: str, **environment: str) -> str:
+    tests = folder / "tests"
+    tests.mkdir()
+    shutil.copy(HERE / "conftest.py", tests)
+    for name, source in SUITE.items():
+        file = tests / name
+        file.parent.mkdir(exist_ok=True)
+        lines = source.strip("\n").splitlines()
+        file.write_text("\n".join(line.removeprefix("        ") for line in lines), encoding="utf-8")
+    markers = "\n  ".join(["simulation", "crashes", "spark", "kafka", "chain", "slow"])
+    (folder / "pytest.ini").write_text(f"[pytest]\nmarkers =\n  {markers}\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, "tests"],
+        cwd=folder,
+        env={**os.environ, "HOME": "/home/of/the/caller", "TALLY_HOME": "elsewhere", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_at_a_desk_an_absent_engine_is_a_skip_and_a_failure_can_be_replayed(tmp_path: Path) -> None:
+    told = run_suite(tmp_path, "--seed", "77", "-rN", TALLY_REQUIRE_ENGINES="0", TALLY_SETUP_S="600")
+    assert "pytest 'tests/test_ordinary.py::test_fails_by_its_seed' --seed 77" in told
+    *_, heading, setup, _unit, _sim, _crash, _spark, _kafka, chain, closing = told.splitlines()
+    assert heading.split() == ["part", "minutes", "budget"]
+    assert setup.split() == ["set-up", "10.0", "6", "over"]
+    assert chain.split() == ["chain", "0.0", "2"]
+    assert closing.strip("= ").startswith("1 failed, 1 passed, 3 skipped")
+
+
+def test_where_engines_are_required_an_absent_one_is_a_failure(tmp_path: Path) -> None:
+    told = run_suite(tmp_path, "--continue-on-collection-errors", TALLY_REQUIRE_ENGINES="1")
+    assert told.splitlines()[-1].strip("= ").startswith("2 failed, 1 passed, 1 skipped, 1 error")
