@@ -1,0 +1,89 @@
+"""The last head of every lane: what stops replays of old parcels, whatever their envelope.
+
+Keyed by publisher and lane, so that nobody can take another's lane identifier. A carrier that keeps the log can
+always rebuild it from headers; it is never forgotten, only bounded by what a principal may open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tallystick.errors import Refused
+from tallystick.parcel.header import Header, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last parcel of a lane: its sequence and hash; after `closed` nothing follows."""
+
+    sequence: int
+    parcel: bytes
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The same parcel again: it blames nobody and is answered with its first offset."""
+
+    sequence: int
+    parcel: bytes
+
+
+class Lanes:
+    def __init__(self, lanes_max: int) -> None:
+        self._lanes_max = lanes_max
+        self._heads: dict[tuple[bytes, bytes], Head] = {}
+        self._opened: Counter[bytes] = Counter()
+
+    def head(self, principal: bytes, lane: bytes) -> Head | None:
+        return self._heads.get((principal, lane))
+
+    def advance(self, principal: bytes, header: Header) -> None:
+        """Remember an accepted parcel as the lane's head."""
+        if (principal, header.lane) not in self._heads:
+            self._opened[principal] += 1
+        self._heads[principal, header.lane] = Head(header.sequence, header.hash, header.kind is Kind.CLOSE)
+
+    def check_next(self, principal: bytes, header: Header) -> Duplicate | None:
+        """Whether the parcel is exactly the next one, or the head once more. An earlier one is `Refused` as `behind`:
+        whether it repeats or contradicts what lies there, the carrier finds out from the log. One ahead is answered
+        with the sequence expected, without blame."""
+        head = self._heads.get((principal, header.lane))
+        if head is None:
+            if self._opened[principal] >= self._lanes_max:
+                raise Refused(f"at most {self._lanes_max} lanes for one principal", reason="too-many-lanes")
+            expected = 0
+        else:
+            expected = head.sequence + 1
+            if (header.sequence, header.hash) == (head.sequence, head.parcel):
+                return Duplicate(header.sequence, header.hash)
+        if header.sequence > expected:
+            raise Ahead(expected)
+        if header.sequence < expected:
+            raise Behind(header.sequence)
+        if head is not None and header.previous != head.parcel:
+            raise Refused("the parcel does not follow the lane's head", reason="broken-chain")
+        if head is not None and head.closed:
+            raise Refused("the lane is closed", reason="lane-closed", hint="open a new lane")
+        return None
+
+
+class Ahead(Refused):
+    """Parcels before this one have not arrived; the answer names the sequence expected."""
+
+    reason = "ahead"
+
+    def __init__(self, expected: int) -> None:
+        super().__init__(f"sequence {expected} expected")
+        self.expected = expected
+
+
+class Behind(Refused):
+    """A parcel at or below the lane's head: a replay, a late duplicate, or an equivocation."""
+
+    reason = "behind"
+
+    def __init__(self, sequence: int) -> None:
+        super().__init__(f"sequence {sequence} was taken already")
+        self.sequence = sequence

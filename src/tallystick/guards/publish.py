@@ -1,0 +1,124 @@
+"""The publish guard (EventGuard 4.4, BPS Algorithm 1).
+
+Cheapest first: size, version, known permit, right, epoch, sequence, and only then the signature; a flood of junk
+costs a parse. One parcel is judged alone, so a mixed request is taken in part, with a result per parcel (BPS
+Algorithm 1 filters messages one by one).
+
+What it does not do: judge a parcel's own time. A parcel may be days old, from a car without network; freshness is
+that of the envelope. Order comes from sequences, validity from block time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tallystick.errors import Malformed, Refused
+from tallystick.guards.lanes import Behind, Duplicate, Lanes
+from tallystick.guards.live import Live
+from tallystick.guards.rules import Act, GuardLimits, Right, Rules, check_principal, check_topic
+from tallystick.parcel.header import Header
+from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.verify import check_signature
+from tallystick.trust.permit import Operation, Permit
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A parcel that may be stored: in this partition of each of its topics."""
+
+    parcel: Parcel
+    permit: Permit
+    partitions: tuple[int, ...]  # one per topic of the header
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The head of its lane once more."""
+
+    parcel: Parcel
+    permit: Permit
+    partitions: tuple[int, ...]
+
+
+class Contradiction(Refused):
+    """A validly signed parcel at a sequence already taken; with the one that lies there it may prove equivocation."""
+
+    reason = "behind"
+
+    def __init__(self, parcel: Parcel, permit: Permit, partitions: tuple[int, ...]) -> None:
+        super().__init__(f"sequence {parcel.header.sequence} was taken already")
+        self.parcel, self.permit, self.partitions = parcel, permit, partitions
+
+
+def publish(
+    data: bytes | memoryview,
+    act: Act,
+    rules: Rules,
+    live: Live,
+    lanes: Lanes,
+    has_lock: Callable[[bytes], bool],
+    limits: GuardLimits,
+) -> Accepted | Repeated:
+    """Judge one parcel; the caller stores what is `Accepted` and then advances the lane."""
+    if len(data) > limits.parcel_bytes_max:
+        raise Refused(
+            f"parcel: {len(data)} bytes, at most {limits.parcel_bytes_max} are taken",
+            reason="too-large",
+            hint="seal fewer records a parcel",
+        )
+    check_principal(rules, act)
+    parcel = Parcel.decode(data)
+    header = parcel.header
+    if header.instance != rules.instance:
+        raise Malformed("parcel: of another instance", reason="wrong-instance")
+    permit, partitions = _check_topics(header, act, rules, live)
+    try:
+        repeated = lanes.check_next(act.principal, header)
+    except Behind:
+        # Only a signature makes this anybody's doing; then the carrier compares it with what lies there.
+        check_signature(parcel, permit.verify_key)
+        raise Contradiction(parcel, permit, partitions) from None
+    check_signature(parcel, permit.verify_key)
+    if isinstance(repeated, Duplicate):
+        return Repeated(parcel, permit, partitions)
+    for group in header.groups:
+        for lock in group.locks:
+            if not has_lock(lock):
+                raise Refused(
+                    f"lock {lock.hex()[:8]} is not here",
+                    reason="unknown-lock",
+                    hint="send the lock before its parcels",
+                )
+    parcel.check_body()
+    return Accepted(parcel, permit, partitions)
+
+
+def _check_topics(header: Header, act: Act, rules: Rules, live: Live) -> tuple[Permit, tuple[int, ...]]:
+    """All topics of the lane or none (EventGuard 4.4 publishes under several)."""
+    partitions = []
+    permit: Permit | None = None
+    for topic in header.topics:
+        permit = live.get(topic.permit)
+        if permit is None or permit.operation is not Operation.ADVERTISE:
+            raise Refused("no live advertisement under this permit", reason="not-advertised", hint="advertise first")
+        if permit.principal != act.principal:
+            raise Refused("the permit was issued to another principal", reason="not-yours")
+        permit.check_covers(Operation.ADVERTISE, topic.token, topic.epoch)
+        permit.check_time(act.time_ms)
+        known = check_topic(rules, act, topic.token, Right.WRITE)
+        if known.closed:
+            raise Refused("the topic is closed", reason="topic-closed")
+        if not rules.schema_known(topic.token, header.schema_version, header.schema_hash):
+            raise Refused(
+                f"schema version {header.schema_version} is not the topic's",
+                reason="wrong-schema",
+                hint="ask the authority for the topic's schemas",
+            )
+        if not rules.epoch_taken(topic.token, topic.epoch, act.time_ms):
+            raise Refused(
+                f"epoch {topic.epoch} is over", reason="epoch-over", hint="seal again under the current epoch"
+            )
+        partitions.append(header.partition(known.partitions))
+    assert permit is not None  # a header has at least one topic
+    return permit, tuple(partitions)

@@ -1,0 +1,93 @@
+"""What the guards must know and do not decide themselves.
+
+`Rules` is the guards' view of the ledger (rights, permits, epochs, topics), through the node's cache; `Act` is one
+request as its envelope proved it. The order of checks in every guard is: cheap before dear, what anybody can see
+before what only the entitled may learn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Protocol
+
+from tallystick.errors import Refused
+from tallystick.trust.certificate import Certificate
+
+
+class Right(IntFlag):
+    """BPS Table 3: separate rights. The ledger's access contract uses the same numbers."""
+
+    READ = 1
+    WRITE = 2
+    DESCRIBE = 4
+    DELETE = 8
+
+
+@dataclass(frozen=True)
+class Act:
+    """One request of a principal to this node: signed, fresh and addressed here."""
+
+    principal: bytes
+    host: str  # where the connection comes from
+    request: bytes  # hash of the signed request
+    time_ms: int  # block time: what validity means
+
+
+@dataclass(frozen=True)
+class TopicRules:
+    """What the ledger says of a topic."""
+
+    tenant: bytes
+    partitions: int
+    closed: bool
+
+
+class Rules(Protocol):
+    """The guards' view of the ledger."""
+
+    instance: bytes
+
+    def authority(self, identifier: bytes) -> Certificate | None:
+        """The certificate of an enrolled, unrevoked authority."""
+
+    def blacklisted(self, principal: bytes) -> bool: ...
+
+    def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool: ...
+
+    def topic(self, token: bytes) -> TopicRules | None: ...
+
+    def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool: ...
+
+    def permit_ended(self, identifier: bytes) -> bool:
+        """Whether the permit was undone or revoked, or was never issued."""
+
+    def epoch_taken(self, token: bytes, epoch: int, time_ms: int) -> bool:
+        """Whether parcels of this epoch are still (or already) taken at this time."""
+
+
+@dataclass(frozen=True)
+class GuardLimits:
+    parcel_bytes_max: int = 1024 * 1024  # publishers stay under 900 KiB by default; Kafka's own default is 1 MiB
+    lock_bytes_max: int = 64 * 1024  # 16 topics of 1.2 KiB each fit three times
+    delay_max_s: float = 60.0  # EventGuard 4.7's max delay: how old an envelope may be
+    skew_max_s: float = 5.0  # how far two honest clocks may differ
+    window_share_max: int = 16_384  # envelopes one principal may have in the window; about 270 a second
+    lanes_max: int = 4_096  # lanes one principal may ever open at this node; one a day lasts eleven years
+    live_max: int = 1_024  # live advertisements and subscriptions of one principal
+
+
+def check_topic(rules: Rules, act: Act, token: bytes, right: Right) -> TopicRules:
+    """BPS 3.2: existence and DESCRIBE first, and without DESCRIBE the answer of a topic that does not exist; then
+    the right itself."""
+    topic = rules.topic(token)
+    if topic is None or not rules.allows(act.principal, token, Right.DESCRIBE, act.host):
+        raise Refused("no such topic", reason="unknown-topic")
+    if not rules.allows(act.principal, token, right, act.host):
+        raise Refused(f"no right to {right.name.lower() if right.name else right} this topic", reason="no-right")
+    return topic
+
+
+def check_principal(rules: Rules, act: Act) -> None:
+    if rules.blacklisted(act.principal):
+        raise Refused("the principal is blacklisted", reason="blacklisted", hint="its tenant may ask to have it lifted")

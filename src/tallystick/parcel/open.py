@@ -1,0 +1,116 @@
+"""Opening: a verified parcel becomes records again.
+
+Threat: the publisher itself. A signed parcel may hold a hostile plaintext (a decompression bomb, forged Arrow
+offsets, another schema than the topic's, rows that do not hash to their leaves, a second content behind another key),
+so everything is checked before it is touched: the commitment before decryption, declared sizes before decompression,
+Arrow's full validation before any access, and the leaves against the root in the signed header.
+
+To an outsider every failure is the one `CannotOpen`; its cause, for the local log, hangs on it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tallystick.crypto import aead
+from tallystick.crypto.merkle import leaf_hash
+from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError
+from tallystick.parcel.header import Kind
+from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import ParcelKeys
+from tallystick.parcel.locks import MissingKey
+from tallystick.parcel.parcel import VerifiedParcel, describe
+from tallystick.parcel.section import Section, decode_section
+from tallystick.record.batch import Batch
+from tallystick.record.batch import open_batch as read_batch
+from tallystick.record.leaves import leaf_root
+from tallystick.record.schema import Schema
+
+
+@dataclass(frozen=True)
+class OpenedGroup:
+    """One column group of a parcel, opened: its records, and what proving one of them takes."""
+
+    batch: Batch
+    time_ms: int
+    salts: bytes
+
+
+def open_batch(
+    verified: VerifiedParcel,
+    ring: KeyRing,
+    schema: Schema,
+    *,
+    groups: tuple[int, ...] | None = None,
+    fast: bool = False,
+) -> Batch:
+    """The records of a data parcel, with the columns of the given groups (all by default).
+
+    `schema` is the version named in the header. `fast` skips recomputing the leaves and nothing else: the body's hash
+    in the signed header already says that these are the publisher's bytes. Raises `MissingKey` if the ring lacks a
+    key, `CannotOpen` for everything else.
+    """
+    wanted = tuple(range(len(schema.groups))) if groups is None else groups
+    opened = [open_group(verified, ring, schema, group, fast=fast).batch for group in wanted]
+    try:
+        return Batch.join(schema.only(*wanted), opened)
+    except Misuse as error:  # groups of unequal length: the publisher's doing
+        raise CannotOpen(f"{describe(verified.header)}: cannot open") from error
+
+
+def open_group(
+    verified: VerifiedParcel, ring: KeyRing, schema: Schema, group: int, *, fast: bool = False
+) -> OpenedGroup:
+    """One column group of a data parcel, verified in full on its own."""
+    header = verified.header
+    if header.kind is not Kind.DATA:
+        raise Misuse(f"{describe(header)}: holds no records")
+    if header.schema_hash != schema.hash or len(header.groups) != len(schema.groups):
+        raise CannotOpen(f"{describe(header)}: cannot open", hint="its schema is not the one given")
+    try:
+        keys, section = _open_section(verified, ring, group)
+        batch = read_batch(section.content, schema.only(group), section.count)
+        salts = keys.salts(section.count)
+        if not fast and leaf_root(batch, salts) != header.groups[group].root:
+            raise Malformed("leaves do not match the root", reason="wrong-leaves")
+    except MissingKey:
+        raise
+    except TallystickError as error:
+        raise CannotOpen(f"{describe(header)}: cannot open") from error
+    return OpenedGroup(batch, section.time_ms, salts)
+
+
+def open_content(verified: VerifiedParcel, ring: KeyRing, group: int = 0) -> bytes:
+    """The wire object inside a gap or commit parcel."""
+    header = verified.header
+    if header.kind not in (Kind.GAP, Kind.COMMIT):
+        raise Misuse(f"{describe(header)}: holds no content")
+    try:
+        keys, section = _open_section(verified, ring, group)
+        content = bytes(section.content)
+        if leaf_hash(keys.salts(1) + content) != header.groups[group].root:
+            raise Malformed("content does not match the root", reason="wrong-leaves")
+    except MissingKey:
+        raise
+    except TallystickError as error:
+        raise CannotOpen(f"{describe(header)}: cannot open") from error
+    return content
+
+
+def _open_section(verified: VerifiedParcel, ring: KeyRing, group: int) -> tuple[ParcelKeys, Section]:
+    header = verified.header
+    keys = ParcelKeys.of(ring.lane_key(header, group), header.sequence, header.identifier)
+    if not hmac.compare_digest(keys.commitment, header.groups[group].commitment):
+        raise CannotOpen
+    first = sum(before.section_bytes for before in header.groups[:group])
+    sealed = memoryview(verified.parcel.body)[first : first + header.groups[group].section_bytes]
+    # Arrow's allocator aligns to 64 bytes, so the batch that is read from the plaintext needs no copy.
+    plaintext = memoryview(pa.allocate_buffer(len(sealed) - aead.TAG_BYTES)).cast("B")
+    aead.decrypt_into(keys.body_key, sealed, plaintext)
+    section = decode_section(plaintext)
+    if not header.padded and (section.count, section.time_ms) != (header.count, header.time_ms):
+        raise Malformed("count or time differ between header and body")
+    return keys, section

@@ -1,0 +1,120 @@
+"""`Parcel`: well-formed, and nothing more. `VerifiedParcel`: every check of parcel/verify.py has passed.
+
+On the wire: magic ‖ u16 header length ‖ u16 marks length ‖ header ‖ signature (64) ‖ marks ‖ body, integers
+little-endian. Marks are what travels outside the signature (shares and routing marks of later carriers); they are
+checked against commitments inside it by those who use them, and are not part of the parcel's name.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from tallystick.crypto.blocks import body_root
+from tallystick.errors import Forged, Malformed, Misuse
+from tallystick.parcel.header import BODY_BYTES_MAX, HEADER_BYTES_MAX, Header, Kind
+from tallystick.trust.permit import Permit
+
+MAGIC = b"TLY\x01"
+SIGNATURE_BYTES = 64
+MARKS_BYTES_MAX = 16 * 1024
+PARCEL_BYTES_MAX = 8 + HEADER_BYTES_MAX + SIGNATURE_BYTES + MARKS_BYTES_MAX + BODY_BYTES_MAX
+_PREFIX = struct.Struct("<4sHH")
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A well-formed parcel: the header parses and its sizes fit. Nothing is known of who made it."""
+
+    header: Header
+    signature: bytes
+    body: bytes | memoryview
+    marks: bytes = b""
+
+    @property
+    def hash(self) -> bytes:
+        return self.header.hash
+
+    def encode_front(self) -> bytes:
+        """Everything but the body: what a carrier keeps when bodies are retired."""
+        header = self.header.encoded
+        return _PREFIX.pack(MAGIC, len(header), len(self.marks)) + header + self.signature + self.marks
+
+    def encode(self) -> bytes:
+        return self.encode_front() + self.body
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Parcel:
+        """Parse a whole parcel; raises `Malformed` for anything but exactly one."""
+        parcel = cls.decode_front(data)
+        body = memoryview(data)[len(data) - parcel.header.body_bytes :] if parcel.header.body_bytes else b""
+        expected = front_bytes(data) + parcel.header.body_bytes
+        if len(data) != expected:
+            raise Malformed(f"parcel: {expected} bytes expected, found {len(data)}")
+        return cls(parcel.header, parcel.signature, body, parcel.marks)
+
+    @classmethod
+    def decode_front(cls, data: bytes | memoryview) -> Parcel:
+        """Parse the part before the body; the body is left empty and unread."""
+        end = front_bytes(data)
+        if len(data) < end:
+            raise Malformed(f"parcel: truncated, at least {end} bytes expected, found {len(data)}")
+        _, header_bytes, marks_bytes = _PREFIX.unpack_from(data)
+        view = memoryview(data)
+        signature_at = _PREFIX.size + header_bytes
+        marks_at = signature_at + SIGNATURE_BYTES
+        return cls(
+            header=Header.decode(bytes(view[_PREFIX.size : signature_at])),
+            signature=bytes(view[signature_at:marks_at]),
+            body=b"",
+            marks=bytes(view[marks_at : marks_at + marks_bytes]),
+        )
+
+    def check_body(self) -> None:
+        """Raise `Forged` unless the body is the one whose root stands in the header."""
+        if len(self.body) != self.header.body_bytes or body_root(self.body) != self.header.body_root:
+            raise Forged(f"{describe(self.header)}: body does not match the header", reason="altered")
+
+
+_KEY = object()
+
+
+class VerifiedParcel:
+    """A parcel whose signature, permits, chain and body hold. Only parcel/verify.py makes one."""
+
+    __slots__ = ("parcel", "permits")
+
+    def __init__(self, parcel: Parcel, permits: tuple[Permit, ...], key: object) -> None:
+        if key is not _KEY:
+            raise Misuse("a VerifiedParcel comes from tallystick.parcel.verify only")
+        self.parcel = parcel
+        self.permits = permits
+
+    @property
+    def header(self) -> Header:
+        return self.parcel.header
+
+    @property
+    def publisher(self) -> bytes:
+        """The principal that sealed it."""
+        return self.permits[0].principal
+
+
+def front_bytes(data: bytes | memoryview) -> int:
+    """How long the part before the body is, read from the first eight bytes."""
+    if len(data) < _PREFIX.size:
+        raise Malformed("parcel: truncated")
+    magic, header_bytes, marks_bytes = _PREFIX.unpack_from(data)
+    if magic[:3] != MAGIC[:3]:
+        raise Malformed("not a parcel", reason="plain", hint="a plain record on a sealed topic is refused")
+    if magic != MAGIC:
+        raise Malformed(f"parcel: format version 1 expected, found {magic[3]}", reason="version")
+    if header_bytes > HEADER_BYTES_MAX or marks_bytes > MARKS_BYTES_MAX:
+        raise Malformed("parcel: header or marks too long")
+    return int(_PREFIX.size + header_bytes + SIGNATURE_BYTES + marks_bytes)
+
+
+def describe(header: Header) -> str:
+    """How errors name a parcel."""
+    kind = "" if header.kind is Kind.DATA else f"{header.kind.name.lower()} "
+    return f"{kind}parcel {header.sequence} of lane {header.lane.hex()[:8]}"

@@ -1,0 +1,223 @@
+"""Sealing: a batch becomes a parcel, the next of its lane.
+
+Threat: a carrier that reads, alters, reorders or drops what it carries; a snapshot or clone that repeats the
+publisher's random state. Invariant: whatever leaves `Lane.seal` is signed, hangs by its previous hash on everything
+sealed before in the lane, and is encrypted under a key that serves once. Time and entropy are handed in.
+
+A lane belongs to one publisher process and is not thread-safe; a publisher that wants more opens more lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tallystick import wire
+from tallystick.crypto import aead
+from tallystick.crypto.blocks import body_root
+from tallystick.crypto.merkle import leaf_hash
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Misuse
+from tallystick.parcel.header import (
+    COUNT_MAX,
+    NO_PREVIOUS,
+    SIGNATURE_CONTEXT,
+    Group,
+    Header,
+    Kind,
+    LaneRef,
+    TopicRef,
+)
+from tallystick.parcel.keys import LaneKey, ParcelKeys, parcel_identifier
+from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.section import encode_section
+from tallystick.record.batch import Batch, to_message
+from tallystick.record.codec import NAMES as CODECS
+from tallystick.record.codec import compress
+from tallystick.record.leaves import leaf_root
+from tallystick.record.schema import Schema
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The rows a publisher had to drop, sealed into a gap parcel."""
+
+    rows: int
+    from_ms: int
+    to_ms: int
+    reason: str
+
+    def encode(self) -> bytes:
+        return wire.encode([1, self.rows, self.from_ms, self.to_ms, self.reason])
+
+
+@dataclass(repr=False)
+class Lane:
+    """One publisher process's own chain of parcels for one fixed set of topics."""
+
+    instance: bytes
+    lane: bytes
+    topics: tuple[TopicRef, ...]
+    schema: Schema
+    keys: tuple[LaneKey, ...]  # one per column group
+    signing_key: SigningKey
+    identifier_secret: bytes
+    padded: bool = False
+    codec: str = "lz4"
+    continues: LaneRef | None = None
+    sequence: int = 0  # of the next parcel
+    previous: bytes = NO_PREVIOUS
+
+    def __post_init__(self) -> None:
+        if self.codec not in CODECS:
+            raise Misuse(f'compression "{self.codec}" is unknown, expected one of {", ".join(CODECS)}')
+        self.refresh(self.topics, self.keys)
+
+    def refresh(self, topics: Sequence[TopicRef], keys: Sequence[LaneKey]) -> None:
+        """Go on with new lane keys (a new epoch, or enough parcels under the old); the set of topics stays."""
+        if len(keys) != len(self.schema.groups):
+            raise Misuse(f"lane: {len(self.schema.groups)} lane keys expected, one per group, found {len(keys)}")
+        if [topic.token for topic in topics] != [topic.token for topic in self.topics]:
+            raise Misuse("lane: its set of topics is fixed", hint="open another lane for another set")
+        self.topics = tuple(sorted(topics, key=lambda topic: topic.token))
+        self.keys = tuple(keys)
+
+    def change_schema(self, schema: Schema) -> None:
+        """Go on with a newer version of the topic's schema."""
+        if len(schema.groups) != len(self.schema.groups):
+            raise Misuse("lane: a new schema version keeps its column groups")
+        self.schema = schema
+
+    def seal(
+        self,
+        batch: Batch,
+        *,
+        now_ms: int,
+        entropy: bytes,
+        checkpoint: tuple[int, bytes] | None = None,
+        labels: tuple[bytes, ...] = (),
+        write: tuple[bytes, int] | None = None,
+    ) -> Parcel:
+        """Seal a batch of the lane's schema into the next data parcel."""
+        if batch.schema.hash != self.schema.hash:
+            raise Misuse(f"lane: a batch of schema version {self.schema.version} expected")
+        rows = batch.rows
+        if not 0 < rows <= COUNT_MAX:
+            raise Misuse(f"lane: 1 to {COUNT_MAX} records a parcel, found {rows}")
+        parts = [batch.only(group) for group in range(len(self.schema.groups))]
+        messages = [memoryview(to_message(part.data)).cast("B") for part in parts]
+
+        def root(group: int, salts: bytes) -> bytes:
+            return leaf_root(parts[group], salts)
+
+        return self._seal(
+            Kind.DATA,
+            messages,
+            root,
+            rows,
+            now_ms,
+            entropy,
+            checkpoint=checkpoint,
+            labels=labels,
+            write=write,
+        )
+
+    def seal_gap(self, gap: Gap, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
+        """Say that rows were dropped, and which, so that nobody takes their absence for silence."""
+        return self._seal_content(Kind.GAP, gap.encode(), now_ms, entropy, checkpoint, None)
+
+    def seal_commit(
+        self,
+        content: bytes,
+        *,
+        now_ms: int,
+        entropy: bytes,
+        write: tuple[bytes, int],
+        checkpoint: tuple[int, bytes] | None = None,
+    ) -> Parcel:
+        """The commit parcel of a write: `content` lists the lanes that count."""
+        return self._seal_content(Kind.COMMIT, content, now_ms, entropy, checkpoint, write)
+
+    def seal_heartbeat(self, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
+        """Nothing to say, and still here."""
+        return self._seal(Kind.HEARTBEAT, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
+
+    def seal_close(self, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
+        """Nothing will follow in this lane."""
+        return self._seal(Kind.CLOSE, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
+
+    def _seal_content(
+        self,
+        kind: Kind,
+        content: bytes,
+        now_ms: int,
+        entropy: bytes,
+        checkpoint: tuple[int, bytes] | None,
+        write: tuple[bytes, int] | None,
+    ) -> Parcel:
+        messages = [memoryview(content)] * len(self.schema.groups)
+
+        def root(group: int, salts: bytes) -> bytes:
+            return leaf_hash(salts + content)
+
+        return self._seal(kind, messages, root, 0, now_ms, entropy, checkpoint=checkpoint, write=write)
+
+    def _seal(
+        self,
+        kind: Kind,
+        messages: list[memoryview],
+        root: Callable[[int, bytes], bytes],
+        rows: int,
+        now_ms: int,
+        entropy: bytes,
+        *,
+        checkpoint: tuple[int, bytes] | None = None,
+        labels: tuple[bytes, ...] = (),
+        write: tuple[bytes, int] | None = None,
+    ) -> Parcel:
+        if len(entropy) < 32:
+            raise Misuse("lane: 32 bytes of entropy a parcel expected")
+        codec = CODECS[self.codec] if kind is Kind.DATA else CODECS["none"]
+        frames = [
+            encode_section(codec, rows, now_ms, len(message), compress(message, codec), self.padded)
+            for message in messages
+        ]
+        identifier = parcel_identifier(self.identifier_secret, entropy, self.lane, self.sequence, frames)
+        groups, sections = [], []
+        for number, frame in enumerate(frames):
+            keys = ParcelKeys.of(self.keys[number], self.sequence, identifier)
+            section = aead.encrypt(keys.body_key, frame)
+            group_root = root(number, keys.salts(max(rows, 1)))
+            groups.append(Group(group_root, keys.commitment, self.keys[number].locks, len(section)))
+            sections.append(section)
+        body = sections[0] if len(sections) == 1 else b"".join(sections)
+        header = Header(
+            instance=self.instance,
+            kind=kind,
+            topics=self.topics,
+            lane=self.lane,
+            sequence=self.sequence,
+            previous=self.previous,
+            continues=self.continues if self.sequence == 0 else None,
+            schema_version=self.schema.version,
+            schema_hash=self.schema.hash,
+            identifier=identifier,
+            time_ms=0 if self.padded else now_ms,
+            count=0 if self.padded else rows,
+            groups=tuple(groups),
+            body_bytes=len(body),
+            body_root=body_root(body),
+            padded=self.padded,
+            checkpoint=checkpoint,
+            labels=labels,
+            write=write,
+        )
+        header._check()
+        parcel = Parcel(header, self.signing_key.sign(SIGNATURE_CONTEXT, header.encoded), body)
+        self.sequence += 1
+        self.previous = header.hash
+        return parcel
+
+
+def _no_root(group: int, salts: bytes) -> bytes:
+    raise AssertionError("a parcel without groups has no root")
