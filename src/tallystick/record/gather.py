@@ -1,0 +1,147 @@
+"""Rows as users hold them into one batch of the topic's schema.
+
+`to_batches` takes a list of dicts, or columns: a pyarrow Table or RecordBatch, a pandas or polars DataFrame,
+a dict of arrays or lists. `gather_dicts` is the part for dicts: plain rows pass through the compiled loop of
+`gather_kernel`; whatever it hands back, and everything where numba is missing, through `gather_values`. Both
+ways give the same batch.
+
+A key or column left out is null. An unknown one, a null in a column that forbids it, and any value that the
+column cannot hold exactly is a `Misuse` that names row and column; see `gather_values` and `gather_columns`
+for what counts as exact and as null. Nothing comes of a batch of which one row is wrong.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tallystick.errors import Misuse
+from tallystick.record.gather_columns import column_of, named_columns
+from tallystick.record.gather_values import array_of, key_name, misuse
+
+if TYPE_CHECKING:
+    from tallystick.record.gather_kernel import Puller
+
+_PLANS_MAX = 64  # schemas in use at once in one process; more only costs preparing them again
+
+_plans: dict[int, _Plan] = {}
+
+
+def to_batches(rows: Any, arrow_schema: pa.Schema) -> pa.RecordBatch:
+    """One batch with exactly `arrow_schema` from rows (a list of dicts) or columns; raises `Misuse`.
+
+    >>> to_batches([{"vin": "W1", "speed": 3}], schema.arrow).num_rows
+    1
+    """
+    if isinstance(rows, list | tuple):
+        return gather_dicts(rows, arrow_schema)
+    columns = named_columns(rows)
+    if columns is None:
+        raise Misuse(
+            f"expected a list of dicts, or columns, found {type(rows).__name__}",
+            hint="columns: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, a dict of arrays",
+        )
+    for name in columns:
+        if arrow_schema.get_field_index(name) < 0:
+            raise Misuse(f'column "{name}": the topic has no such column')
+    given = {field.name: column_of(columns[field.name], field) for field in arrow_schema if field.name in columns}
+    count = _common_length(given)
+    return _batch([given.get(field.name) for field in arrow_schema], count, arrow_schema)
+
+
+def gather_dicts(rows: list[Any] | tuple[Any, ...], arrow_schema: pa.Schema) -> pa.RecordBatch:
+    """One batch with exactly `arrow_schema` from dicts, one a row; raises `Misuse` naming row and column."""
+    plan = _plan(arrow_schema)
+    # A list of our own: no other thread changes it, and it keeps every row alive.
+    held = list(rows)
+    arrays = plan.puller.pull(held) if plan.puller is not None else None
+    if arrays is None:
+        return _from_python(held, plan)
+    for c, field in enumerate(arrow_schema):
+        if arrays[c] is None:
+            arrays[c] = _column(held, field)
+    return _batch(arrays, len(held), arrow_schema)
+
+
+class _Plan:
+    """What is prepared once for a schema. It holds the schema, whose address is its key in `_plans`."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.names = frozenset(schema.names)
+        kernel = _kernel()
+        self.puller: Puller | None = kernel(schema) if kernel is not None else None
+
+
+def _plan(schema: pa.Schema) -> _Plan:
+    plan = _plans.get(id(schema))
+    if plan is None:
+        if len(_plans) >= _PLANS_MAX:
+            _plans.clear()
+        plan = _plans[id(schema)] = _Plan(schema)
+    return plan
+
+
+@cache
+def _kernel() -> type[Puller] | None:
+    """The compiled loop, imported on first use: numba takes a while and may be missing."""
+    try:
+        from tallystick.record import gather_kernel
+    except ImportError:
+        return None
+    return gather_kernel.Puller if gather_kernel.available() else None
+
+
+def _from_python(rows: list[Any], plan: _Plan) -> pa.RecordBatch:
+    plain = set(map(type, rows)) <= {dict} and set(map(type, chain.from_iterable(rows))) <= {str}
+    if not (plain and set().union(*rows) <= plan.names):
+        rows = [_plain_row(i, row, plan.names) for i, row in enumerate(rows)]
+    arrays = [_column(rows, field) for field in plan.schema]
+    return _batch(arrays, len(rows), plan.schema)
+
+
+def _plain_row(i: int, row: Any, names: frozenset[str]) -> dict[str, Any]:
+    """A dict that runs no foreign code when it is asked for a column."""
+    if not issubclass(type(row), dict):
+        raise Misuse(f"row {i}: expected a dict, found {type(row).__name__}")
+    plain: dict[str, Any] = {}
+    for key, value in list(dict.items(row)):
+        name = str.__str__(key) if issubclass(type(key), str) else None
+        if name is None or name not in names:
+            raise Misuse(f"row {i}: the topic has no column for the key {key_name(key)}")
+        if name in plain:
+            raise Misuse(f'row {i}, column "{name}": given twice')
+        plain[name] = value
+    return plain
+
+
+def _column(rows: list[Any], field: pa.Field) -> pa.Array:
+    name, get = field.name, dict.get
+    return array_of([get(row, name) for row in rows], field)
+
+
+def _common_length(columns: dict[str, pa.Array]) -> int:
+    lengths = {name: len(column) for name, column in columns.items()}
+    if not lengths:
+        return 0
+    first, count = next(iter(lengths.items()))
+    for name, length in lengths.items():
+        if length != count:
+            raise Misuse(f'column "{name}": expected {count} rows as in column "{first}", found {length}')
+    return count
+
+
+def _batch(arrays: list[pa.Array | None], count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch; a missing array is a column of nulls. The one place where forbidden nulls are refused."""
+    whole = [
+        array if array is not None else pa.nulls(count, field.type) for array, field in zip(arrays, schema, strict=True)
+    ]
+    for array, field in zip(whole, schema, strict=True):
+        if not field.nullable and array.null_count:
+            row = pc.index(array.is_null(), True).as_py()
+            raise misuse(row, field, "no value", expected="a value (the column is not nullable)")
+    return pa.RecordBatch.from_arrays(whole, schema=schema)
