@@ -39,7 +39,7 @@ $(STAMP): | $(BIN)/python
 setup: $(STAMP) ## make the virtual environment and install the package with its development tools
 
 warm: setup
-	@$(BIN)/python tools/warm.py
+	@$(BIN)/python -m tallystick.record.warm
 
 lint: setup ## ruff: rules and format
 	$(BIN)/ruff check .

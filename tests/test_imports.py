@@ -67,7 +67,7 @@ def within(module: str, folders: tuple[str, ...]) -> bool:
 
 def imports(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import, relative ones resolved."""
-    is_folder = MODULES[module].name == "__init__.py"
+    is_folder = module not in MODULES or MODULES[module].name == "__init__.py"
     here = ["tallystick", *filter(None, module.split("."))]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -186,6 +186,17 @@ def test_the_front_door_offers_these_names_and_no_others() -> None:
     assert set(dir(tallystick)) >= PUBLIC_NAMES
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = tallystick.no_such_name
+
+
+@pytest.mark.parametrize("name", [name for name, home in tallystick._HOMES.items() if home in MODULES])
+def test_a_public_name_resolves_to_where_it_lives(name: str) -> None:
+    found = getattr(tallystick, name)
+    assert found.__module__ == f"tallystick.{tallystick._HOMES[name]}"
+
+
+def test_type_checkers_are_told_the_same_as_the_interpreter() -> None:
+    told = {name for _line, name in within_package("", parse(""))}
+    assert told <= {f"{home}.{name}" for name, home in tallystick._HOMES.items()}
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

@@ -30,6 +30,12 @@ BANNED_WORDS = {
 }
 AMERICAN = re.compile(r"\b(behavior|color|defense|honor|favor|center|catalog)s?\b", re.IGNORECASE)
 
+# The module that writes a format, and the page from which a stranger could write another.
+FORMATS = {
+    "parcel/parcel.py": "parcel.md",
+    "crypto/kdf.py": "keys.md",
+}
+
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)`( \*planned\*)?")
 
@@ -127,6 +133,11 @@ def test_the_threat_model_claims_a_test_only_if_it_exists() -> None:
     assert claims
     wrong = [name for name, planned in claims if (ROOT / name).exists() == bool(planned)]
     assert wrong == []
+
+
+@pytest.mark.parametrize(("module", "page"), FORMATS.items())
+def test_a_wire_format_has_its_page(module: str, page: str) -> None:
+    assert not (SOURCE / module).exists() or (ROOT / "docs" / "formats" / page).exists()
 
 
 def test_decisions_are_numbered_without_gaps() -> None:

@@ -7,7 +7,18 @@ paragraph on what lives in it. Names resolve on first use, so that `import tally
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what `__getattr__` does, said to type checkers and editors
+    from tallystick.errors import Misuse as Misuse
+    from tallystick.errors import Refused as Refused
+    from tallystick.errors import TallystickError as TallystickError
+    from tallystick.errors import Unavailable as Unavailable
+    from tallystick.parcel.parcel import Parcel as Parcel
+    from tallystick.parcel.parcel import VerifiedParcel as VerifiedParcel
+    from tallystick.record.batch import Batch as Batch
+    from tallystick.record.schema import Schema as Schema
+    from tallystick.trust.trustfile import TrustFile as TrustFile
 
 _HOMES = {
     "Batch": "record.batch",

@@ -39,12 +39,8 @@ def test_listing_the_commands_imports_none_of_them() -> None:
     assert done.stderr.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["doctor", "--nonsense"], ["completion"], ["completion", "csh"]]
-)
-def test_wrong_use_is_an_error_line_a_hint_and_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("arguments", [["nonsense"], ["doctor", "--nonsense"], ["completion"], ["completion", "csh"]])
+def test_wrong_use_is_an_error_line_a_hint_and_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(arguments) == 2
     shown = capsys.readouterr()
     error, hint = shown.err.splitlines()

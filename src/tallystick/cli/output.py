@@ -28,9 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def json_option(command: Command) -> Command:
     """Give a command the `--json` switch, as its argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON on stdout, for machines.")(
-        command
-    )
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON on stdout, for machines.")(command)
 
 
 def progress_option(command: Command) -> Command:
