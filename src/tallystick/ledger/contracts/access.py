@@ -1,0 +1,126 @@
+"""Rights: principal P is allowed or denied operations O from host H on topic R (BPS 3.2, 4.3).
+
+Threat: a tenant that grants itself a right on another's topic; an operator who edits the list. Invariant: a rule is
+written only by the topic's owner or its tenant's owner; deny beats allow; no rule, no right. Patterns over topic
+names are expanded to tokens before they come here: the ledger never sees a name.
+
+`topics_with` is Algorithm 4 of BPS, one lookup: each principal has an index of its topics, kept with every change.
+
+    right/<token><principal>   [block time of the last change, [[allow, operations, host], …] sorted]
+    rights/<principal>         per topic token and one byte of operations that some host may, sorted, in one string
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import Any
+
+from tallystick.errors import Refused
+from tallystick.ledger.contracts import identity, topics
+from tallystick.ledger.contracts.call import Call
+from tallystick.ledger.contracts.state import State
+from tallystick.trust.signed import Fields
+
+RULES_MAX = 64  # per principal and topic: a handful of hosts
+TOPICS_MAX = 16_384  # per principal: its index stays under 300 kB
+HOST_CHARACTERS_MAX = 64  # an address, or a name of one label
+ANY_HOST = "*"
+_RECORD = 17
+
+
+class Operation(IntFlag):
+    """The operations of BPS Table 3, as separate rights."""
+
+    READ = 1
+    WRITE = 2
+    DESCRIBE = 4
+    DELETE = 8
+
+
+ALL_OPERATIONS = 15
+
+
+def grant(call: Call, entry: list[Any]) -> None:
+    """[25, token, principal, allow, operations, host]"""
+    token, principal, rule = _parse(entry, "grant")
+    topics.require_owner(call, token)
+    identity.require(call.state, principal)
+    rules = _rules(call.state, token, principal)
+    if rule in rules:
+        raise Refused("the rule exists already", reason="rule-exists")
+    if len(rules) >= RULES_MAX:
+        raise Refused(f"at most {RULES_MAX} rules for one principal and topic", reason="too-many-rules")
+    _store(call, token, principal, sorted([*rules, rule]))
+
+
+def withdraw(call: Call, entry: list[Any]) -> None:
+    """[26, token, principal, allow, operations, host]: the rule as it was granted."""
+    token, principal, rule = _parse(entry, "withdraw")
+    topics.require_owner(call, token)
+    rules = _rules(call.state, token, principal)
+    if rule not in rules:
+        raise Refused("there is no such rule", reason="unknown-rule")
+    _store(call, token, principal, [other for other in rules if other != rule])
+
+
+def allowed(state: State, principal: bytes, token: bytes, operation: int, host: str) -> bool:
+    """Whether the rules let `principal` do `operation` on the topic from `host`."""
+    return decide(_rules(state, token, principal), operation, host)
+
+
+def decide(rules: list[list[Any]], operation: int, host: str) -> bool:
+    """Deny beats allow; silence is no."""
+    matching = [allow for allow, operations, pattern in rules if operations & operation and pattern in (ANY_HOST, host)]
+    return bool(matching) and all(matching)
+
+
+def granted(state: State, principal: bytes, token: bytes) -> int:
+    """The operations that `principal` may do on the topic from at least one host."""
+    return _some_host_may(_rules(state, token, principal))
+
+
+def changed_ms(state: State, principal: bytes, token: bytes) -> int:
+    """Block time of the last change of these rules; 0 where there never were any."""
+    value = state.get(b"right/" + token + principal)
+    return 0 if value is None else int(value[0])
+
+
+def topics_with(state: State, principal: bytes, operation: int) -> list[bytes]:
+    """Algorithm 4 of BPS: the tokens on which `principal` may do `operation` from at least one host."""
+    index = state.get(b"rights/" + principal) or b""
+    return [index[at : at + 16] for at in range(0, len(index), _RECORD) if index[at + 16] & operation]
+
+
+def _parse(entry: list[Any], what: str) -> tuple[bytes, bytes, list[Any]]:
+    fields = Fields(entry, what, 6)
+    fields.number()
+    token, principal = fields.octets(16), fields.octets(16)
+    allow, operations = fields.number(1), fields.number(ALL_OPERATIONS, 1)
+    host = fields.text(HOST_CHARACTERS_MAX)
+    if not host or (ANY_HOST in host and host != ANY_HOST):
+        raise Refused(f'host "{host}": a literal or {ANY_HOST} expected', reason="wrong-host")
+    return token, principal, [allow, operations, host]
+
+
+def _rules(state: State, token: bytes, principal: bytes) -> list[list[Any]]:
+    value = state.get(b"right/" + token + principal)
+    return [] if value is None else value[1]
+
+
+def _store(call: Call, token: bytes, principal: bytes, rules: list[list[Any]]) -> None:
+    # An emptied list stays, with its time: whoever judges an old request must know when the right was taken.
+    call.state.put(b"right/" + token + principal, [call.time_ms, rules])
+    key = b"rights/" + principal
+    index = call.state.get(key) or b""
+    records = {index[at : at + 16]: index[at + 16] for at in range(0, len(index), _RECORD)}
+    records.pop(token, None)
+    if mask := _some_host_may(rules):
+        records[token] = mask
+    if len(records) > TOPICS_MAX:
+        raise Refused(f"at most {TOPICS_MAX} topics for one principal", reason="too-many-topics")
+    call.state.put(key, b"".join(t + bytes([records[t]]) for t in sorted(records)) or None)
+
+
+def _some_host_may(rules: list[list[Any]]) -> int:
+    hosts = {pattern for _, _, pattern in rules}
+    return sum(op for op in Operation if any(decide(rules, op, host) for host in hosts))

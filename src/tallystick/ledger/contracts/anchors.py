@@ -1,0 +1,116 @@
+"""Anchors: size and root of each partition's tree, so that a hash per message (BPS 4.2) costs one entry per commit.
+
+Threat: a carrier that takes back what it anchored, or retires what it may not; one that promised and did not keep it.
+Invariant: only a node registered for the partition anchors it; sizes never fall, and one size has one root; what is
+retired was anchored. A promise that the carrier broke is proved by its own signature and lowers its score. Left out:
+that a new root continues the old one. Readers see it, since a range proof must fit both; the entry would carry a
+consistency proof of half a kilobyte for each partition and commit.
+
+    anchor/<token><u32 partition>    [size, root, height, time ms, author]
+    retired/<token><u32 partition>   [below, root, height]
+    broken/<hash of the promise>     [node, height]
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from tallystick.crypto import merkle
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Malformed, Refused
+from tallystick.ledger.contracts import identity, reputation, settings, topics
+from tallystick.ledger.contracts.call import Call
+from tallystick.ledger.contracts.state import State
+from tallystick.trust.promise import PARTITIONS_MAX, Promise
+from tallystick.trust.signed import Fields
+
+
+def anchor(call: Call, entry: list[Any]) -> None:
+    """[40, token, partition, size, root]"""
+    token, partition, size, root = _parse(call, entry, "anchor")
+    key = b"anchor/" + token + partition.to_bytes(4, "big")
+    old = call.state.get(key)
+    if old is not None and (size < old[0] or (size == old[0] and root != old[1])):
+        raise Refused(
+            f"partition {partition} of topic {token.hex()} was anchored at size {old[0]}, found {size}",
+            reason="anchor-shrinks",
+        )
+    if size == 0 and root != merkle.EMPTY_ROOT:
+        raise Refused("an empty partition has the empty root", reason="wrong-root")
+    call.state.put(key, [size, root, call.height, call.time_ms, call.author])
+
+
+def retire(call: Call, entry: list[Any]) -> None:
+    """[41, token, partition, below, root]: bodies below this offset are gone; `root` is the tree's at that size."""
+    token, partition, below, root = _parse(call, entry, "retire")
+    anchored = find(call.state, token, partition)
+    if anchored is None or below > anchored[0]:
+        raise Refused("only what was anchored is retired", reason="not-anchored")
+    if below == anchored[0] and root != anchored[1]:
+        raise Refused("the root is not the one anchored at this size", reason="wrong-root")
+    key = b"retired/" + token + partition.to_bytes(4, "big")
+    old = call.state.get(key)
+    if old is not None and below <= old[0]:
+        raise Refused(f"retired below {old[0]} already, found {below}", reason="retire-shrinks")
+    call.state.put(key, [below, root, call.height])
+
+
+def broken_promise(call: Call, entry: list[Any]) -> None:
+    """[42, promise, other leaf or empty, proof]: anybody may show that a node did not keep its word.
+
+    Either the promised offset is still not anchored `anchor_ms` after the block that the promise names, or the
+    anchor holds another leaf there, shown with its inclusion proof at the anchored size.
+    """
+    fields = Fields(entry, "broken promise", 4)
+    fields.number()
+    data, other, proof = fields.octets(), fields.octets(at_most=32), fields.items(64)
+    promise = Promise.decode(data)
+    node = identity.require(call.state, promise.node)
+    if promise.instance != call.instance:
+        raise Refused("a promise of another instance", reason="wrong-instance")
+    promise.verify(VerifyKey(node.key))
+    key = b"broken/" + sha256(promise.body).digest()
+    if call.state.get(key) is not None:
+        raise Refused("the broken promise is known", reason="known-evidence")
+    anchored = find(call.state, promise.token, promise.partition) or [0, merkle.EMPTY_ROOT]
+    if promise.offset >= anchored[0]:
+        _check_overdue(call, promise)
+    else:
+        _check_other_leaf(promise, other, proof, anchored)
+    call.state.put(key, [promise.node, call.height])
+    reputation.fall(call, promise.node)
+
+
+def find(state: State, token: bytes, partition: int) -> list[Any] | None:
+    """The partition's newest anchor, or None."""
+    value: list[Any] | None = state.get(b"anchor/" + token + partition.to_bytes(4, "big"))
+    return value
+
+
+def _parse(call: Call, entry: list[Any], what: str) -> tuple[bytes, int, int, bytes]:
+    fields = Fields(entry, what, 5)
+    fields.number()
+    token, partition, size, root = (
+        fields.octets(16),
+        fields.number(PARTITIONS_MAX - 1),
+        fields.number(),
+        fields.octets(32),
+    )
+    if not topics.carries(call, token, partition):
+        raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
+    return token, partition, size, root
+
+
+def _check_overdue(call: Call, promise: Promise) -> None:
+    due = promise.time_ms + settings.read(call.state, "anchor_ms")
+    if call.time_ms <= due:
+        raise Refused(f"the promise is due at {due}, block time is {call.time_ms}", reason="not-due")
+
+
+def _check_other_leaf(promise: Promise, other: bytes, proof: list[Any], anchored: list[Any]) -> None:
+    if len(other) != 32 or not all(type(item) is bytes for item in proof):
+        raise Malformed("broken promise: expected the other leaf and its path")
+    if other == merkle.leaf_hash(promise.parcel):
+        raise Refused("the anchored leaf is the promised one", reason="promise-kept")
+    merkle.verify_inclusion(other, promise.offset, anchored[0], proof, anchored[1])

@@ -1,0 +1,36 @@
+"""Equivocation: two signed headers of one lane and sequence with different hashes.
+
+Threat: a publisher that tells two subscribers two stories. The evidence convicts by itself, whoever brings it; both
+headers stay in the transaction, and the publisher is blacklisted. Headers carry signatures of the key that the
+publisher had then, so a key that was replaced since still convicts.
+
+    equivocation/<principal><lane><u64 sequence>   [hash of the entry, height]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Refused
+from tallystick.ledger.contracts import reputation
+from tallystick.ledger.contracts.call import Call
+from tallystick.parcel.header import check_equivocation
+from tallystick.trust.signed import Fields
+
+
+def equivocation(call: Call, entry: list[Any]) -> None:
+    """[65, publisher, key, header, signature, other header, other signature]"""
+    fields = Fields(entry, "equivocation", 7)
+    fields.number()
+    publisher, key = fields.octets(16), fields.octets(32)
+    header_a, signature_a, header_b, signature_b = (fields.octets() for _ in range(4))
+    owner = call.state.get(b"key/" + key)
+    if owner is None or owner[0] != publisher:
+        raise Refused("the key is not the publisher's", reason="false-evidence")
+    lane, sequence = check_equivocation(header_a, signature_a, header_b, signature_b, VerifyKey(key))
+    place = b"equivocation/" + publisher + lane + sequence.to_bytes(8, "big")
+    if call.state.get(place) is not None:
+        raise Refused("the equivocation is known", reason="known-evidence")
+    call.state.put(place, [call.entry_hash, call.height])
+    reputation.blacklist(call, publisher)

@@ -1,0 +1,40 @@
+"""Erasures: which (topic, publisher, period) keys the authority destroyed.
+
+Threat: an authority restored from a backup that serves a destroyed key again: it applies these marks first. What was
+opened or exported before is outside.
+
+    erasure/<token><publisher><u32 period>   [height, block time ms, authority]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.errors import Refused
+from tallystick.ledger.contracts import topics
+from tallystick.ledger.contracts.call import Call
+from tallystick.ledger.contracts.state import State
+from tallystick.trust.signed import Fields
+
+
+def erase(call: Call, entry: list[Any]) -> None:
+    """[75, token, publisher, period]; by the topic's authority."""
+    fields = Fields(entry, "erasure", 4)
+    fields.number()
+    token, publisher, period = fields.octets(16), fields.octets(16), fields.number((1 << 32) - 1)
+    topic = topics.require(call.state, token)
+    call.require_authority_of(topic.tenant)
+    if not topic.flags & topics.ERASABLE:
+        raise Refused(f"topic {token.hex()} is not erasable", reason="not-erasable")
+    key = _key(token, publisher, period)
+    if call.state.get(key) is not None:
+        raise Refused("the period is erased already", reason="already-erased")
+    call.state.put(key, [call.height, call.time_ms, call.author])
+
+
+def is_erased(state: State, token: bytes, publisher: bytes, period: int) -> bool:
+    return state.get(_key(token, publisher, period)) is not None
+
+
+def _key(token: bytes, publisher: bytes, period: int) -> bytes:
+    return b"erasure/" + token + publisher + period.to_bytes(4, "big")

@@ -1,0 +1,214 @@
+"""`execute`: one transaction through the contracts, whole or not at all.
+
+The same function serves every engine: it is pure in (state, transaction, height, time), verifies everything again,
+and never raises for what a transaction contains. A contract's rules may change only by a new version of it, which
+takes effect at the height that the ledger itself names (`settings.activate`); old versions stay, so that every chain
+replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tallystick import wire
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Malformed, Refused, Unavailable
+from tallystick.ledger.contracts import (
+    access,
+    anchors,
+    epochs,
+    equivocation,
+    erasures,
+    groups,
+    identity,
+    operations,
+    permits,
+    reputation,
+    settings,
+    topics,
+    writes,
+)
+from tallystick.ledger.contracts.call import Call, Handler, Link
+from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.state import State
+from tallystick.ledger.transaction import Transaction
+from tallystick.trust.certificate import Certificate
+
+ACCEPTED, REFUSED = 0, 1
+WHOLE = -1  # the index of a refusal that concerns the transaction, not one entry
+
+# contract → version → kind → handler
+CONTRACTS: dict[str, dict[int, dict[int, Handler]]] = {
+    "identity": {
+        1: {
+            Kind.ENROL: identity.enrol,
+            Kind.REVOKE: identity.revoke,
+            Kind.REPLACE: identity.replace,
+            Kind.TENANT: identity.tenant,
+            Kind.TRUST: identity.trust,
+        }
+    },
+    "topics": {
+        1: {
+            Kind.TOPIC: topics.create,
+            Kind.SCHEMA: topics.schema,
+            Kind.ASSIGN: topics.assign,
+            Kind.CLOSE_TOPIC: topics.close,
+        }
+    },
+    "epochs": {1: {Kind.ANNOUNCE_EPOCH: epochs.announce, Kind.END_EPOCH: epochs.end}},
+    "access": {1: {Kind.GRANT: access.grant, Kind.WITHDRAW: access.withdraw}},
+    "permits": {
+        1: {
+            Kind.ISSUE_PERMIT: permits.issue,
+            Kind.UNDO_PERMIT: permits.undo,
+            Kind.REVOKE_PERMIT: permits.revoke,
+        }
+    },
+    "operations": {1: {Kind.OPERATION: operations.operation}},
+    "anchors": {
+        1: {
+            Kind.ANCHOR: anchors.anchor,
+            Kind.RETIRE: anchors.retire,
+            Kind.BROKEN_PROMISE: anchors.broken_promise,
+        }
+    },
+    "groups": {
+        1: {
+            Kind.GROUP: groups.create,
+            Kind.JOIN: groups.join,
+            Kind.LEAVE: groups.leave,
+            Kind.COMMIT_OFFSET: groups.commit,
+            Kind.RESET_OFFSET: groups.reset,
+        }
+    },
+    "reputation": {1: {Kind.LIFT: reputation.lift}},
+    "equivocation": {1: {Kind.EQUIVOCATION: equivocation.equivocation}},
+    "writes": {1: {Kind.WRITE: writes.write}},
+    "erasures": {1: {Kind.ERASE: erasures.erase}},
+    "settings": {1: {Kind.SET: settings.set_, Kind.ACTIVATE: settings.activate}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a transaction. Engines store `data`; the rest of an accepted one feeds their indices."""
+
+    code: int
+    reason: str = ""  # the reason code of a refusal
+    index: int = WHOLE  # the entry that was refused
+    message: str = ""
+    data: bytes = b""  # `encode_links`
+    kinds: int = 0  # bit k is set where an entry has kind k
+    refused: int = 0  # operations in it that tell of a refusal
+    operators: frozenset[bytes] = frozenset()
+
+    @property
+    def accepted(self) -> bool:
+        return self.code == ACCEPTED
+
+
+def execute(state: State, transaction: Transaction, height: int, time_ms: int, first: int = 0) -> Result:
+    """Run `transaction` in the block at `height`, after `first` entries of the same block.
+
+    An accepted transaction's changes are kept in the block's layer of `state`; a refused one leaves no trace.
+    """
+    index = WHOLE
+    try:
+        handlers = _handlers_at(state, height)
+        call = _authenticate(state, transaction, height, time_ms, first)
+        kinds = 0
+        hashes = transaction.entry_hashes
+        index = 0
+        for entry in transaction.decode_entries():
+            handler = handlers.get(entry[0]) if type(entry) is list and entry and type(entry[0]) is int else None
+            if handler is None:
+                raise Malformed("entry: not an array that begins with a known kind", reason="unknown-kind")
+            call.index, call.entry_hash = index, hashes[index]
+            handler(call, entry)
+            kinds |= 1 << entry[0]
+            index += 1
+        operations.settle(call)
+    except Refused as refusal:
+        state.discard()
+        return Result(REFUSED, refusal.reason, index, str(refusal))
+    state.put(b"number/" + transaction.author, transaction.number)
+    state.keep()
+    return Result(
+        ACCEPTED,
+        data=encode_links(call.links),
+        kinds=kinds,
+        refused=call.refused,
+        operators=frozenset(call.accepted),
+    )
+
+
+def encode_links(links: Mapping[bytes, Link]) -> bytes:
+    """Per topic, in order: wire [[token, operations before, height and index of the last one, indices], …].
+
+    `indices` holds two bytes for each operation: its place in the transaction. Within a transaction an operation
+    follows the one before it in this list; the first follows (height, index).
+    """
+    return wire.encode(
+        [
+            [
+                token,
+                *((link.previous[2], link.previous[0], link.previous[1]) if link.previous else (0, 0, 0)),
+                b"".join(index.to_bytes(2, "big") for index in link.indices),
+            ]
+            for token, link in sorted(links.items())
+        ]
+    )
+
+
+def _authenticate(state: State, transaction: Transaction, height: int, time_ms: int, first: int) -> Call:
+    """The call of a transaction whose author is known, live, signed it, and has not sent it before."""
+    author = transaction.author
+    instance = identity.trust_file(state).instance
+    if transaction.instance != instance:
+        raise Refused("transaction: of another instance", reason="wrong-instance")
+    known = identity.find(state, author)
+    if known is not None:
+        known.check_live(time_ms)
+        key, kind, tenant = known.key, known.kind, known.tenant
+    else:
+        certificate = _own_enrolment(transaction)
+        key, kind, tenant = certificate.signing_key, int(certificate.kind), certificate.tenant
+    last = state.get(b"number/" + author) or 0
+    if transaction.number <= last:
+        raise Refused(f"transaction: a number above {last} expected, found {transaction.number}", reason="replayed")
+    transaction.verify(VerifyKey(key))
+    return Call(state, instance, author, kind, tenant, height, time_ms, first)
+
+
+def _own_enrolment(transaction: Transaction) -> Certificate:
+    """The certificate with which an unknown author enrols itself; the contract checks it when the entry runs."""
+    first = next(transaction.decode_entries())
+    if type(first) is list and len(first) == 2 and first[0] == Kind.ENROL and type(first[1]) is bytes:
+        certificate = Certificate.decode(first[1])
+        if certificate.subject == transaction.author:
+            return certificate
+    raise Refused(f"author {transaction.author.hex()} is not enrolled", reason="unknown-identity")
+
+
+def _handlers_at(state: State, height: int) -> dict[int, Handler]:
+    versions = state.get(settings.VERSIONS_KEY) or []
+    active = {contract: version for contract, version, start in versions if start <= height}
+    return _handlers(tuple(sorted(active.items())))
+
+
+@lru_cache(maxsize=16)
+def _handlers(active: tuple[tuple[str, int], ...]) -> dict[int, Handler]:
+    chosen = dict.fromkeys(CONTRACTS, 1) | dict(active)
+    handlers: dict[int, Handler] = {}
+    for name, version in chosen.items():
+        table = CONTRACTS.get(name, {}).get(version)
+        if table is None:
+            raise Unavailable(
+                f"contract {name}: version {version} is in force, and this release does not have it",
+                hint="upgrade tallystick on this machine",
+            )
+        handlers.update(table)
+    return handlers

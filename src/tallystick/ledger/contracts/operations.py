@@ -1,0 +1,170 @@
+"""Operations: the history of every topic, one entry per act or aggregate (BPS 4.1, Table 3).
+
+Threat: an act that leaves no trace; a history with an entry cut out; a node that ruins a principal's name with
+refusals it invented, or writes histories of topics it does not carry. Invariant: an operation is written by a node
+registered for the partition; it extends the topic's hash chain, which the state root covers, so a history is whole or
+provably not. Scores fall only by evidence: the signed request itself, addressed to the author, fresh, never used
+before, for an act that this contract, from its own state as it was when the request was made, refuses too. What only
+the node can judge (rate, size, sequence) is recorded and has no effect. Nor has an unauthenticated operator
+(`NOBODY`): junk enters as one aggregate per reason and window.
+
+To BPS Table 3 (operator, role, topic, operation, time, last operation) come the reason of a refusal, host, count,
+offsets and the hash of the signed request; an aggregate holds the Merkle root of those hashes. The last operation's
+place is not the author's to write: it is in the transaction's result.
+
+    history/<token>     [height, index, count, chain] of the last operation
+    evidence/<hash>     height at which a signed request was held against its principal
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from tallystick import wire
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Malformed, Refused
+from tallystick.ledger.contracts import access, identity, reputation, settings, topics
+from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.contracts.call import NOBODY, Call, Link
+from tallystick.ledger.contracts.state import State
+from tallystick.trust.certificate import Kind
+from tallystick.trust.envelope import Envelope, check_evidence
+
+COUNT_MAX = 1 << 32
+REASON_CHARACTERS_MAX = 32
+EVIDENCE_BYTES_MAX = 2048
+
+# The exact types of an operation entry: one comparison instead of fourteen, since this is the busiest entry of all.
+_SHAPE = [int, bytes, int, bytes, int, str, str, int, int, int, int, int, bytes, bytes]
+_OPERATIONS = frozenset(int(op) for op in Operation)
+_CHAIN_HEAD = b"\x85" + wire.encode("history") + b"\x58\x20"
+_HASH_HEAD = b"\x58\x20"
+_number = lru_cache(maxsize=1 << 14)(wire.encode)  # the same few heights and indices again and again
+
+# What a signed request asks for, by method and path: the part of the HTTP interface that evidence depends on.
+_TARGET = re.compile(r"/v1/topics/([0-9a-f]{32})(?:/([a-z]+))?(?:/.*)?")
+_ASKED = {
+    ("POST", "parcels"): Operation.WRITE,
+    ("POST", "advertisements"): Operation.WRITE,
+    ("GET", "parcels"): Operation.READ,
+    ("POST", "subscriptions"): Operation.READ,
+    ("GET", None): Operation.DESCRIBE,
+    ("GET", "partitions"): Operation.DESCRIBE,
+    ("DELETE", None): Operation.DELETE,
+}
+
+
+class Role(IntEnum):
+    NONE = 0  # an operator that was not authenticated
+    PUBLISHER = 1  # BPS: producer
+    SUBSCRIBER = 2  # BPS: consumer
+
+
+def operation(call: Call, entry: list[Any]) -> None:
+    """[35, operator, role, token, operation, reason, host, count, partition, first, end, time ms, request, evidence]
+
+    `reason` is empty for what was accepted; `first` and `end` are offsets; `request` is the hash of the signed
+    request, or the Merkle root of `count` of them; `evidence` is that request, or empty.
+    """
+    if list(map(type, entry)) != _SHAPE:
+        raise Malformed("operation: not the fields of an operation")
+    _, operator, role, token, kind, reason, host, count, partition, first, end, time_ms, request, evidence = entry
+    if len(operator) != 16 or len(token) != 16 or len(request) != 32 or kind not in _OPERATIONS:
+        raise Malformed("operation: operator, token, operation or request out of form")
+    if not (0 < count <= COUNT_MAX and 0 <= first <= end < 1 << 63 and 0 <= time_ms < 1 << 63 and 0 <= role <= 2):
+        raise Malformed("operation: a number is out of range")
+    if (
+        len(reason) > REASON_CHARACTERS_MAX
+        or len(host) > access.HOST_CHARACTERS_MAX
+        or len(evidence) > EVIDENCE_BYTES_MAX
+    ):
+        raise Malformed("operation: reason, host or evidence is too long")
+    if operator != NOBODY and operator not in call.accepted:
+        identity.require(call.state, operator)
+        call.accepted[operator] = 0
+    if token != NOBODY:
+        if not topics.carries(call, token, partition):
+            raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
+        _extend_history(call, token)
+    elif call.author_kind != Kind.NODE:
+        raise Refused("operations are written by nodes", reason="not-node")
+    if not reason:
+        if operator == NOBODY:
+            raise Refused("nobody's act is never accepted", reason="wrong-operator")
+        call.accepted[operator] += count
+        return
+    call.refused += 1
+    if evidence:
+        _judge(call, operator, token, kind, request, evidence)
+
+
+def next_chain(chain: bytes, height: int, index: int, entry_hash: bytes) -> bytes:
+    """chain' = SHA-256(wire ["history", chain, height, index, entry hash])."""
+    return sha256(_CHAIN_HEAD + chain + _number(height) + _number(index) + _HASH_HEAD + entry_hash).digest()
+
+
+def settle(call: Call) -> None:
+    """After the last entry: each topic's history and each operator's rise, written once however many entries."""
+    for token, link in call.links.items():
+        last = call.first + link.indices[-1]
+        call.state.put(b"history/" + token, [call.height, last, link.count, link.chain])
+    for operator, count in call.accepted.items():
+        if count:
+            reputation.rise(call, operator, count)
+
+
+def _extend_history(call: Call, token: bytes) -> None:
+    link = call.links.get(token)
+    if link is None:
+        before = call.state.get(b"history/" + token)
+        link = call.links[token] = Link(before, *(before[2:] if before is not None else (0, bytes(32))))
+    index = call.index
+    link.count += 1
+    link.chain = next_chain(link.chain, call.height, call.first + index, call.entry_hash)
+    link.indices.append(index)
+
+
+def _judge(call: Call, operator: bytes, token: bytes, kind: int, request: bytes, evidence: bytes) -> None:
+    """Lower the operator's score if its own signed request proves that it asked for what it may not.
+
+    Evidence that proves nothing has no effect, but stays: whoever reads the history sees who brought it. The host
+    is the node's word alone, so only what the operator may do from no host at all counts against it.
+    """
+    envelope = _read_evidence(call.state, evidence)
+    if envelope is None or envelope.base_hash != request or envelope.principal != operator:
+        return
+    created_ms = envelope.created * 1000
+    fresh = abs(call.time_ms - created_ms) <= settings.read(call.state, "evidence_age_ms")
+    key = b"evidence/" + request
+    if envelope.node != call.author or not fresh or call.state.get(key) is not None:
+        return
+    if asked(envelope) != (token, kind) or reputation.is_blacklisted(call.state, operator):
+        return
+    # A right that was changed since the request proves nothing: it may have been there when it was asked for.
+    if created_ms <= access.changed_ms(call.state, operator, token):
+        return
+    if not access.granted(call.state, operator, token) & kind:
+        call.state.put(key, call.height)
+        reputation.fall(call, operator)
+
+
+def asked(envelope: Envelope) -> tuple[bytes, int] | None:
+    """Topic and operation that a signed request names; None where its target names none."""
+    target = _TARGET.fullmatch(envelope.path)
+    wanted = _ASKED.get((envelope.method, target[2])) if target else None
+    return (bytes.fromhex(target[1]), int(wanted)) if target and wanted else None
+
+
+def _read_evidence(state: State, evidence: bytes) -> Envelope | None:
+    def resolve(principal: bytes) -> VerifyKey | None:
+        found = identity.find(state, principal)
+        return None if found is None else VerifyKey(found.key)
+
+    try:
+        return check_evidence(evidence, resolve)
+    except Refused:
+        return None

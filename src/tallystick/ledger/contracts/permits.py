@@ -1,0 +1,86 @@
+"""Permits by identifier: issued, undone, revoked.
+
+Threat: an identifier issued twice (by an authority restored from a backup, or to two principals); a permit without
+the right behind it; an undone permit that comes back. Invariant: an identifier is used once; issuing needs the
+right (subscribe: READ, advertise: WRITE, both DESCRIBE); undone and revoked are final.
+
+    permit/<id>   [operation, token, principal, authority, not after ms, status, height of the status]
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from tallystick.errors import Refused
+from tallystick.ledger.contracts import access, identity, topics
+from tallystick.ledger.contracts.call import Call
+from tallystick.ledger.contracts.state import State
+from tallystick.trust.permit import Operation
+from tallystick.trust.signed import Fields
+
+_NEEDED = {
+    Operation.SUBSCRIBE: access.Operation.READ | access.Operation.DESCRIBE,
+    Operation.ADVERTISE: access.Operation.WRITE | access.Operation.DESCRIBE,
+}
+
+
+class Status(IntEnum):
+    ISSUED = 1
+    UNDONE = 2  # by its holder
+    REVOKED = 3  # by the authority
+
+
+def issue(call: Call, entry: list[Any]) -> None:
+    """[30, identifier, operation, token, principal, not after ms]; by the topic's authority."""
+    fields = Fields(entry, "permit", 6)
+    fields.number()
+    identifier, operation = fields.octets(16), Operation(fields.number(2, 1))
+    token, principal, not_after = fields.octets(16), fields.octets(16), fields.number()
+    call.require_authority_of(topics.require(call.state, token).tenant)
+    identity.require(call.state, principal).check_live(call.time_ms)
+    if call.state.get(b"permit/" + identifier) is not None:
+        raise Refused(f"permit {identifier.hex()} was issued already", reason="permit-exists")
+    granted = access.granted(call.state, principal, token)
+    if granted & _NEEDED[operation] != _NEEDED[operation]:
+        raise Refused(f"principal {principal.hex()} has no right to {operation.name.lower()}", reason="no-right")
+    call.state.put(
+        b"permit/" + identifier,
+        [int(operation), token, principal, call.author, not_after, int(Status.ISSUED), call.height],
+    )
+
+
+def undo(call: Call, entry: list[Any]) -> None:
+    """[31, identifier]; by its holder, or by the authority that was shown the undo token."""
+    value = _take(call, entry)
+    if call.author != value[2]:
+        call.require_authority_of(topics.require(call.state, value[1]).tenant)
+    _mark(call, entry[1], value, Status.UNDONE)
+
+
+def revoke(call: Call, entry: list[Any]) -> None:
+    """[32, identifier]; by the topic's authority."""
+    value = _take(call, entry)
+    call.require_authority_of(topics.require(call.state, value[1]).tenant)
+    _mark(call, entry[1], value, Status.REVOKED)
+
+
+def status(state: State, identifier: bytes) -> Status | None:
+    value = state.get(b"permit/" + identifier)
+    return None if value is None else Status(value[5])
+
+
+def _take(call: Call, entry: list[Any]) -> list[Any]:
+    fields = Fields(entry, "permit", 2)
+    fields.number()
+    identifier = fields.octets(16)
+    value: list[Any] | None = call.state.get(b"permit/" + identifier)
+    if value is None:
+        raise Refused(f"permit {identifier.hex()} was never issued", reason="unknown-permit")
+    if value[5] != Status.ISSUED:
+        raise Refused(f"permit {identifier.hex()} is {Status(value[5]).name.lower()} already", reason="permit-ended")
+    return value
+
+
+def _mark(call: Call, identifier: bytes, value: list[Any], status: Status) -> None:
+    call.state.put(b"permit/" + identifier, [*value[:5], int(status), call.height])

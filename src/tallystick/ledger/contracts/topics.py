@@ -1,0 +1,183 @@
+"""Topics: token, tenant, owner, partitions, replicas, schema versions by hash, and the nodes that carry them.
+
+Threat: a topic of another tenant's, or another owner's, changed; partitions renumbered, so that lanes land elsewhere;
+a schema rewritten under readers. Invariant: a topic is made once by its owner; its number of partitions never
+changes; schema versions count up by one, each signed by the owner. The text of a schema is not here, since column
+names give a topic away. Left out: that a token was derived by the tenant's authority; whoever takes a token first
+keeps it, and the authority draws another.
+
+    topic/<token>                 [tenant, owner, partitions, replicas, flags, nodes, version, schema hash,
+                                   height of creation, height of closing or 0]
+    schema/<token><u32 version>   [hash, signature, height]
+    host/<token><u32 partition>   nodes, where one partition's differ from the topic's
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick import wire
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Malformed, Refused
+from tallystick.ledger.contracts import identity
+from tallystick.ledger.contracts.call import NOBODY, Call
+from tallystick.ledger.contracts.state import State
+from tallystick.trust.certificate import Kind
+from tallystick.trust.promise import PARTITIONS_MAX
+from tallystick.trust.signed import Fields
+
+SCHEMA_CONTEXT = "tallystick schema 1"
+ERASABLE, PADDED = 1, 2  # flags
+REPLICAS_MAX = 32
+NODES_MAX = 8  # nodes and notaries that write about one partition
+
+
+class Topic:
+    """A topic as the state holds it."""
+
+    __slots__ = (
+        "closed",
+        "created",
+        "flags",
+        "nodes",
+        "owner",
+        "partitions",
+        "replicas",
+        "schema_hash",
+        "tenant",
+        "version",
+    )
+
+    def __init__(self, value: list[Any]) -> None:
+        (
+            self.tenant,
+            self.owner,
+            self.partitions,
+            self.replicas,
+            self.flags,
+            self.nodes,
+            self.version,
+            self.schema_hash,
+            self.created,
+            self.closed,
+        ) = value
+
+
+def require(state: State, token: bytes) -> Topic:
+    """The topic, closed or not, or `Refused`."""
+    value = state.get(b"topic/" + token)
+    if value is None:
+        raise Refused(f"topic {token.hex()} does not exist", reason="unknown-topic")
+    return Topic(value)
+
+
+def is_owner_or_admin(state: State, topic: Topic, subject: bytes) -> bool:
+    return subject == topic.owner or identity.is_tenant_admin(state, topic.tenant, subject)
+
+
+def require_owner(call: Call, token: bytes) -> Topic:
+    """The topic, if the author owns it or administers its tenant."""
+    topic = require(call.state, token)
+    if not is_owner_or_admin(call.state, topic, call.author):
+        raise Refused(f"only the owner of topic {token.hex()} or its tenant's may do this", reason="not-owner")
+    return topic
+
+
+def create(call: Call, entry: list[Any]) -> None:
+    """[10, token, tenant, owner, partitions, replicas, flags, [node, …], schema hash, owner's signature]"""
+    fields = Fields(entry, "topic", 10)
+    fields.number()
+    token, tenant, owner = fields.octets(16), fields.octets(16), fields.octets(16)
+    partitions, replicas = fields.number(PARTITIONS_MAX, 1), fields.number(REPLICAS_MAX, 1)
+    flags, nodes = fields.number(ERASABLE | PADDED), _nodes(call.state, fields)
+    schema_hash, signature = fields.octets(32), fields.octets(64)
+    if call.author != owner and not identity.is_tenant_admin(call.state, tenant, call.author):
+        raise Refused("a topic is made by its owner or its tenant's", reason="not-owner")
+    if token == NOBODY or call.state.get(b"topic/" + token) is not None:
+        raise Refused(f"topic {token.hex()} exists already", reason="topic-exists")
+    principal = identity.require(call.state, owner)
+    if principal.kind != Kind.PRINCIPAL or principal.tenant != tenant:
+        raise Refused("a topic's owner is a principal of its tenant", reason="wrong-tenant")
+    _check_schema(call, principal, token, 1, schema_hash, signature)
+    call.state.put(
+        b"topic/" + token,
+        [tenant, owner, partitions, replicas, flags, nodes, 1, schema_hash, call.height, 0],
+    )
+
+
+def schema(call: Call, entry: list[Any]) -> None:
+    """[11, token, version, schema hash, owner's signature]"""
+    fields = Fields(entry, "schema", 5)
+    fields.number()
+    token, version = fields.octets(16), fields.number((1 << 32) - 1, 1)
+    schema_hash, signature = fields.octets(32), fields.octets(64)
+    topic = require_owner(call, token)
+    if version != topic.version + 1:
+        raise Refused(f"schema version {topic.version + 1} expected, found {version}", reason="wrong-version")
+    _check_schema(call, identity.require(call.state, topic.owner), token, version, schema_hash, signature)
+    value = list(call.state.get(b"topic/" + token))
+    value[6:8] = [version, schema_hash]
+    call.state.put(b"topic/" + token, value)
+
+
+def assign(call: Call, entry: list[Any]) -> None:
+    """[12, token, partition, [node, …]]: who carries one partition and writes its anchors."""
+    fields = Fields(entry, "assign", 4)
+    fields.number()
+    token, partition, nodes = fields.octets(16), fields.number(PARTITIONS_MAX - 1), _nodes(call.state, fields)
+    topic = require_owner(call, token)
+    if partition >= topic.partitions:
+        raise Refused(f"the topic has {topic.partitions} partitions", reason="unknown-partition")
+    call.state.put(_host_key(token, partition), nodes)
+
+
+def close(call: Call, entry: list[Any]) -> None:
+    """[13, token]: no more writing; the history stays."""
+    fields = Fields(entry, "close topic", 2)
+    fields.number()
+    token = fields.octets(16)
+    if require_owner(call, token).closed:
+        raise Refused(f"topic {token.hex()} is closed already", reason="topic-closed")
+    value = list(call.state.get(b"topic/" + token))
+    value[9] = call.height
+    call.state.put(b"topic/" + token, value)
+
+
+def carries(call: Call, token: bytes, partition: int) -> bool:
+    """Whether the author is a node registered for this partition."""
+    known = call.hosts.get((token, partition))
+    if known is None:
+        nodes = call.state.get(_host_key(token, partition))
+        if nodes is None:
+            topic = require(call.state, token)
+            nodes = topic.nodes if partition < topic.partitions else []
+        known = call.author_kind == Kind.NODE and call.author in nodes
+        call.hosts[token, partition] = known
+    return known
+
+
+def schema_statement(instance: bytes, token: bytes, version: int, schema_hash: bytes) -> bytes:
+    """What a topic's owner signs for each schema version."""
+    return wire.encode([instance, token, version, schema_hash])
+
+
+def _check_schema(
+    call: Call, owner: identity.Identity, token: bytes, version: int, schema_hash: bytes, signature: bytes
+) -> None:
+    statement = schema_statement(call.instance, token, version, schema_hash)
+    VerifyKey(owner.key).verify(SCHEMA_CONTEXT, signature, statement)
+    call.state.put(b"schema/" + token + version.to_bytes(4, "big"), [schema_hash, signature, call.height])
+
+
+def _nodes(state: State, fields: Fields) -> list[bytes]:
+    nodes = fields.items(NODES_MAX, 1)
+    for node in nodes:
+        if type(node) is not bytes or len(node) != 16:
+            raise Malformed("topic: a node is named by 16 bytes")
+        if identity.require(state, node).kind != Kind.NODE:
+            raise Refused(f"{node.hex()} is not a node", reason="not-node")
+    return nodes
+
+
+def _host_key(token: bytes, partition: int) -> bytes:
+    return b"host/" + token + partition.to_bytes(4, "big")

@@ -1,0 +1,40 @@
+"""Writes: (write, batch) → hash, the first wins; the compare-and-set of a streaming sink.
+
+Threat: a batch that is run again, by another attempt of the same query, commits a second list of lanes. Invariant: a
+batch of a write has one hash for ever. The set is kept per author, so that nobody takes another's place.
+
+    write/<author><write><u64 batch>   [hash, height]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.errors import Refused
+from tallystick.ledger.contracts import access
+from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.contracts.call import Call
+from tallystick.ledger.contracts.state import State
+from tallystick.trust.signed import Fields
+
+
+def write(call: Call, entry: list[Any]) -> None:
+    """[70, token, write, batch, hash]; the author may write to the topic."""
+    fields = Fields(entry, "write", 5)
+    fields.number()
+    token, identifier, batch, digest = fields.octets(16), fields.octets(16), fields.number(), fields.octets(32)
+    if not access.granted(call.state, call.author, token) & Operation.WRITE:
+        raise Refused(f"no right to write to topic {token.hex()}", reason="no-right")
+    if winner(call.state, call.author, identifier, batch) is not None:
+        raise Refused(f"batch {batch} of write {identifier.hex()} is taken", reason="batch-taken")
+    call.state.put(_key(call.author, identifier, batch), [digest, call.height])
+
+
+def winner(state: State, author: bytes, identifier: bytes, batch: int) -> bytes | None:
+    """The hash that won this batch, or None."""
+    value = state.get(_key(author, identifier, batch))
+    return None if value is None else bytes(value[0])
+
+
+def _key(author: bytes, identifier: bytes, batch: int) -> bytes:
+    return b"write/" + author + identifier + batch.to_bytes(8, "big")

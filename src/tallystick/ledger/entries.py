@@ -1,0 +1,207 @@
+"""How each kind of entry is written: the encoder's side of `contracts/`, one function per kind.
+
+Fields and their meaning are those of the handler of the same kind; `docs/formats/ledger.md` lists them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick import wire
+from tallystick.crypto.signatures import SigningKey
+from tallystick.ledger.contracts import topics
+from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.contracts.epochs import End
+from tallystick.ledger.contracts.identity import REVOKE_CONTEXT, revoke_statement
+from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.operations import Role
+from tallystick.trust.certificate import Certificate
+from tallystick.trust.permit import Operation as PermitOperation
+from tallystick.trust.promise import Anchor, Promise
+from tallystick.trust.signed import Signer
+
+
+def enrol(certificate: Certificate) -> bytes:
+    return wire.encode([int(Kind.ENROL), certificate.encode()])
+
+
+def replace(certificate: Certificate) -> bytes:
+    return wire.encode([int(Kind.REPLACE), certificate.encode()])
+
+
+def revoke(subject: bytes) -> bytes:
+    return wire.encode([int(Kind.REVOKE), subject, b""])
+
+
+def revoke_by_root(instance: bytes, subject: bytes, root: Signer) -> bytes:
+    signature = root.sign(REVOKE_CONTEXT, revoke_statement(instance, subject))
+    return wire.encode([int(Kind.REVOKE), subject, signature])
+
+
+def tenant(tenant_id: bytes, owner: bytes) -> bytes:
+    return wire.encode([int(Kind.TENANT), tenant_id, owner])
+
+
+def trust(text: str) -> bytes:
+    return wire.encode([int(Kind.TRUST), text])
+
+
+def topic(
+    instance: bytes,
+    token: bytes,
+    tenant_id: bytes,
+    owner: bytes,
+    owner_key: SigningKey,
+    *,
+    nodes: Sequence[bytes],
+    schema_hash: bytes,
+    partitions: int = 1,
+    replicas: int = 1,
+    flags: int = 0,
+) -> bytes:
+    signature = _sign_schema(owner_key, instance, token, 1, schema_hash)
+    return wire.encode(
+        [
+            *(int(Kind.TOPIC), token, tenant_id, owner, partitions, replicas, flags),
+            *(list(nodes), schema_hash, signature),
+        ]
+    )
+
+
+def schema(instance: bytes, token: bytes, version: int, schema_hash: bytes, owner_key: SigningKey) -> bytes:
+    signature = _sign_schema(owner_key, instance, token, version, schema_hash)
+    return wire.encode([int(Kind.SCHEMA), token, version, schema_hash, signature])
+
+
+def assign(token: bytes, partition: int, nodes: Sequence[bytes]) -> bytes:
+    return wire.encode([int(Kind.ASSIGN), token, partition, list(nodes)])
+
+
+def close_topic(token: bytes) -> bytes:
+    return wire.encode([int(Kind.CLOSE_TOPIC), token])
+
+
+def announce_epoch(token: bytes, epoch: int, public_key_hash: bytes, not_before_ms: int) -> bytes:
+    return wire.encode([int(Kind.ANNOUNCE_EPOCH), token, epoch, public_key_hash, not_before_ms])
+
+
+def end_epoch(token: bytes, epoch: int, how: End, time_ms: int) -> bytes:
+    return wire.encode([int(Kind.END_EPOCH), token, epoch, int(how), time_ms])
+
+
+def grant(token: bytes, principal: bytes, operations: int, *, allow: bool = True, host: str = "*") -> bytes:
+    return wire.encode([int(Kind.GRANT), token, principal, int(allow), int(operations), host])
+
+
+def withdraw(token: bytes, principal: bytes, operations: int, *, allow: bool = True, host: str = "*") -> bytes:
+    return wire.encode([int(Kind.WITHDRAW), token, principal, int(allow), int(operations), host])
+
+
+def issue_permit(
+    identifier: bytes, operation: PermitOperation, token: bytes, principal: bytes, not_after_ms: int
+) -> bytes:
+    return wire.encode([int(Kind.ISSUE_PERMIT), identifier, int(operation), token, principal, not_after_ms])
+
+
+def undo_permit(identifier: bytes) -> bytes:
+    return wire.encode([int(Kind.UNDO_PERMIT), identifier])
+
+
+def revoke_permit(identifier: bytes) -> bytes:
+    return wire.encode([int(Kind.REVOKE_PERMIT), identifier])
+
+
+def operation(
+    operator: bytes,
+    role: Role,
+    token: bytes,
+    kind: int,
+    *,
+    time_ms: int,
+    request: bytes,
+    reason: str = "",
+    host: str = "",
+    count: int = 1,
+    partition: int = 0,
+    first: int = 0,
+    end: int = 0,
+    evidence: bytes = b"",
+) -> bytes:
+    """`request` is the hash of the signed request, or the Merkle root of `count` of them."""
+    return wire.encode(
+        [
+            *(int(Kind.OPERATION), operator, int(role), token, int(kind), reason, host),
+            *(count, partition, first, end, time_ms, request, evidence),
+        ]
+    )
+
+
+def junk(reason: str, count: int, kind: int, *, time_ms: int, host: str = "", requests: bytes = bytes(32)) -> bytes:
+    """What nobody can be blamed for, one aggregate per reason and window."""
+    return operation(
+        NOBODY, Role.NONE, NOBODY, kind, time_ms=time_ms, request=requests, reason=reason, host=host, count=count
+    )
+
+
+def anchor(token: bytes, partition: int, size: int, root: bytes) -> bytes:
+    return Anchor(token, partition, size, root).encode_entry()
+
+
+def retire(token: bytes, partition: int, below: int, root: bytes) -> bytes:
+    return wire.encode([int(Kind.RETIRE), token, partition, below, root])
+
+
+def broken_promise(promise: Promise, other_leaf: bytes = b"", proof: Sequence[bytes] = ()) -> bytes:
+    return wire.encode([int(Kind.BROKEN_PROMISE), promise.encode(), other_leaf, list(proof)])
+
+
+def group(identifier: bytes, lease_ms: int, tokens: Sequence[bytes]) -> bytes:
+    return wire.encode([int(Kind.GROUP), identifier, lease_ms, sorted(tokens)])
+
+
+def join(group_id: bytes, member: bytes) -> bytes:
+    return wire.encode([int(Kind.JOIN), group_id, member])
+
+
+def leave(group_id: bytes, member: bytes) -> bytes:
+    return wire.encode([int(Kind.LEAVE), group_id, member])
+
+
+def commit_offset(
+    group_id: bytes, member: bytes, token: bytes, partition: int, *, fence: int, old: int, new: int
+) -> bytes:
+    return wire.encode([int(Kind.COMMIT_OFFSET), group_id, member, token, partition, fence, old, new])
+
+
+def reset_offset(group_id: bytes, token: bytes, partition: int, *, fence: int, old: int, new: int) -> bytes:
+    return wire.encode([int(Kind.RESET_OFFSET), group_id, NOBODY, token, partition, fence, old, new])
+
+
+def lift(principal: bytes) -> bytes:
+    return wire.encode([int(Kind.LIFT), principal])
+
+
+def equivocation(
+    publisher: bytes, key: bytes, header_a: bytes, signature_a: bytes, header_b: bytes, signature_b: bytes
+) -> bytes:
+    return wire.encode([int(Kind.EQUIVOCATION), publisher, key, header_a, signature_a, header_b, signature_b])
+
+
+def write(token: bytes, write_id: bytes, batch: int, digest: bytes) -> bytes:
+    return wire.encode([int(Kind.WRITE), token, write_id, batch, digest])
+
+
+def erase(token: bytes, publisher: bytes, period: int) -> bytes:
+    return wire.encode([int(Kind.ERASE), token, publisher, period])
+
+
+def set_(name: str, value: int) -> bytes:
+    return wire.encode([int(Kind.SET), name, value])
+
+
+def activate(contract: str, version: int, height: int) -> bytes:
+    return wire.encode([int(Kind.ACTIVATE), contract, version, height])
+
+
+def _sign_schema(key: SigningKey, instance: bytes, token: bytes, version: int, schema_hash: bytes) -> bytes:
+    return key.sign(topics.SCHEMA_CONTEXT, topics.schema_statement(instance, token, version, schema_hash))

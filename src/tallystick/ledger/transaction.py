@@ -1,0 +1,109 @@
+"""Transactions: many entries under one signature (BPS 4.5).
+
+Threat: an author who denies, a ledger who invents, reorders or repeats what an author wrote. Invariant: an entry
+counts only inside a transaction whose head (instance, author, number, root over the entries) the author's enrolled
+key signed; numbers of one author only rise, so a transaction is taken once.
+
+What is signed and hashed are bytes as they came: the root covers `leaf_hash(entry bytes)`, the ledger's tree
+`leaf_hash(wire [head, signature])`. An entry therefore has no second form that anything refers to, and is not
+encoded again when it is read, which would cost more than all other checks together; a contract holds every field to
+its exact type instead. Head and frame, which are few, are held to the deterministic encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import cbor2
+
+from tallystick import wire
+from tallystick.crypto import merkle
+from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.errors import Forged, Malformed, Misuse
+from tallystick.trust.signed import Fields
+
+CONTEXT = "tallystick transaction 1"
+ENTRIES_MAX = 4096  # the largest batch of BPS Fig. 7
+BYTES_MAX = 3 << 20  # a block of the chain engine holds 4 MiB
+NUMBER_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A well-formed transaction: its root covers its entries; the signature is not yet verified."""
+
+    instance: bytes
+    author: bytes  # principal, node or authority
+    number: int  # greater than the author's last one
+    head: bytes
+    signature: bytes
+    entries: tuple[bytes, ...]
+    entry_hashes: tuple[bytes, ...]
+    data: bytes
+
+    @property
+    def leaf(self) -> bytes:
+        """The leaf hash under which the ledger's tree holds this transaction."""
+        return tree_leaf(self.head, self.signature)
+
+    def verify(self, key: VerifyKey) -> None:
+        """Raise `Forged` unless `key` signed the head."""
+        key.verify(CONTEXT, self.signature, self.head)
+
+    def decode_entries(self) -> Iterator[Any]:
+        """The entries' values, one after the other; raises `Malformed` at the first that is none."""
+        stream = BytesIO(b"".join(self.entries))
+        decode, tell = cbor2.CBORDecoder(stream).decode, stream.tell
+        end = 0
+        for entry in self.entries:
+            try:
+                value = decode()
+            except Exception as error:  # cbor2 raises a whole family, and ValueError and OverflowError besides
+                raise Malformed("entry: not valid CBOR") from error
+            end += len(entry)
+            if tell() != end:
+                raise Malformed("entry: not one whole CBOR value")
+            yield value
+
+
+def tree_leaf(head: bytes, signature: bytes) -> bytes:
+    """`leaf_hash(wire [head, signature])`."""
+    return merkle.leaf_hash(wire.encode([head, signature]))
+
+
+def compose(instance: bytes, author: bytes, number: int, entries: Sequence[bytes], key: SigningKey) -> Transaction:
+    """The signed transaction of these entries, each the wire encoding of `[kind, …]`."""
+    if not 1 <= len(entries) <= ENTRIES_MAX:
+        raise Misuse(f"transaction: 1 to {ENTRIES_MAX} entries expected, found {len(entries)}")
+    if not 0 < number <= NUMBER_MAX:
+        raise Misuse(f"transaction: a number from 1 to {NUMBER_MAX} expected, found {number}")
+    hashes = [merkle.leaf_hash(entry) for entry in entries]
+    head = wire.encode([1, instance, author, number, merkle.root(hashes), len(entries)])
+    signature = key.sign(CONTEXT, head)
+    data = wire.encode([head, signature, list(entries)])
+    if len(data) > BYTES_MAX:
+        raise Misuse(
+            f"transaction: {len(data)} bytes, at most {BYTES_MAX} expected", hint="spread the entries over several"
+        )
+    return Transaction(instance, author, number, head, signature, tuple(entries), tuple(hashes), data)
+
+
+def parse(data: bytes) -> Transaction:
+    """The well-formed transaction in `data`; raises `Malformed`, or `Forged` where the root does not fit."""
+    if len(data) > BYTES_MAX:
+        raise Malformed(f"transaction: {len(data)} bytes, at most {BYTES_MAX} expected")
+    frame = Fields.parse(data, "transaction", 3)
+    head, signature, entries = frame.octets(at_most=256), frame.octets(64), frame.items(ENTRIES_MAX, 1)
+    if not all(type(entry) is bytes for entry in entries):
+        raise Malformed("transaction: an entry is a byte string")
+    fields = Fields.parse(head, "transaction head", 6)
+    fields.version(1)
+    instance, author = fields.octets(32), fields.octets(16)
+    number, root, count = fields.number(NUMBER_MAX, 1), fields.octets(32), fields.number()
+    hashes = [merkle.leaf_hash(entry) for entry in entries]
+    if count != len(entries) or merkle.root(hashes) != root:
+        raise Forged("transaction: its head covers other entries")
+    return Transaction(instance, author, number, head, signature, tuple(entries), tuple(hashes), bytes(data))

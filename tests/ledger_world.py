@@ -1,0 +1,191 @@
+"""A small instance for tests of the ledger: root, operator, two tenants, a node, principals, and a bare state.
+
+Everything is derived from names, so that two worlds are the same world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from tallystick.crypto.signatures import RootKey, SigningKey
+from tallystick.ledger import entries
+from tallystick.ledger.contracts import identity
+from tallystick.ledger.contracts.execute import Result, execute
+from tallystick.ledger.contracts.state import State
+from tallystick.ledger.transaction import Transaction, compose, parse
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.trustfile import TrustFile
+
+NOW_MS = 1_791_000_000_000
+YEARS_MS = 10 * 365 * 86_400_000
+HOSPITAL, HOME = b"tenant: hospital", b"tenant: the home"
+
+
+def seed(name: str) -> bytes:
+    return sha256(b"test " + name.encode()).digest()
+
+
+def token(name: str) -> bytes:
+    return seed("topic " + name)[:16]
+
+
+@dataclass
+class Actor:
+    """Somebody with a key and a certificate, who numbers its own transactions."""
+
+    certificate: Certificate
+    key: SigningKey
+    number: int = 0
+
+    @property
+    def id(self) -> bytes:
+        return self.certificate.subject
+
+    def sign(self, *written: bytes, number: int | None = None) -> Transaction:
+        self.number = self.number + 1 if number is None else number
+        return compose(self.certificate.instance, self.id, self.number, written, self.key)
+
+
+@dataclass
+class World:
+    """The actors of BPS 5.1: a hospital and a home provider on one node."""
+
+    root: RootKey = field(default_factory=lambda: RootKey.from_seed(seed("root")))
+    ledger_key: SigningKey = field(default_factory=lambda: SigningKey.from_seed(seed("ledger")))
+    witnesses: tuple[str, ...] = ()
+    quorum: int = 0
+
+    def __post_init__(self) -> None:
+        self.trust = TrustFile(
+            number=1,
+            first=b"",
+            name="test",
+            roots=(self.root.public.raw,),
+            threshold=1,
+            ledger_keys=(self.ledger_key.public.raw,),
+            ledger_threshold=1,
+            witnesses=self.witnesses,
+            quorum=self.quorum,
+        ).sign(self.root)
+        self.instance = self.trust.instance
+        self.authority = self.actor("authority", Kind.AUTHORITY, ALL_TENANTS)
+        self.node = self.actor("node", Kind.NODE, ALL_TENANTS)
+        self.doctor = self.actor("doctor", Kind.PRINCIPAL, HOSPITAL)
+        self.monitor = self.actor("monitor", Kind.PRINCIPAL, HOSPITAL)
+        self.landlord = self.actor("landlord", Kind.PRINCIPAL, HOME)
+        self.sensor = self.actor("sensor", Kind.PRINCIPAL, HOME)
+
+    def actor(self, name: str, kind: Kind, tenant: bytes, issuer: Actor | None = None) -> Actor:
+        """A certified actor; principals by the authority unless another issuer is named, the rest by the root."""
+        key = SigningKey.from_seed(seed(name))
+        return Actor(self.certify(key, kind, tenant, issuer), key)
+
+    def certify(
+        self,
+        key: SigningKey,
+        kind: Kind,
+        tenant: bytes,
+        issuer: Actor | None = None,
+        subject: bytes | None = None,
+    ) -> Certificate:
+        if issuer is None and kind is Kind.PRINCIPAL:
+            issuer = self.authority
+        certificate = Certificate(
+            instance=self.instance,
+            kind=kind,
+            subject=subject or subject_id(self.instance, key.public.raw),
+            tenant=tenant,
+            signing_key=key.public.raw,
+            sealing_key=b"sealing key",
+            not_before_ms=NOW_MS - YEARS_MS,
+            not_after_ms=NOW_MS + YEARS_MS,
+            issuer=issuer.id if issuer else ROOT_ID,
+        )
+        return certificate.sign(issuer.key if issuer else self.trust.root_signer(self.root))
+
+    @property
+    def principals(self) -> list[Actor]:
+        return [self.doctor, self.monitor, self.landlord, self.sensor]
+
+    def founding(self) -> list[Transaction]:
+        """Everybody enrolled; the doctor owns the hospital and `heart`, the landlord the home and `air`."""
+        return [
+            self.authority.sign(
+                entries.enrol(self.authority.certificate),
+                entries.enrol(self.node.certificate),
+                *(entries.enrol(actor.certificate) for actor in self.principals),
+                entries.tenant(HOSPITAL, self.doctor.id),
+                entries.tenant(HOME, self.landlord.id),
+            ),
+            self.doctor.sign(self.topic("heart", self.doctor, HOSPITAL)),
+            self.landlord.sign(self.topic("air", self.landlord, HOME, partitions=4)),
+        ]
+
+    def topic(self, name: str, owner: Actor, tenant: bytes, *, partitions: int = 1, flags: int = 0) -> bytes:
+        return entries.topic(
+            self.instance,
+            token(name),
+            tenant,
+            owner.id,
+            owner.key,
+            nodes=[self.node.id],
+            schema_hash=seed("schema " + name),
+            partitions=partitions,
+            flags=flags,
+        )
+
+
+class Bench:
+    """Contracts on a plain dictionary: what an engine does, without one."""
+
+    def __init__(self, world: World | None = None, *, founded: bool = True) -> None:
+        self.world = world or World()
+        self.stored = {k: v for k, v in identity.genesis(self.world.trust.to_json()).items() if v is not None}
+        self.state = State(self.stored.get)
+        self.height, self.time_ms = 1, NOW_MS
+        for transaction in self.world.founding() if founded else []:
+            self.accept(transaction)
+
+    def run(self, transaction: Transaction) -> Result:
+        """The result of `transaction` in a block of its own."""
+        result = execute(self.state, parse(transaction.data), self.height, self.time_ms)
+        for key, value in self.state.changes().items():
+            if value is None:
+                self.stored.pop(key, None)
+            else:
+                self.stored[key] = value
+        self.state.seal()
+        self.height += 1
+        return result
+
+    def accept(self, transaction: Transaction) -> Result:
+        result = self.run(transaction)
+        assert result.accepted, (result.reason, result.index, result.message)
+        return result
+
+    def refuse(self, transaction: Transaction, reason: str, index: int | None = None) -> Result:
+        before = dict(self.stored)
+        result = self.run(transaction)
+        assert (result.reason, self.stored) == (reason, before), result
+        assert index is None or result.index == index
+        return result
+
+
+def operation_batch(world: World, count: int, tokens: Sequence[bytes], operators: Sequence[bytes]) -> list[bytes]:
+    """`count` accepted publishes, dealt over topics and operators."""
+    return [
+        entries.operation(
+            operators[i % len(operators)],
+            entries.Role.PUBLISHER,
+            tokens[i % len(tokens)],
+            2,
+            time_ms=NOW_MS + i,
+            request=seed(f"request {i}"),
+            host="10.0.0.7",
+            first=i,
+            end=i + 1,
+        )
+        for i in range(count)
+    ]
