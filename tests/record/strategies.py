@@ -27,9 +27,7 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     fields = st.lists(st.tuples(inner, st.booleans()), min_size=1, max_size=3)
     return st.one_of(
         st.builds(lambda t, nullable: pa.list_(pa.field("item", t, nullable)), inner, st.booleans()),
-        fields.map(
-            lambda fs: pa.struct([pa.field(f"f{i}", t, nullable) for i, (t, nullable) in enumerate(fs)])
-        ),
+        fields.map(lambda fs: pa.struct([pa.field(f"f{i}", t, nullable) for i, (t, nullable) in enumerate(fs)])),
     )
 
 
@@ -64,10 +62,7 @@ def values(type_: Any) -> st.SearchStrategy[Any]:
     if pa.types.is_float32(type_):
         return st.floats(width=32)
     if pa.types.is_float64(type_):
-        return (
-            st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0])
-            | st.floats()
-        )
+        return st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0]) | st.floats()
     if pa.types.is_boolean(type_):
         return st.booleans()
     if pa.types.is_string(type_):

@@ -17,20 +17,13 @@ from tallystick.record.schema import Schema
 
 
 def test_a_row_by_hand() -> None:
-    schema = Schema.parse(
-        "vin string, speed float32, on bool, tags list<int16>, pos struct<lat float64, lon float64>"
-    )
+    schema = Schema.parse("vin string, speed float32, on bool, tags list<int16>, pos struct<lat float64, lon float64>")
     batch = pa.RecordBatch.from_pylist(
         [{"vin": "WVW", "on": True, "tags": [1, None, -1], "pos": {"lon": -0.0}}], schema=schema.arrow
     )
     row = encode_row(schema.arrow, 0, batch)
     assert row == (
-        b"\x1d"
-        + b"\x03\0\0\0WVW"
-        + b"\x01"
-        + b"\x03\0\0\0\x05\x01\0\xff\xff"
-        + b"\x02"
-        + struct.pack("<d", -0.0)
+        b"\x1d" + b"\x03\0\0\0WVW" + b"\x01" + b"\x03\0\0\0\x05\x01\0\xff\xff" + b"\x02" + struct.pack("<d", -0.0)
     )
     assert decode_row(schema.arrow, row) == {
         "vin": "WVW",
@@ -43,9 +36,7 @@ def test_a_row_by_hand() -> None:
 
 def test_bits_of_floats_survive() -> None:
     signalling = 0x7FA00001
-    column = pa.Array.from_buffers(
-        pa.float32(), 2, [None, pa.py_buffer(struct.pack("<II", signalling, 1 << 31))]
-    )
+    column = pa.Array.from_buffers(pa.float32(), 2, [None, pa.py_buffer(struct.pack("<II", signalling, 1 << 31))])
     batch = pa.RecordBatch.from_arrays([column], schema=pa.schema([("x", pa.float32())]))
     assert encode_rows(batch) == [
         b"\x01" + struct.pack("<I", signalling),

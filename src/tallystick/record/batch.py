@@ -55,8 +55,7 @@ class Batch:
             self.data.validate(full=True)
         except pa.ArrowException as error:
             raise Misuse(f"the batch is not valid Arrow data: {error}") from error
-        for field, column in zip(self.schema.arrow, self.data.columns, strict=True):
-            _check_nulls(field, column, field.name)
+        _check_presence(self.schema, self.data)
 
     @classmethod
     def of(cls, schema: Schema, data: Any) -> Batch:
@@ -66,9 +65,7 @@ class Batch:
     @classmethod
     def join(cls, schema: Schema, parts: Sequence[Batch]) -> Batch:
         """The batch of `schema` whose groups, in order, are `parts`; raises `Misuse` unless they fit."""
-        columns = {
-            field.name: part.data.column(i) for part in parts for i, field in enumerate(part.data.schema)
-        }
+        columns = {field.name: part.data.column(i) for part in parts for i, field in enumerate(part.data.schema)}
         if sorted(columns) != sorted(schema.arrow.names) or len({part.rows for part in parts}) != 1:
             raise Misuse("the parts of a batch must have the schema's columns and equally many rows")
         if len(parts) == 1:
@@ -102,6 +99,12 @@ def _names(arrow: Any) -> str:
     return ", ".join(arrow.names)
 
 
+def _check_presence(schema: Schema, data: Any) -> None:
+    for i in schema.demanding:
+        field = schema.arrow.field(i)
+        _check_nulls(field, data.column(i), field.name)
+
+
 def _check_nulls(field: Any, array: Any, where: str) -> None:
     """Arrow records nullability but does not hold data to it."""
     if not field.nullable and array.null_count:
@@ -110,9 +113,7 @@ def _check_nulls(field: Any, array: Any, where: str) -> None:
     if kind == "list":
         _check_nulls(field.type.value_field, array.flatten(), f"{where}.item")
     elif kind == "struct":
-        present = (
-            array.drop_null() if array.null_count else array
-        )  # fields beneath an absent struct do not count
+        present = array.drop_null() if array.null_count else array  # fields beneath an absent struct do not count
         for i in range(field.type.num_fields):
             child = field.type.field(i)
             _check_nulls(child, present.field(i), f"{where}.{child.name}")
@@ -122,7 +123,7 @@ def to_message(data: Any) -> Any:
     """The Arrow IPC record-batch message of `data` (a `pa.RecordBatch`), uncompressed, without schema: a
     `pa.Buffer`.
     """
-    return data.replace_schema_metadata(None).serialize()
+    return data.serialize()
 
 
 def from_message(message: Any, arrow_schema: Any, rows: int) -> Any:
@@ -150,8 +151,7 @@ def open_batch(message: Any, schema: Schema, rows: int) -> Batch:
     """`from_message` as a `Batch`: what is opened from a parcel; raises `Malformed`."""
     data = from_message(message, schema.arrow, rows)
     try:
-        for field, column in zip(schema.arrow, data.columns, strict=True):
-            _check_nulls(field, column, field.name)
+        _check_presence(schema, data)
     except Misuse as error:
         raise Malformed(f"batch: {error}") from error
     return _trusted(schema, data)

@@ -68,9 +68,7 @@ def pieces(array: Any) -> list[bytes | None]:
         encoded = _fixed_pieces(array)
     if array.null_count == 0:
         return list(encoded)
-    return [
-        value if valid else None for value, valid in zip(encoded, array.is_valid().to_pylist(), strict=True)
-    ]
+    return [value if valid else None for value, valid in zip(encoded, array.is_valid().to_pylist(), strict=True)]
 
 
 def _fixed_pieces(array: Any) -> list[bytes]:
@@ -94,8 +92,7 @@ def _list_pieces(array: Any) -> list[bytes]:
     base = bounds[0]
     elements = pieces(array.values.slice(base, bounds[-1] - base))
     return [
-        _U32.pack(end - first) + _with_bitmap(elements[first - base : end - base])
-        for first, end in pairwise(bounds)
+        _U32.pack(end - first) + _with_bitmap(elements[first - base : end - base]) for first, end in pairwise(bounds)
     ]
 
 
@@ -177,8 +174,6 @@ class _Reader:
         number = int.from_bytes(self.take(16), "little", signed=True)
         digits = str(abs(number))
         if len(digits) > type_.precision:
-            raise Malformed(
-                f"row: {number} has more digits than decimal128 of precision {type_.precision} holds"
-            )
+            raise Malformed(f"row: {number} has more digits than decimal128 of precision {type_.precision} holds")
         # Built from its digits: arithmetic would round to the context's precision.
         return Decimal((int(number < 0), tuple(map(int, digits)), -type_.scale))

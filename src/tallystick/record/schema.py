@@ -21,7 +21,7 @@ import pyarrow as pa
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
 from tallystick.record import schema_text
-from tallystick.record.types import decode_fields, encode_fields, kind_name, normal_fields
+from tallystick.record.types import decode_fields, encode_fields, kind_name, normal_fields, walk
 
 VERSION_MAX = 2**31 - 1
 LABEL = b"tallystick schema 1"
@@ -106,6 +106,12 @@ class Schema:
         """SHA-256 over the label's length (one byte), the label and the encoding."""
         return hashlib.sha256(bytes([len(LABEL)]) + LABEL + self.encoded).digest()
 
+    @cached_property
+    def demanding(self) -> tuple[int, ...]:
+        """The columns that are not null, or hold something nested that is not: data must be held to it."""
+        fields = enumerate(self.arrow)
+        return tuple(i for i, field in fields if not all(node.nullable for node in walk(field)))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self.encoded == other.encoded
 
@@ -114,11 +120,7 @@ class Schema:
 
     def group_arrow(self, group: int) -> Any:
         """The Arrow schema of one column group."""
-        return (
-            self.arrow
-            if len(self.groups) == 1
-            else pa.schema([self.arrow.field(n) for n in self.groups[group]])
-        )
+        return self.arrow if len(self.groups) == 1 else pa.schema([self.arrow.field(n) for n in self.groups[group]])
 
     def only(self, *groups: int) -> Schema:
         """This schema reduced to some of its groups, columns in their old order; a value of its own, with its
@@ -170,9 +172,7 @@ def check_successor(old: Schema, new: Schema) -> None:
         _check_widened(field, new.arrow.field(i), field.name)
     for field in list(new.arrow)[len(old.arrow) :]:
         if not field.nullable:
-            raise Misuse(
-                f'column "{field.name}": is added, so it must be nullable: older records have no value for it'
-            )
+            raise Misuse(f'column "{field.name}": is added, so it must be nullable: older records have no value for it')
     _check_groups(old, new)
 
 
@@ -186,9 +186,7 @@ def _check_widened(old: Any, new: Any, where: str) -> None:
     if nested and was.num_fields == is_.num_fields:
         for i in range(was.num_fields):
             if was.field(i).name != is_.field(i).name:
-                raise Misuse(
-                    f'column "{where}": field "{was.field(i).name}" cannot become "{is_.field(i).name}"'
-                )
+                raise Misuse(f'column "{where}": field "{was.field(i).name}" cannot become "{is_.field(i).name}"')
             _check_widened(was.field(i), is_.field(i), f"{where}.{was.field(i).name}")
         return
     wider = _WIDER.get(was)
@@ -208,15 +206,12 @@ def _nullability(field: Any) -> str:
 def _check_groups(old: Schema, new: Schema) -> None:
     if len(new.groups) < len(old.groups):
         raise Misuse(
-            f"version {new.version} has {len(new.groups)} column groups,"
-            f" version {old.version} has {len(old.groups)}"
+            f"version {new.version} has {len(new.groups)} column groups, version {old.version} has {len(old.groups)}"
         )
     for before, after in zip(old.groups, new.groups, strict=False):
         for name in before:
             if name not in after:
-                raise Misuse(
-                    f'column "{name}": changes its column group; its locks were chosen when it was sealed'
-                )
+                raise Misuse(f'column "{name}": changes its column group; its locks were chosen when it was sealed')
     known = set(old.arrow.names)
     for after in new.groups[len(old.groups) :]:
         for name in after:

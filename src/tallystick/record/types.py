@@ -75,11 +75,9 @@ def normal_fields(fields: Iterable[Any]) -> list[Any]:
     _check_names(checked, "the schema")
     if not checked:
         raise Misuse("the schema has no columns")
-    count = sum(1 for field in checked for _ in _walk(field))
+    count = sum(1 for field in checked for _ in walk(field))
     if count > FIELDS_MAX:
-        raise Misuse(
-            f"the schema has {count} fields, nested ones included, but at most {FIELDS_MAX} are allowed"
-        )
+        raise Misuse(f"the schema has {count} fields, nested ones included, but at most {FIELDS_MAX} are allowed")
     return checked
 
 
@@ -101,15 +99,11 @@ def _normal_type(type_: Any, where: str, depth: int) -> Any:
         raise _unsuitable(type_, where)
     if pa.types.is_timestamp(type_):
         if type_.tz is not None and not ZONE.fullmatch(type_.tz):
-            raise Misuse(
-                f'column "{where}": time zone "{type_.tz}" is not a name such as UTC or Europe/Berlin'
-            )
+            raise Misuse(f'column "{where}": time zone "{type_.tz}" is not a name such as UTC or Europe/Berlin')
         return type_
     if pa.types.is_decimal128(type_):
         if not 0 <= type_.scale <= type_.precision:
-            raise Misuse(
-                f'column "{where}": scale {type_.scale} of {type_} is not between 0 and {type_.precision}'
-            )
+            raise Misuse(f'column "{where}": scale {type_.scale} of {type_} is not between 0 and {type_.precision}')
         return type_
     if pa.types.is_list(type_):
         element = _normal_field(type_.value_field, f"{where}.item", depth + 1)
@@ -139,10 +133,11 @@ def _check_names(fields: list[Any], where: str) -> None:
         seen.add(name)
 
 
-def _walk(field: Any) -> Iterator[Any]:
+def walk(field: Any) -> Iterator[Any]:
+    """`field` and everything nested in it, parents before children."""
     yield field
     for i in range(field.type.num_fields):
-        yield from _walk(field.type.field(i))
+        yield from walk(field.type.field(i))
 
 
 # A tree of fields is encoded as the list of its nodes, parents before children, so that the encoding's own
@@ -152,7 +147,7 @@ def _walk(field: Any) -> Iterator[Any]:
 
 def encode_fields(fields: Iterable[Any]) -> list[list[Any]]:
     """The nodes of `fields`, which are in normal form, in preorder."""
-    return [_encode_node(node) for field in fields for node in _walk(field)]
+    return [_encode_node(node) for field in fields for node in walk(field)]
 
 
 def _encode_node(field: Any) -> list[Any]:
