@@ -65,9 +65,7 @@ _spent_s: dict[str, float] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--seed", type=int, default=None, help="seed for the tests that take one; replays a failure"
-    )
+    parser.addoption("--seed", type=int, default=None, help="seed for the tests that take one; replays a failure")
 
 
 # --- fixtures ---
