@@ -117,6 +117,7 @@ def test_numbers_keep_their_bits(way):
 
 class Colour(enum.StrEnum):
     RED = "red"
+    S = "s"
 
 
 class Gear(enum.IntEnum):
@@ -127,10 +128,12 @@ class Gear(enum.IntEnum):
 def test_subclasses_and_numpy_scalars_count_as_what_they_hold(way):
     schema = pa.schema([("s", pa.string()), ("i", pa.int8()), ("x", pa.float64()), ("b", pa.bool_())])
     rows = [
+        {Colour.S: Colour.RED},
         OrderedDict(s=Colour.RED, i=Gear.FIRST, x=np.float64(1.5), b=np.True_),
         {"s": np.str_("blue"), "i": np.int64(-3), "x": np.float32(0.5), "b": False},
     ]
     assert way(rows, schema).to_pylist() == [
+        {"s": "red", "i": None, "x": None, "b": None},
         {"s": "red", "i": 1, "x": 1.5, "b": True},
         {"s": "blue", "i": -3, "x": 0.5, "b": False},
     ]
@@ -344,6 +347,9 @@ BAD_COLUMNS = [
     ({"i": 1}, 'column "i": expected a list, or an array of Arrow, NumPy, pandas or polars, found int'),
     (pd.DataFrame([[1, 2]], columns=["i", "i"]), 'column "i": given twice'),
     (pl.LazyFrame({"i": [1]}), "expected a list of dicts, or columns, found LazyFrame"),
+    ({"i": np.array([1j])}, 'column "i": expected int32, found ndarray of complex128 that Arrow cannot read'),
+    ({"i": pd.Series(pd.period_range("2026", periods=2, freq="D"))}, 'column "i": expected int32, found the extension'),
+    ({"s": pl.Series([object()], dtype=pl.Object)}, 'row 0, column "s": expected string, found object'),
     (17, "expected a list of dicts, or columns, found int"),
     (pd.DataFrame({"s": ["a", 3]}), 'row 1, column "s": expected string, found int'),
 ]
@@ -354,6 +360,21 @@ def test_bad_columns(bad, message):
     with pytest.raises(Misuse) as caught:
         to_batches(bad, SMALL)
     assert message in str(caught.value)
+
+
+def test_python_objects_in_polars_are_never_sent_as_addresses():
+    schema = pa.schema([("raw", pa.binary())])
+    with pytest.raises(Misuse, match='row 0, column "raw": expected binary, found object'):
+        to_batches({"raw": pl.Series([object()], dtype=pl.Object)}, schema)
+    assert to_batches({"raw": pl.Series([b"a"], dtype=pl.Object)}, schema).to_pylist() == [{"raw": b"a"}]
+
+
+def test_decimals_from_integers_and_other_scales():
+    schema = pa.schema([("d", pa.decimal128(5, 1))])
+    for column in (np.array([3]), [3], pa.array([Decimal("3.00")])):
+        assert to_batches({"d": column}, schema).to_pylist() == [{"d": Decimal("3.0")}]
+    with pytest.raises(Misuse, match='row 0, column "d"'):
+        to_batches({"d": pa.array([Decimal("1.25")])}, schema)
 
 
 def test_floats_that_float32_cannot_hold():

@@ -1,7 +1,7 @@
 """Columns as users hold them (Arrow, pandas, polars, NumPy, lists) into columns of the topic's types.
 
 A column is cast only where every value survives: integers into wider or fitting ones, integral floats into
-integers, integers into floats that hold them exactly, timestamps into a unit that loses nothing and into
+integers, integers up to 2⁵³ into float64 (2²⁴ into float32), timestamps into a unit that loses nothing and into
 another zone at the same instant, decimals without loss. Layouts (chunked, dictionary, large, view) are
 normalised. Float64 into float32 rounds to the nearest, but never to infinity. Text is never parsed, and
 numbers are never printed.
@@ -64,7 +64,10 @@ def column_of(source: Any, field: pa.Field) -> pa.Array:
 
     Whether a column may hold nulls is for the caller to check; inside nested values it is checked here.
     """
-    array = _arrow_of(source, field)
+    try:
+        array = _arrow_of(source, field)
+    except (pa.ArrowException, TypeError, ValueError):
+        raise misuse(None, field, f"{_kind_name(source)} that Arrow cannot read") from None
     if not isinstance(array, pa.Array):
         return array_of(array, field)
     try:
@@ -89,7 +92,8 @@ def _arrow_of(source: Any, field: pa.Field) -> Any:
     if comes_from(source, "pandas") and hasattr(source, "dtype"):
         return _pandas_arrow(source)
     if comes_from(source, "polars") and hasattr(source, "to_arrow"):
-        return source.to_arrow()
+        # polars shows its column of Python objects to Arrow as their addresses in memory.
+        return source.to_list() if str(source.dtype) == "Object" else source.to_arrow()
     if isinstance(source, np.ndarray):
         return _numpy_arrow(source, field)
     hint = "a single row goes in as a list of one dict" if isinstance(source, str | int | float) else None
@@ -132,16 +136,15 @@ def _numpy_arrow(source: Any, field: pa.Field) -> Any:
     values = np.asarray(source)
     if values.dtype == object:
         return [None if mask is not None and mask[i] else value for i, value in enumerate(values.tolist())]
-    try:
-        return pa.array(values, mask=mask)
-    except (pa.ArrowException, ValueError):
-        raise misuse(None, field, f"a NumPy array of {values.dtype}") from None
+    return pa.array(values, mask=mask)
+
+
+def _kind_name(source: Any) -> str:
+    return f"{type(source).__name__} of {getattr(source, 'dtype', 'an unknown type')}"
 
 
 def _plain_layout(array: pa.Array) -> pa.Array:
     kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return _plain_layout(array.storage)
     if pa.types.is_dictionary(kind):
         array.validate(full=True)
         return _plain_layout(array.dictionary_decode())
@@ -153,8 +156,9 @@ def _plain_layout(array: pa.Array) -> pa.Array:
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     _check_castable(array, field)
-    if pa.types.is_nested(field.type):
-        # Rare and rebuilt value by value: only so is every element inside checked as strictly as outside.
+    if pa.types.is_nested(field.type) or pa.types.is_decimal(field.type):
+        # Value by value, which is slow but rare. Only so is every element inside checked as strictly as outside;
+        # and Arrow casts an integer to a decimal only if the widest integer would fit.
         return array_of(_values(array, field), field)
     try:
         done = array.cast(field.type)
@@ -183,6 +187,8 @@ def _check_castable(array: pa.Array, field: pa.Field) -> None:
     source, target = array.type, field.type
     if pa.types.is_null(source):
         return
+    if isinstance(source, pa.BaseExtensionType):
+        raise misuse(None, field, f"the extension type {source}", hint="use its storage: column.storage")
     if _family(source) not in _SOURCES.get(_family(target), ()):
         raise misuse(None, field, str(source))
     if not pa.types.is_timestamp(target):
