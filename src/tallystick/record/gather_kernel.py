@@ -4,8 +4,9 @@ It is fast because it makes no Python object, and safe because of four rules:
 
 1. Only functions of the stable ABI are called, by name; no object's layout is read.
 2. The GIL is held throughout, and nothing that the loop calls on a value can run Python code: rows are exact
-   dicts in a list of our own, a lookup is made only in a dict whose keys are all exact strings, and a
-   conversion only on a value whose exact type was checked. Borrowed references therefore stay good.
+   dicts in a list of our own, a lookup is made only in a dict whose keys are all exact strings, a conversion
+   to a number only on a value whose exact type was checked, and the one to text refuses what is no string
+   without asking it. Borrowed references therefore stay good.
 3. The one call that may raise (a string with a lone surrogate, or something that is no string) ends the pass
    at once, because making an exception can start the garbage collector and with it foreign code. The pass
    begins again without that column.
