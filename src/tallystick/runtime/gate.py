@@ -1,0 +1,76 @@
+"""The gate: signed requests in, envelopes to the handler, the right face to everybody.
+
+Cheapest first, and no body is read for a stranger: head and signature, freshness, then the body against its
+digest. Before the signature holds every refusal looks the same; after it, the peer is told what is wrong, and
+one whose clock is off also what time it is here, signed. Replays within the window are the handler's to stop:
+it gets the envelope, and the guards keep the nonces.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Refused, TallystickError
+from tallystick.runtime.answers import Answer, answer_error
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.router import Handler, Request, refuse
+from tallystick.trust.envelope import UNAUTHENTICATED, Envelope, ResolveKey, signed_time, verify_head
+
+log = logging.getLogger(__name__)
+
+SignedHandler = Callable[[Request, Envelope, bytes], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a node needs to know to judge a signed request."""
+
+    node: bytes
+    key: SigningKey  # signs the time
+    resolve_key: ResolveKey
+    clock: Clock
+    delay_max_s: float = 60.0  # how long an honest request may be under way
+    skew_max_s: float = 5.0  # how far an honest clock may be off
+
+    def signed(self, handler: SignedHandler) -> Handler:
+        """`handler` for signed requests, as a handler for the router."""
+
+        async def handle(request: Request) -> Answer:
+            try:
+                envelope = self._verify(request)
+            except Refused as error:
+                log.debug("refused %s %s: %s", request.method, request.path, error)
+                return await refuse(request)
+            try:
+                envelope.check_fresh(self.clock.now(), self.delay_max_s, self.skew_max_s)
+                body = await request.body()
+                envelope.check_body(body)
+                return await handler(request, envelope, body)
+            except TallystickError as error:
+                return await self._explain(request, envelope, error)
+
+        return handle
+
+    def _verify(self, request: Request) -> Envelope:
+        return verify_head(
+            method=request.method,
+            authority=request.authority,
+            path=request.path,
+            query=request.query,
+            headers=request.headers,
+            resolve_key=self.resolve_key,
+            node_id=self.node,
+        )
+
+    async def _explain(self, request: Request, envelope: Envelope, error: TallystickError) -> Answer:
+        log.info("refused %s %s: %s", request.method, request.path, error)
+        refused = await refuse(request)
+        reason = error.reason if isinstance(error, Refused) else ""
+        if reason in UNAUTHENTICATED:  # a signed head before another's body
+            return refused
+        if reason in ("stale", "future"):
+            return answer_error(error, signed_time(self.key, self.node, envelope.nonce, self.clock.now()))
+        return answer_error(error)

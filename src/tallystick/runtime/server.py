@@ -1,0 +1,219 @@
+"""The HTTP server: uvicorn (uvloop, httptools) with bounds that it does not have itself.
+
+Threat: a peer that opens connections and finishes nothing, sends endless headers, drips a body, or never
+reads its answer. Each costs it a connection and us a bounded amount of memory for a bounded time: connections
+are counted and the surplus dropped, heads are bounded in bytes, requests and unread answers in time. Bodies
+are bounded where they are read (`router.Request.body`). Forwarding headers are ignored: the peer is who holds
+the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tallystick.errors import Unavailable
+from tallystick.runtime.address import check_plain, check_tls
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Bounds of a server."""
+
+    head_bytes_max: int = 16 * 1024  # ours have about 700
+    connections_max: int = 1024  # each may hold a read buffer of 64 KiB and a body
+    request_s: float = 60.0  # for one whole request to arrive: 900 KiB at 120 kbit/s
+    unread_s: float = 60.0  # for a peer to take what it asked for
+    keep_alive_s: int = 30  # above the client's `idle_s`
+    stop_s: int = 10  # for requests under way when stopping
+
+
+def _bounded(limits: ServerLimits) -> type[HttpToolsProtocol]:
+    class BoundedProtocol(HttpToolsProtocol):
+        """uvicorn's protocol under `limits`."""
+
+        _timer: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
+        _heads = 0  # begun so far
+        _in_head = False
+        _parsed_bytes = 0  # of this head, as far as the parser has handed them over
+        _raw_bytes = 0  # of this head, in reads that neither begin nor end it
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > limits.connections_max:
+                transport.abort()
+            else:
+                self._expect_request()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_timers()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            head = self._heads if self._in_head else None
+            super().data_received(data)
+            if self._in_head and self._heads == head:  # an unfinished header grows inside the parser
+                self._raw_bytes += len(data)
+                self._check_head()
+
+        def on_message_begin(self) -> None:
+            self._heads += 1
+            self._in_head, self._parsed_bytes, self._raw_bytes = True, 0, 0
+            self._expect_request()
+            super().on_message_begin()
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._parsed_bytes += len(name) + len(value)
+            self._check_head()
+            super().on_header(name, value)
+
+        def on_url(self, url: bytes) -> None:
+            self._parsed_bytes += len(url)
+            self._check_head()
+            super().on_url(url)
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            super().on_message_complete()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._unread = self.loop.call_later(limits.unread_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._unread is not None:
+                self._unread.cancel()
+
+        def _expect_request(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(limits.request_s, self.transport.abort)
+
+        def _check_head(self) -> None:
+            if max(self._parsed_bytes, self._raw_bytes) > limits.head_bytes_max:
+                self.transport.abort()
+
+        def _stop_timers(self) -> None:
+            for timer in (self._timer, self._unread):
+                if timer is not None:
+                    timer.cancel()
+
+    return BoundedProtocol
+
+
+class Server:
+    """One listening socket and its application; `run` serves until `stop` or, on the main thread, a signal."""
+
+    def __init__(
+        self,
+        app: Callable[..., Any],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        insecure: bool = False,
+        limits: ServerLimits = ServerLimits(),
+    ) -> None:
+        if tls is None:
+            check_plain(host, insecure=insecure)
+        else:
+            check_tls(tls)
+        self._socket = _listen(host, port)
+        self.host, self.port = host, int(self._socket.getsockname()[1])
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if tls is not None else 'http'}://{name}:{self.port}"
+        config = uvicorn.Config(
+            app,
+            http=_bounded(limits),
+            loop="uvloop",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=limits.keep_alive_s,
+            timeout_graceful_shutdown=limits.stop_s,
+        )
+        config.load()
+        config.ssl = tls
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Serve on an event loop of its own."""
+        self._server.run(sockets=[self._socket])
+
+    async def serve(self) -> None:
+        """Serve on the running loop."""
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Take no new connections, finish the requests under way, then return from `run`; from any thread."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Give the socket back if the server never ran."""
+        self._socket.close()
+
+
+def serve(
+    app: Callable[..., Any],
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    insecure: bool = False,
+    limits: ServerLimits = ServerLimits(),
+) -> None:
+    """Serve `app` until a signal asks to stop."""
+    Server(app, host, port, tls=tls, insecure=insecure, limits=limits).run()
+
+
+class ServerThread:
+    """A server in a thread of this process, for tests and for one process that is both ends.
+
+    with ServerThread(router) as server:
+        client = HttpClient([Address(server.url, node_id)], identity, clock, entropy)
+    """
+
+    def __init__(self, app: Callable[..., Any], **options: Any) -> None:
+        self._server = Server(app, **options)
+        self._thread = threading.Thread(target=self._server.run, name="tally-http", daemon=True)
+        self.url = self._server.url
+        self.port = self._server.port
+
+    def __enter__(self) -> ServerThread:
+        self._thread.start()  # the socket listens already: who connects early waits in its backlog
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop()
+        self._thread.join()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot listen on {host} port {port}: {error.strerror or error}",
+            hint="another process may hold the port; port 0 takes a free one",
+        ) from error
