@@ -15,6 +15,7 @@ what the file was for. Paths are relative, with forward slashes; a path that wou
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -99,13 +100,18 @@ def read_all(disk: Disk, path: str) -> bytes:
 def write_atomic(disk: Disk, path: str, data: Data) -> None:
     """Replace `path` by `data`; a crash at any point leaves the old contents or the new, whole."""
     temporary = path + ".new"
-    file = disk.open(temporary, create=True)
     try:
-        file.truncate(0)
-        file.pwrite(0, data)
-        file.sync()
-    finally:
-        file.close()
+        file = disk.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.pwrite(0, data)
+            file.sync()
+        finally:
+            file.close()
+    except OSError:
+        with suppress(OSError):
+            disk.remove(temporary)  # a full disk gets its space back
+        raise
     disk.rename(temporary, path)
     disk.sync_dir(parent_of(path))
 

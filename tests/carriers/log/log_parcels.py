@@ -1,0 +1,49 @@
+"""Opaque parcels for the tests of the storage engine."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from tallystick.carriers.log.limits import Limits
+from tallystick.carriers.log.partition import Entry
+from tallystick.carriers.log.segments import Place
+from tallystick.carriers.log.store import LogStore, Staged
+from tallystick.runtime.disk import Disk
+
+A = Place(b"A" * 16, 0)
+B = Place(b"B" * 16, 3)
+C = Place(b"C" * 16, 1)
+SMALL = Limits(segment_bytes_max=2000, reserve_bytes=0)
+EVERYTHING = 1 << 30
+
+
+class Opaque(NamedTuple):
+    parcel_hash: bytes
+    header: bytes
+    body: bytes
+
+
+def opaque(n: int, header_bytes: int = 30, body_bytes: int = 100) -> Opaque:
+    header = (b"header %d " % n).ljust(header_bytes, b".")
+    return Opaque(hashlib.sha256(header).digest(), header, (b"body %d " % n).ljust(body_bytes, b"-"))
+
+
+def put(store: LogStore, *places: Place, n: int, header_bytes: int = 30, body_bytes: int = 100) -> Staged:
+    return store.stage(places, *opaque(n, header_bytes, body_bytes), now_ms=1000 + n)
+
+
+def fill(disk: Disk, count: int, place: Place = A, limits: Limits = SMALL) -> LogStore:
+    """A store with parcels 0 to `count` in one partition, one group each."""
+    store = LogStore(disk, limits)
+    for n in range(count):
+        put(store, place, n=n)
+        store.sync()
+    return store
+
+
+def read_through(store: LogStore, place: Place, headers_only: bool = False, first: int = 0) -> list[Entry]:
+    entries: list[Entry] = []
+    while got := store.read(place, first + len(entries), 4096, headers_only):
+        entries += got
+    return entries
