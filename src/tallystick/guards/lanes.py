@@ -7,6 +7,7 @@ always rebuild it from headers; it is never forgotten, only bounded by what a pr
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.errors import Refused
@@ -41,9 +42,23 @@ class Lanes:
 
     def advance(self, principal: bytes, header: Header) -> None:
         """Remember an accepted parcel as the lane's head."""
-        if (principal, header.lane) not in self._heads:
+        self.restore(principal, header.lane, Head(header.sequence, header.hash, header.kind is Kind.CLOSE))
+
+    def restore(self, principal: bytes, lane: bytes, head: Head | None) -> None:
+        """Put a lane's head back to what it was; None forgets the lane."""
+        known = (principal, lane) in self._heads
+        if head is None:
+            if known:
+                del self._heads[principal, lane]
+                self._opened[principal] -= 1
+            return
+        if not known:
             self._opened[principal] += 1
-        self._heads[principal, header.lane] = Head(header.sequence, header.hash, header.kind is Kind.CLOSE)
+        self._heads[principal, lane] = head
+
+    def items(self) -> Iterator[tuple[bytes, bytes, Head]]:
+        """Every lane: (principal, lane, head)."""
+        return ((principal, lane, head) for (principal, lane), head in self._heads.items())
 
     def check_next(self, principal: bytes, header: Header) -> Duplicate | None:
         """Whether the parcel is exactly the next one, or the head once more. An earlier one is `Refused` as `behind`:

@@ -1,55 +1,47 @@
 """Live advertisements and subscriptions, by permit identifier.
 
-On a log, subscribing is a state of the node (SEEDS.md on 002): publish needs a live advertisement, fetch a live
-subscription, and undo deletes it at once. Each principal has a bounded share. The node keeps them on disk; here they
-are in memory and pure.
+On a log, subscribing is a state of the node (SEEDS on 002): publish needs a live advertisement, fetch a live
+subscription, and undo deletes it at once. The carrier keeps them on disk and lends `load`; here is a bounded memory of
+those in use. How many permits a principal may hold is the authority's to bound: each is on the ledger.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable
 
-from tallystick.errors import Refused
-from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.permit import Permit
+
+
+def _nothing(identifier: bytes) -> Permit | None:
+    return None
 
 
 class Live:
-    def __init__(self, share_max: int) -> None:
-        self._share_max = share_max
-        self._permits: dict[bytes, Permit] = {}
-        self._share: Counter[bytes] = Counter()
+    def __init__(self, kept_max: int, load: Callable[[bytes], Permit | None] = _nothing) -> None:
+        """`load` brings a live permit that is not in memory, or None if there is none."""
+        self._kept_max = kept_max
+        self._load = load
+        self._permits: OrderedDict[bytes, Permit] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._permits)
 
-    def __iter__(self) -> Iterator[Permit]:
-        return iter(self._permits.values())
-
-    def add(self, permit: Permit) -> bool:
-        """Keep a checked permit; False if it was live already."""
-        if permit.identifier in self._permits:
-            return False
-        if self._share[permit.principal] >= self._share_max:
-            raise Refused(f"at most {self._share_max} live permits for one principal", reason="too-many-permits")
+    def add(self, permit: Permit) -> None:
+        """Keep a checked permit."""
         self._permits[permit.identifier] = permit
-        self._share[permit.principal] += 1
-        return True
+        if len(self._permits) > self._kept_max:
+            self._permits.popitem(last=False)
 
-    def remove(self, identifier: bytes) -> Permit | None:
-        permit = self._permits.pop(identifier, None)
-        if permit is not None:
-            self._share[permit.principal] -= 1
-            if not self._share[permit.principal]:
-                del self._share[permit.principal]
-        return permit
+    def remove(self, identifier: bytes) -> None:
+        self._permits.pop(identifier, None)
 
     def get(self, identifier: bytes) -> Permit | None:
-        return self._permits.get(identifier)
-
-    def of(self, principal: bytes, token: bytes, operation: Operation) -> Permit | None:
-        """A live permit of this principal for the operation on the topic."""
-        for permit in self._permits.values():
-            if (permit.principal, permit.token, permit.operation) == (principal, token, operation):
-                return permit
-        return None
+        permit = self._permits.get(identifier)
+        if permit is None:
+            permit = self._load(identifier)
+            if permit is not None:
+                self.add(permit)
+        else:
+            self._permits.move_to_end(identifier)
+        return permit

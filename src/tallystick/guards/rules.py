@@ -74,7 +74,7 @@ class GuardLimits:
     skew_max_s: float = 5.0  # how far two honest clocks may differ
     window_share_max: int = 16_384  # envelopes one principal may have in the window; about 270 a second
     lanes_max: int = 4_096  # lanes one principal may ever open at this node; one a day lasts eleven years
-    live_max: int = 1_024  # live advertisements and subscriptions of one principal
+    live_max: int = 65_536  # live permits kept in memory, about 60 MiB; the others are read from disk when needed
 
 
 def check_topic(rules: Rules, act: Act, token: bytes, right: Right) -> TopicRules:

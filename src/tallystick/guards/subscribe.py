@@ -14,14 +14,15 @@ def subscribe(data: bytes, act: Act, rules: Rules, live: Live) -> Permit:
     return admit(data, act, rules, live, Operation.SUBSCRIBE, Right.READ)
 
 
-def fetch(token: bytes, partition: int, act: Act, rules: Rules, live: Live) -> Permit:
-    """The live subscription under which `act` may fetch from this partition."""
+def fetch(token: bytes, partition: int, identifier: bytes, act: Act, rules: Rules, live: Live) -> Permit:
+    """The live subscription, named by its permit's identifier, under which `act` may fetch from this partition."""
     check_principal(rules, act)
     topic = check_topic(rules, act, token, Right.READ)
     if not 0 <= partition < topic.partitions:
         raise Refused(f"no partition {partition}, the topic has {topic.partitions}", reason="unknown-partition")
-    permit = live.of(act.principal, token, Operation.SUBSCRIBE)
-    if permit is None:
-        raise Refused("no live subscription to this topic", reason="not-subscribed", hint="subscribe first")
+    permit = live.get(identifier)
+    if permit is None or permit.principal != act.principal:
+        raise Refused("no live subscription under this permit", reason="not-subscribed", hint="subscribe first")
+    permit.check_covers(Operation.SUBSCRIBE, token)
     permit.check_time(act.time_ms)
     return permit

@@ -1,0 +1,94 @@
+"""A carrier as its clients see it. Engines share this protocol and the suite in tests/contract, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tallystick.trust.promise import Promise
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics."""
+
+    promises: tuple[Promise, ...]
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class NotStored:
+    """A parcel was refused; for reason `ahead`, `expected` is the sequence that is due."""
+
+    reason: str
+    message: str
+    expected: int | None = None
+
+
+Outcome = Stored | NotStored
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Consecutive parcels of a partition from `first` on, and what proves them; nothing of it is verified.
+
+    `parcels` are whole parcels, or fronts where only headers were asked for. `proof` is the range proof of their hashes
+    in the tree of `anchored` parcels. `end` is the end of the log, as the carrier tells it; below `retired` there are
+    no bodies any more.
+    """
+
+    first: int
+    parcels: tuple[bytes, ...]
+    anchored: int
+    proof: tuple[bytes, ...]
+    end: int
+    retired: int = 0
+
+
+@dataclass(frozen=True)
+class LaneFront:
+    """The front of a lane's last parcel below an offset, and its inclusion proof in the tree of `anchored` parcels."""
+
+    offset: int
+    front: bytes
+    anchored: int
+    proof: tuple[bytes, ...]
+
+
+class Carrier(Protocol):
+    """What publishers and subscribers ask of a carrier. Everything raises `Refused` or `Unavailable`."""
+
+    def advertise(self, permit: bytes) -> None: ...
+
+    def subscribe(self, permit: bytes) -> None: ...
+
+    def undo(self, order: bytes) -> None: ...
+
+    def put_locks(self, token: bytes, permit: bytes, locks: Sequence[bytes]) -> None: ...
+
+    def lock(self, name: bytes) -> bytes: ...
+
+    def permit(self, identifier: bytes) -> bytes: ...
+
+    def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]: ...
+
+    def fetch(
+        self,
+        token: bytes,
+        partition: int,
+        permit: bytes,
+        offset: int,
+        *,
+        bytes_max: int,
+        wait_ms: int = 0,
+        stored: bool = False,
+        headers: bool = False,
+        size: int | None = None,
+    ) -> Fetched:
+        """Parcels from `offset` on, proved in the tree of `size` parcels (the newest anchor by default); with
+        `stored` also those that no anchor covers yet."""
+
+    def lane_front(
+        self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
+    ) -> LaneFront | None: ...

@@ -1,0 +1,492 @@
+"""The log carrier: guards in front, the store behind, promises out.
+
+A publish request goes through these steps (docs/life-of-a-record.md, 3 and 4):
+
+  a. the routing guard: its envelope was not seen before;
+  b. the publish guard, parcel by parcel;
+  c. what is accepted is staged, and the lane's head moves on;
+  d. the act is noted for the ledger;
+  e. one sync makes parcels, notes and promises' marks durable, for all requests that wait;
+  f. each parcel is answered by a promise, or the reason why not.
+
+Invariant: nothing is promised that is not durable, and nothing durable is unnoted. If the sync fails, everything since
+the last one is taken back, heads of lanes included, and nobody is promised anything. The carrier holds no key that
+opens anything; its own signs promises and operations.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
+from tallystick.carriers.log.heads import Heads
+from tallystick.carriers.log.segments import Place
+from tallystick.carriers.log.store import LogStore, Staged
+from tallystick.carriers.quotas import Quotas
+from tallystick.carriers.scribe import COUNTED_AGAINST, Note, Scribe, window_entries
+from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
+from tallystick.guards.advertise import advertise
+from tallystick.guards.lanes import Ahead
+from tallystick.guards.live import Live
+from tallystick.guards.publish import Accepted, Contradiction, Repeated, publish
+from tallystick.guards.route import Window
+from tallystick.guards.rules import Act, GuardLimits, Right, Rules, check_topic
+from tallystick.guards.subscribe import fetch, subscribe
+from tallystick.guards.unadvertise import unadvertise
+from tallystick.guards.unsubscribe import unsubscribe
+from tallystick.ledger.contracts.operations import Role
+from tallystick.parcel.header import Header
+from tallystick.parcel.locks import decode_lock, lock_hash
+from tallystick.parcel.parcel import Parcel
+from tallystick.runtime.disk import Disk
+from tallystick.trust.envelope import Envelope
+from tallystick.trust.permit import Operation, Permit, UndoOrder
+from tallystick.trust.promise import Anchor, Promise
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A verified request: its envelope, where it came from, and the wall clock when it came."""
+
+    envelope: Envelope
+    host: str
+    now: float
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    fetch_bytes_max: int = 8 << 20  # one answer
+    lane_scan_max: int = 100_000  # headers looked at to find a lane's head below an offset
+
+
+class LogCarrier:
+    """Thread-safe: one lock around guards and staging; reads go past it."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        store: LogStore,
+        rules: Rules,
+        scribe: Scribe,
+        block: Callable[[], tuple[int, int]],
+        node: bytes,
+        key: SigningKey,
+        *,
+        limits: GuardLimits,
+        quotas: Quotas,
+        settings: LogSettings,
+        evidence: Callable[[Permit, Parcel, Parcel], None],
+        anchored: dict[Place, int],
+    ) -> None:
+        """`block` tells height and time of the newest block; `evidence` takes a publisher's two contradicting parcels;
+        `anchored` is the size of each partition's newest anchor."""
+        self._store, self._rules, self._scribe, self._block = store, rules, scribe, block
+        self._node, self._key = node, key
+        self._limits, self._quotas, self._settings = limits, quotas, settings
+        self._evidence = evidence
+        self._lock = threading.RLock()
+        self._live = Live(limits.live_max, self._load_permit)
+        self._heads = Heads(disk, store, limits.lanes_max, self._principal_of)
+        self._window = Window(limits.delay_max_s, limits.skew_max_s, limits.window_share_max)
+        self._window.restore(window_entries(scribe.recover()))
+        self._anchored = dict(anchored)
+        self._grown = threading.Condition()
+
+    # Publishing.
+
+    def publish(
+        self, requests: Sequence[tuple[Asked, bytes, Sequence[bytes]]]
+    ) -> list[list[Outcome] | TallystickError]:
+        """Judge and store the parcels of several requests (who asks, the topic named in the request, parcels) under
+        one sync."""
+        with self._lock:
+            judged = [self._judge(asked, token, parcels) for asked, token, parcels in requests]
+            try:
+                self._store.sync()
+            except Unavailable as error:
+                self._heads.revert()
+                return [error if isinstance(answer, list) else answer for answer in judged]
+            self._heads.settle()
+        self._announce_growth()
+        return [self._promise(answer) if isinstance(answer, list) else answer for answer in judged]
+
+    def _judge(
+        self, asked: Asked, token: bytes, parcels: Sequence[bytes]
+    ) -> list[tuple[Parcel, Staged, bool] | NotStored] | TallystickError:
+        act = self._act(asked)
+        try:
+            self._check_seen(asked)
+            return [self._judge_one(asked, act, token, data) for data in parcels]
+        except TallystickError as error:
+            return error
+
+    def _judge_one(self, asked: Asked, act: Act, token: bytes, data: bytes) -> tuple[Parcel, Staged, bool] | NotStored:
+        try:
+            judged = publish(data, act, self._rules, self._live, self._heads.lanes, self._has_lock, self._limits)
+            header = judged.parcel.header
+            if token not in [topic.token for topic in header.topics]:
+                raise Malformed("parcel: not of the topic that the request names", reason="wrong-topic")
+            if isinstance(judged, Repeated):
+                staged = self._find(judged)
+                again = True
+            else:
+                staged, again = self._stage(judged, act, asked), False
+        except Contradiction as error:
+            return self._contradict(error, asked, token)
+        except Ahead as error:
+            return NotStored(error.reason, str(error), error.expected)
+        except Refused as error:
+            self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=error.reason)
+            return NotStored(error.reason, str(error))
+        return judged.parcel, staged, again
+
+    def _stage(self, accepted: Accepted, act: Act, asked: Asked) -> Staged:
+        parcel, header = accepted.parcel, accepted.parcel.header
+        self._quotas.charge(
+            accepted.permit.tenant, header.body_bytes, self._store.bytes_stored(accepted.permit.token), asked.now
+        )
+        places = [
+            Place(topic.token, partition) for topic, partition in zip(header.topics, accepted.partitions, strict=True)
+        ]
+        staged = self._store.stage(
+            places, parcel.hash, parcel.encode_front(), bytes(parcel.body), int(asked.now * 1000)
+        )
+        self._heads.advance(act.principal, header, staged)
+        for place, offset in zip(places, staged.planned, strict=True):
+            self._note(
+                asked, place.token, Right.WRITE, Role.PUBLISHER, partition=place.partition, first=offset, end=offset + 1
+            )
+        return staged
+
+    def _find(self, repeated: Repeated) -> Staged:
+        """Where the lane's head lies: the same answer as the first time."""
+        header = repeated.parcel.header
+        return self._heads.where(repeated.permit.principal, header.lane)
+
+    def _contradict(self, error: Contradiction, asked: Asked, token: bytes) -> NotStored | tuple[Parcel, Staged, bool]:
+        """A signed parcel at a sequence that was taken: the same parcel again, or an equivocation."""
+        header = error.parcel.header
+        place = Place(header.topics[0].token, error.partitions[0])
+        found = self._find_sequence(place, error.permit.principal, header)
+        if found is not None and found[1].hash == error.parcel.hash:
+            places = [
+                Place(topic.token, partition) for topic, partition in zip(header.topics, error.partitions, strict=True)
+            ]
+            if len(places) == 1:
+                staged = Staged((place,), (found[0],))
+                staged.settle(None)
+                return error.parcel, staged, True
+            return NotStored("duplicate", "the parcel was stored before")
+        if found is not None:
+            self._evidence(error.permit, found[1], error.parcel)
+            self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason="equivocation")
+            return NotStored("equivocation", f"sequence {header.sequence} holds another parcel")
+        self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason="behind")
+        return NotStored("behind", str(error))
+
+    def _find_sequence(self, place: Place, principal: bytes, header: Header) -> tuple[int, Parcel] | None:
+        for offset, other in self._scan_back(place, self._store.end_offset(place)):
+            if other.header.lane == header.lane and self._principal_of(other.header) == principal:
+                if other.header.sequence == header.sequence:
+                    return offset, other
+                if other.header.sequence < header.sequence:
+                    return None
+        return None
+
+    def _promise(self, answers: list[tuple[Parcel, Staged, bool] | NotStored]) -> list[Outcome]:
+        height, time_ms = self._block()
+        outcomes: list[Outcome] = []
+        for answer in answers:
+            if isinstance(answer, NotStored):
+                outcomes.append(answer)
+                continue
+            parcel, staged, again = answer
+            promises = [
+                Promise(
+                    parcel.header.instance,
+                    self._node,
+                    place.token,
+                    place.partition,
+                    offset,
+                    parcel.hash,
+                    height,
+                    time_ms,
+                ).sign(self._key)
+                for place, offset in zip(staged.places, staged.offsets, strict=True)
+            ]
+            outcomes.append(Stored(tuple(promises), again))
+        return outcomes
+
+    # Permits and locks.
+
+    def advertise(self, asked: Asked, data: bytes) -> None:
+        self._admit(asked, data, Operation.ADVERTISE)
+
+    def subscribe(self, asked: Asked, data: bytes) -> None:
+        self._admit(asked, data, Operation.SUBSCRIBE)
+
+    def _admit(self, asked: Asked, data: bytes, operation: Operation) -> None:
+        is_publisher = operation is Operation.ADVERTISE
+        right, role = (Right.WRITE, Role.PUBLISHER) if is_publisher else (Right.READ, Role.SUBSCRIBER)
+        with self._lock:
+            self._check_seen(asked)
+            token = Permit.decode(data).token
+            try:
+                permit = (advertise if is_publisher else subscribe)(data, self._act(asked), self._rules, self._live)
+                self._store.stage_blob(_permit_name(permit.identifier), data)
+                self._note(asked, token, right, role)
+                self._store.sync()
+            except Refused as error:
+                self._note(asked, token, right, role, reason=error.reason)
+                raise
+
+    def undo(self, asked: Asked, data: bytes) -> None:
+        """Obey an undo order: the permit is gone at once, here and after a restart."""
+        with self._lock:
+            self._check_seen(asked)
+            order = UndoOrder.decode(data)
+            guard = unsubscribe if order.operation is Operation.SUBSCRIBE else unadvertise
+            guard(data, self._act(asked), self._rules, self._live)
+            self._store.stage_blob(_undo_name(order.identifier), data)
+            self._store.sync()
+
+    def put_locks(self, asked: Asked, token: bytes, identifier: bytes, locks: Sequence[bytes]) -> None:
+        """Store locks for a publisher with a live advertisement; each lock once, whoever brings it."""
+        with self._lock:
+            self._check_seen(asked)
+            act = self._act(asked)
+            check_topic(self._rules, act, token, Right.WRITE)
+            permit = self._live.get(identifier)
+            if permit is None or permit.principal != act.principal or permit.token != token:
+                raise Refused("no live advertisement under this permit", reason="not-advertised")
+            permit.check_covers(Operation.ADVERTISE, token)
+            for data in locks:
+                if len(data) > self._limits.lock_bytes_max:
+                    raise Refused(f"lock: at most {self._limits.lock_bytes_max} bytes are taken", reason="too-large")
+                decode_lock(data)
+                self._quotas.charge(permit.tenant, len(data), self._store.bytes_stored(token), asked.now)
+                self._store.stage_blob(lock_hash(data), data)
+            self._store.sync()
+
+    def lock(self, name: bytes) -> bytes:
+        return self._blob(name, "lock")
+
+    def permit(self, identifier: bytes) -> bytes:
+        return self._blob(_permit_name(identifier), "permit")
+
+    # Fetching.
+
+    def fetch(
+        self,
+        asked: Asked,
+        token: bytes,
+        partition: int,
+        identifier: bytes,
+        offset: int,
+        *,
+        bytes_max: int,
+        stored: bool,
+        headers: bool,
+        size: int | None,
+    ) -> Fetched:
+        """Parcels from `offset` on; the fetch is noted. Long polls wait outside, on `wait_growth`."""
+        self.check_fetch(asked, token, partition, identifier)
+        place = Place(token, partition)
+        anchored = self._anchored_size(place, size)
+        end = self._store.end_offset(place)
+        limit = end if stored else anchored
+        entries = []
+        if offset < limit:
+            entries = self._store.read(place, offset, min(bytes_max, self._settings.fetch_bytes_max), headers)
+            entries = [entry for entry in entries if entry.offset < limit]
+        proved = [entry for entry in entries if entry.offset < anchored]
+        proof: list[bytes] = []
+        if proved:
+            proof = self._store.partition(place).range_proof(proved[0].offset, proved[-1].offset + 1, anchored)
+        if entries:
+            last = entries[-1].offset + 1
+            with self._lock:
+                self._note(
+                    asked, token, Right.READ, Role.SUBSCRIBER, partition=partition, first=entries[0].offset, end=last
+                )
+        return Fetched(
+            first=entries[0].offset if entries else offset,
+            parcels=tuple(entry.header + (entry.body or b"") for entry in entries),
+            anchored=anchored,
+            proof=tuple(proof),
+            end=end,
+            retired=self._store.partition(place).below if end else 0,
+        )
+
+    def check_fetch(self, asked: Asked, token: bytes, partition: int, identifier: bytes) -> None:
+        """The subscribe guard's word on a fetch; a refusal is noted."""
+        with self._lock:
+            try:
+                fetch(token, partition, identifier, self._act(asked), self._rules, self._live)
+            except Refused as error:
+                self._note(asked, token, Right.READ, Role.SUBSCRIBER, reason=error.reason)
+                raise
+
+    def lane_front(
+        self,
+        asked: Asked,
+        token: bytes,
+        partition: int,
+        identifier: bytes,
+        publisher: bytes,
+        lane: bytes,
+        below: int,
+        size: int,
+    ) -> LaneFront | None:
+        """The last parcel of a lane below an offset, with its place in the tree of `size`."""
+        self.check_fetch(asked, token, partition, identifier)
+        place = Place(token, partition)
+        for offset, parcel in self._scan_back(place, below):
+            if parcel.header.lane == lane and self._principal_of(parcel.header) == publisher:
+                anchored = self._anchored_size(place, size)
+                proof = self._store.partition(place).inclusion(offset, anchored)
+                return LaneFront(offset, parcel.encode_front(), anchored, tuple(proof))
+        return None
+
+    def ends(self, token: bytes, partition: int) -> tuple[int, int]:
+        """(anchored size, end of the log)."""
+        place = Place(token, partition)
+        return self._anchored.get(place, 0), self._store.end_offset(place)
+
+    def wait_growth(self, timeout_s: float) -> None:
+        """Return when something was stored or anchored, or the time is up."""
+        with self._grown:
+            self._grown.wait(timeout_s)
+
+    # The ledger.
+
+    def commit(self, now: float) -> bool:
+        """Write what waits (operations, anchors of grown partitions) to the ledger; False if there was nothing."""
+        with self._lock:
+            anchors = self._anchors()
+            transaction = self._scribe.prepare(anchors, int(now * 1000))
+            if transaction is None:
+                return False
+            self._store.sync()
+        self._scribe.submit(transaction)
+        with self._lock:
+            self._scribe.finish(int(now * 1000))
+            for anchor in anchors:
+                place = Place(anchor.token, anchor.partition)
+                self._anchored[place] = max(self._anchored.get(place, 0), anchor.size)
+        self._announce_growth()
+        return True
+
+    def count_junk(self, reason: str, right: Right) -> None:
+        """Count what nobody signed."""
+        with self._lock:
+            self._scribe.count_junk(reason, int(right))
+
+    def close(self) -> None:
+        with self._lock:
+            self._heads.save()
+            self._store.close()
+
+    def _anchors(self) -> list[Anchor]:
+        anchors = []
+        for place in self._store.places():
+            size = self._store.end_offset(place)
+            if size > self._anchored.get(place, 0):
+                anchors.append(Anchor(place.token, place.partition, size, self._store.partition(place).root(size)))
+        return anchors
+
+    def _anchored_size(self, place: Place, size: int | None) -> int:
+        newest = self._anchored.get(place, 0)
+        if size is None:
+            return newest
+        if size > newest:
+            raise Unavailable(f"anchored are {newest} parcels, {size} were asked for", retry_after_s=0.5)
+        return size
+
+    # Inside.
+
+    def _act(self, asked: Asked) -> Act:
+        return Act(asked.envelope.principal, asked.host, asked.envelope.base_hash, self._block()[1])
+
+    def _check_seen(self, asked: Asked) -> None:
+        self._window.check(asked.envelope.principal, asked.envelope.nonce, asked.now)
+
+    def _note(
+        self,
+        asked: Asked,
+        token: bytes,
+        right: Right,
+        role: Role,
+        *,
+        reason: str = "",
+        partition: int = 0,
+        first: int = 0,
+        end: int = 0,
+    ) -> None:
+        evidence = asked.envelope.evidence() if reason in COUNTED_AGAINST else b""
+        topic = self._rules.topic(token)
+        note = Note(
+            operator=asked.envelope.principal,
+            role=role,
+            token=token,
+            operation=int(right),
+            reason=reason,
+            host=asked.host,
+            partition=partition,
+            first=first,
+            end=end,
+            time_ms=int(asked.now * 1000),
+            request=asked.envelope.base_hash,
+            nonce=asked.envelope.nonce,
+            evidence=evidence,
+        )
+        if topic is None:  # a topic that does not exist has no history: count it, blame nobody
+            self._scribe.count_junk(reason, int(right))
+        else:
+            self._scribe.note(note)
+
+    def _has_lock(self, name: bytes) -> bool:
+        return name in self._store.blobs
+
+    def _load_permit(self, identifier: bytes) -> Permit | None:
+        data = self._store.blobs.get(_permit_name(identifier))
+        if data is None or _undo_name(identifier) in self._store.blobs:
+            return None
+        return Permit.decode(data)
+
+    def _principal_of(self, header: Header) -> bytes:
+        """Who published a stored parcel; its permit was checked when it was admitted, and stays after an undo."""
+        return Permit.decode(self._blob(_permit_name(header.topics[0].permit), "permit")).principal
+
+    def _blob(self, name: bytes, what: str) -> bytes:
+        data = self._store.blobs.get(name)
+        if data is None:
+            raise Refused(f"no such {what}", reason="not-found")
+        return data
+
+    def _scan_back(self, place: Place, below: int) -> Iterator[tuple[int, Parcel]]:
+        """Offsets and fronts below an offset, newest first, within bounds."""
+        lowest = max(0, below - self._settings.lane_scan_max)
+        step = 256
+        while below > lowest:
+            first = max(lowest, below - step)
+            entries = self._store.read(place, first, 1 << 24, True)
+            for entry in reversed([entry for entry in entries if entry.offset < below]):
+                yield entry.offset, Parcel.decode_front(entry.header)
+            below = first
+
+    def _announce_growth(self) -> None:
+        with self._grown:
+            self._grown.notify_all()
+
+
+def _permit_name(identifier: bytes) -> bytes:
+    return named_hash("tallystick permit blob 1", identifier)
+
+
+def _undo_name(identifier: bytes) -> bytes:
+    return named_hash("tallystick undo blob 1", identifier)

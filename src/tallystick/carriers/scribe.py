@@ -1,0 +1,226 @@
+"""The scribe: what happened at this node, written to the ledger in batches (BPS 4.5).
+
+Every act, accepted or refused, is noted in the journal, which is synced with the parcels themselves; together they are
+the ledger's write-ahead. A commit gathers the notes into operation entries, adds the anchors of partitions that have
+grown, and submits one transaction:
+
+1. notes become entries; alike ones (operator, topic, kind, reason, host, partition) become one aggregate with their
+   count and the Merkle root of their request hashes, unless `each` is asked for;
+2. the signed transaction is journalled with the note up to which it covers, and synced;
+3. it is submitted, which is idempotent, so a crash here repeats it and nothing else;
+4. notes older than the duplicate window are trimmed: until then they are also the window's memory across a restart.
+
+Threat: a flood that makes the ledger grow. A refusal carries evidence (the signed request) only where the contract
+could hold it against its principal, and only `evidence_max` times a principal and window; what nobody signed is counted
+by reason and enters as one aggregate each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tallystick import wire
+from tallystick.crypto import merkle
+from tallystick.crypto.signatures import SigningKey
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.transaction import compose
+from tallystick.trust.promise import Anchor
+from tallystick.trust.signed import Fields
+
+ENTRIES_MAX = 512  # BPS Fig. 7: the batch at which committing is most efficient
+COUNTED_AGAINST = frozenset({"no-right", "unknown-topic"})  # what the access contract can judge from its own state
+_NOTE, _TRANSACTION = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One act at this node."""
+
+    operator: bytes
+    role: Role
+    token: bytes
+    operation: int
+    reason: str  # empty if accepted
+    host: str
+    partition: int
+    first: int
+    end: int
+    time_ms: int
+    request: bytes
+    nonce: bytes
+    evidence: bytes = b""
+
+    def encode(self) -> bytes:
+        return wire.encode(
+            [
+                *(_NOTE, self.operator, int(self.role), self.token, self.operation, self.reason, self.host),
+                *(self.partition, self.first, self.end, self.time_ms, self.request, self.nonce, self.evidence),
+            ]
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Note:
+        _, operator, role, *rest = wire.decode(data, "note")
+        return cls(operator, Role(role), *rest)
+
+
+class Journal(Protocol):
+    """The carrier's journal, synced with its parcels."""
+
+    @property
+    def replay_end(self) -> int: ...
+
+    def append(self, record: bytes) -> int: ...
+
+    def replay(self) -> list[tuple[int, bytes]]: ...
+
+    def trim(self, upto: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class ScribeSettings:
+    each: bool = False  # one entry per act instead of aggregates
+    evidence_max: int = 16  # refusals with evidence for one principal and commit; 9 suffice for the blacklist
+    keep_s: float = 70.0  # how long the duplicate window remembers
+    journal_records_max: int = 200_000  # beyond it notes are trimmed once they are on the ledger, whatever their age
+
+
+class Scribe:
+    """Single-threaded by its caller's lock, except `submit`, which may take as long as the ledger does."""
+
+    def __init__(
+        self,
+        instance: bytes,
+        node: bytes,
+        key: SigningKey,
+        journal: Journal,
+        submit: Callable[[bytes], None],
+        settings: ScribeSettings,
+    ) -> None:
+        self._instance, self._node, self._key = instance, node, key
+        self._journal, self._submit, self._settings = journal, submit, settings
+        self._waiting: list[tuple[int, Note]] = []
+        self._junk: Counter[tuple[str, int]] = Counter()
+        self._recent: list[tuple[int, int]] = []  # (sequence, time) of notes that are still in the journal
+        self._covered = 0  # notes below are on the ledger
+        self._number = 0
+        self._unfinished: bytes | None = None
+
+    def recover(self) -> list[Note]:
+        """Take up the journal of an earlier process; the notes in it, for the duplicate window."""
+        notes = []
+        for sequence, record in self._journal.replay():
+            if wire.decode(record, "journal record")[0] == _NOTE:
+                note = Note.decode(record)
+                notes.append(note)
+                self._waiting.append((sequence, note))
+                self._recent.append((sequence, note.time_ms))
+            else:
+                fields = Fields.parse(record, "journal record", 3)
+                fields.version(_TRANSACTION)
+                self._covered, self._unfinished = fields.number(), fields.octets(at_most=1 << 24)
+        self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence >= self._covered]
+        return notes
+
+    def note(self, note: Note) -> None:
+        """Write an act down; it is durable with the carrier's next sync."""
+        sequence = self._journal.append(note.encode())
+        self._waiting.append((sequence, note))
+        self._recent.append((sequence, note.time_ms))
+
+    def count_junk(self, reason: str, operation: int) -> None:
+        """Count a refusal that nobody signed."""
+        self._junk[reason, operation] += 1
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def prepare(self, anchors: Sequence[Anchor], now_ms: int) -> bytes | None:
+        """The next transaction, staged in the journal; sync the journal before `submit`. None if nothing waits."""
+        if self._unfinished is not None:
+            return self._unfinished
+        if not (self._waiting or anchors or self._junk):
+            return None
+        written = [anchor.encode_entry() for anchor in anchors]
+        written += [
+            entries.junk(reason, count, operation, time_ms=now_ms) for (reason, operation), count in self._junk.items()
+        ]
+        self._junk.clear()
+        covered, acts = self._gather(ENTRIES_MAX)
+        self._number = max(self._number + 1, now_ms * 1000)
+        transaction = compose(self._instance, self._node, self._number, [*written, *acts], self._key).data
+        self._journal.append(wire.encode([_TRANSACTION, covered, transaction]))
+        self._covered, self._unfinished = covered, transaction
+        return transaction
+
+    def submit(self, transaction: bytes) -> None:
+        """Hand it to the ledger and wait for its block; the same bytes may be handed over again."""
+        self._submit(transaction)
+
+    def finish(self, now_ms: int) -> None:
+        """After `submit`: forget what is both on the ledger and older than the duplicate window."""
+        self._unfinished = None
+        oldest_ms = now_ms - int(self._settings.keep_s * 1000)
+        crowded = len(self._recent) > self._settings.journal_records_max
+        done = 0
+        while done < len(self._recent):
+            sequence, time_ms = self._recent[done]
+            if sequence >= self._covered or (time_ms >= oldest_ms and not crowded):
+                break
+            done += 1
+        if done:
+            upto = self._recent[done - 1][0] + 1
+            del self._recent[:done]
+            self._journal.trim(min(upto, self._journal.replay_end))
+
+    def _gather(self, entries_max: int) -> tuple[int, list[bytes]]:
+        """Entries for as many waiting notes as fit, and the sequence below which all notes are covered."""
+        groups: dict[object, list[Note]] = {}
+        evidence: Counter[bytes] = Counter()
+        taken = 0
+        for sequence, note in self._waiting:
+            with_evidence = note.evidence and evidence[note.operator] < self._settings.evidence_max
+            key: object = sequence if self._settings.each or with_evidence else _alike(note)
+            if key not in groups and len(groups) == entries_max:
+                break
+            if with_evidence:
+                evidence[note.operator] += 1
+            groups.setdefault(key, []).append(note)
+            taken += 1
+        covered = self._waiting[taken - 1][0] + 1 if taken else self._covered
+        del self._waiting[:taken]
+        return covered, [_entry(notes) for notes in groups.values()]
+
+
+def _alike(note: Note) -> object:
+    return (note.operator, note.token, note.operation, note.reason, note.host, note.partition)
+
+
+def _entry(notes: list[Note]) -> bytes:
+    first = notes[0]
+    hashes = [merkle.leaf_hash(note.request) for note in notes]
+    return entries.operation(
+        first.operator,
+        first.role,
+        first.token,
+        first.operation,
+        time_ms=notes[-1].time_ms,
+        request=first.request if len(notes) == 1 else merkle.root(hashes),
+        reason=first.reason,
+        host=first.host,
+        count=len(notes),
+        partition=first.partition,
+        first=min(note.first for note in notes),
+        end=max(note.end for note in notes),
+        evidence=first.evidence if len(notes) == 1 else b"",
+    )
+
+
+def window_entries(notes: Iterable[Note]) -> list[tuple[float, bytes, bytes]]:
+    """What the duplicate window remembers of these acts."""
+    return [(note.time_ms / 1000, note.operator, note.nonce) for note in notes if note.nonce]
