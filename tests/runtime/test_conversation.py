@@ -11,6 +11,7 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Address, parse_address
+from tallystick.runtime.answers import answer_error
 from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.conversation import Attempt, ClientLimits, ConnectionGone, Conversation, Identity, Pause
 from tallystick.runtime.entropy import SeededEntropy
@@ -125,6 +126,14 @@ def test_a_named_delay_is_honoured_at_the_same_node() -> None:
         [Response(429, {"retry-after": "3"}, body), Response(429, {"retry-after": "7"}, b""), OK],
     )
     assert (ports(steps), pauses(steps)) == ([7000] * 3, [2.5, 7.0])
+
+
+def test_an_unavailable_node_that_names_no_delay_is_left_for_the_next() -> None:
+    answer = answer_error(Unavailable("starting"))
+    steps, _ = drive(conversation(ManualClock(), nodes=2), [Response(answer.status, {}, answer.body), OK])
+    assert (ports(steps), pauses(steps)) == ([7000, 7001], [])
+    named = answer_error(Unavailable("busy", retry_after_s=0.25))
+    assert (named.status, named.headers) == (429, {"retry-after": "1"})
 
 
 def test_a_delay_beyond_our_patience_goes_to_the_caller() -> None:

@@ -258,7 +258,6 @@ def test_every_refusal_of_a_stranger_looks_the_same(node: Node, server: ServerTh
         request_bytes("/echo", [*good[:3], (b"signature", b"tally=:AA==:")]),
         request_bytes("/echo", [], bytes(BODY_MAX + 1)),
         request_bytes("/echo", good).replace(b"content-length: 0", b"transfer-encoding: chunked") + b"0\r\n\r\n",
-        request_bytes("/broken", signed(node, path="/broken")),
     ]
     answers = {raw_request(server.port, attack) for attack in attacks}
     assert len(answers) == 1
@@ -267,6 +266,11 @@ def test_every_refusal_of_a_stranger_looks_the_same(node: Node, server: ServerTh
     assert body == b""
     close = [*good, (b"connection", b"close")]
     assert raw_request(server.port, request_bytes("/echo", close)).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_fault_of_the_node_is_told_to_the_authenticated_alone(node: Node, server: ServerThread) -> None:
+    with client(server.url) as http, pytest.raises(Unavailable, match="its log says why"):
+        http.request("POST", "/broken", attempts_max=1)
 
 
 def test_an_unsigned_client_reads_what_is_public(server: ServerThread) -> None:

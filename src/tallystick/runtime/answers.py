@@ -58,10 +58,11 @@ def refuse_unauthenticated() -> Answer:
 def answer_error(error: TallystickError, extra: Any = None) -> Answer:
     """The answer to an authenticated peer."""
     if isinstance(error, Unavailable):
-        wait_s = 1.0 if error.retry_after_s is None else error.retry_after_s
-        status = 503 if error.retry_after_s is None else 429
-        body = wire.encode(["busy", str(error), error.hint, math.ceil(wait_s * 1000)])
-        return Answer(status, body, headers={"retry-after": str(max(1, math.ceil(wait_s)))})
+        if error.retry_after_s is None:  # no delay named: another address may do better at once
+            return Answer(503, wire.encode(["unavailable", str(error), error.hint, None]))
+        wait_ms = math.ceil(error.retry_after_s * 1000)
+        retry_after = {"retry-after": str(max(1, -(-wait_ms // 1000)))}
+        return Answer(429, wire.encode(["busy", str(error), error.hint, wait_ms]), headers=retry_after)
     reason = error.reason if isinstance(error, Refused) else "misuse"
     return Answer(_status(error, reason), wire.encode([reason, str(error), error.hint, extra]))
 
@@ -78,7 +79,8 @@ def check_answer(response: Response) -> Response:
         return response
     reason, message, hint, extra = _refusal(response)
     if response.status == 429 or response.status >= 500:
-        raise Unavailable(message, retry_after_s=_retry_after_s(response, extra), hint=hint)
+        wait_s = _retry_after_s(response, extra) if response.status == 429 else None
+        raise Unavailable(message, retry_after_s=wait_s, hint=hint)
     raise RefusedByPeer(message, reason=reason, status=response.status, extra=extra, hint=hint)
 
 

@@ -205,6 +205,7 @@ class AsyncHttpClient:
         self._limits = limits
         self._conversation = Conversation(endpoints, identity, clock, entropy, limits)
         self._kept: _Kept[_AsyncConnection] = _Kept(clock, limits.idle_s)
+        self._open: set[_AsyncConnection] = set()
         self._places = asyncio.Semaphore(limits.connections_max)
 
     async def request(
@@ -235,8 +236,10 @@ class AsyncHttpClient:
                     outcome = await self._exchange(step, self._limits.answer_s if timeout_s is None else timeout_s)
 
     async def close(self) -> None:
-        self._kept.close()
-        await asyncio.sleep(0)  # transports close on the loop's next turn
+        for connection in list(self._open):
+            connection.close()
+        while self._open:  # transports close on the loop's next turns
+            await asyncio.sleep(0)
 
     async def __aenter__(self) -> AsyncHttpClient:
         return self
@@ -267,7 +270,7 @@ class AsyncHttpClient:
     async def _connect(self, endpoint: Endpoint) -> _AsyncConnection:
         loop = asyncio.get_running_loop()
         opening = loop.create_connection(
-            lambda: _AsyncConnection(self._limits.response_bytes_max),
+            lambda: _AsyncConnection(self._limits.response_bytes_max, self._open),
             endpoint.host,
             endpoint.port,
             ssl=self._tls if endpoint.tls else None,
@@ -279,8 +282,9 @@ class AsyncHttpClient:
 class _AsyncConnection(asyncio.Protocol):
     """One transport, one exchange at a time."""
 
-    def __init__(self, body_bytes_max: int) -> None:
+    def __init__(self, body_bytes_max: int, open_connections: set[_AsyncConnection]) -> None:
         self._body_bytes_max = body_bytes_max
+        self._open = open_connections
         self._transport: asyncio.Transport | None = None
         self._reader: ResponseReader | None = None
         self._done: asyncio.Future[tuple[Response, bool]] | None = None
@@ -288,6 +292,7 @@ class _AsyncConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._open.add(self)
 
     async def exchange(self, attempt: Attempt) -> tuple[Response, bool]:
         if self._transport is None or self._transport.is_closing():
@@ -313,12 +318,13 @@ class _AsyncConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._open.discard(self)
         if self._done is not None and not self._done.done():
             self._done.set_exception(exc if isinstance(exc, OSError) else _closed(self._started))
 
     def close(self) -> None:
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()  # nothing is left to flush, and TLS would wait for the peer's farewell
 
 
 T = TypeVar("T")

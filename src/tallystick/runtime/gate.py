@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Refused, TallystickError
+from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.runtime.answers import Answer, answer_error
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.router import Handler, Request, refuse
@@ -51,6 +51,9 @@ class Gate:
                 return await handler(request, envelope, body)
             except TallystickError as error:
                 return await self._explain(request, envelope, error)
+            except Exception:
+                log.exception("fault while answering %s %s", request.method, request.path)
+                return answer_error(Unavailable("the node failed to answer; its log says why"))
 
         return handle
 

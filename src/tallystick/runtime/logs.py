@@ -26,7 +26,7 @@ def configure_logs(*, json: bool = False, level: str = "info", stream: TextIO | 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # below it strangers' nonsense fills the log
 
 
 def json_logs(*, level: str = "info", stream: TextIO | None = None) -> None:

@@ -1,8 +1,8 @@
 """A router for ASGI: path to handler, bounded bodies, one face for strangers.
 
-Measured with an empty handler on uvicorn: Starlette adds about 100 µs to a request of 70 µs, which is as much
-as the signature check behind it; and most of what it offers (sessions, forms, templates, middleware) no
-service here uses.
+Measured on uvicorn with an empty handler and one route, CPU of the server per request: Starlette 110 µs, this
+73; and Starlette tries its routes one after the other. What it offers besides (sessions, forms, templates,
+middleware) no service here uses.
 
 A handler takes a `Request` and returns an `Answer`. Whatever it lets escape (our errors, an unknown path, a
 fault of ours) becomes `refuse_unauthenticated`, since nobody has shown who they are at this level;
