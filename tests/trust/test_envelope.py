@@ -18,6 +18,7 @@ from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused
 from tallystick.trust import envelope as module
 from tallystick.trust.envelope import (
+    EVIDENCE_BYTES_MAX,
     UNAUTHENTICATED,
     Envelope,
     Headers,
@@ -182,6 +183,8 @@ def test_a_repeated_header_is_refused_whichever_comes_first(name: bytes) -> None
         {"path": "/a b"},
         {"path": "/a?b"},
         {"path": "/ä"},
+        {"path": "/" + "p" * 512},
+        {"query": "a" * 1024},
         {"query": "a\nb"},
         {"query": "a#b"},
         {"authority": "node.example\r\nx: y"},
@@ -217,6 +220,14 @@ def test_evidence_outlives_body_and_window() -> None:
     assert again == envelope
     assert again.base_hash == envelope.base_hash
     assert reason_of(lambda: check_evidence(evidence, lambda _: None)) == "unknown-principal"
+
+
+def test_no_request_is_too_long_to_be_evidence() -> None:
+    longest = {"method": "M" * 16, "authority": "a" * 255, "path": "/" + "p" * 511, "query": "q" * 1023}
+    created = 10**12 - 1
+    envelope = verified(signed(**longest, now=created), **longest, now=created)
+    assert len(envelope.evidence()) <= EVIDENCE_BYTES_MAX
+    assert check_evidence(envelope.evidence(), resolve) == envelope
 
 
 def test_no_byte_of_evidence_can_be_altered() -> None:

@@ -62,9 +62,7 @@ class SimClock:
             if not self.step(until):
                 self._now = max(self._now, until)
                 return events
-        raise Misuse(
-            f"simulation: more than {events_max} events before {until} s; do the roles wake in circles?"
-        )
+        raise Misuse(f"simulation: more than {events_max} events before {until} s; do the roles wake in circles?")
 
 
 @dataclass(frozen=True, slots=True)

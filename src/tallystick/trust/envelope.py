@@ -44,6 +44,7 @@ UNAUTHENTICATED = frozenset({"unsigned", "unknown-principal", "bad-signature", "
 
 ID_BYTES = 16
 NONCE_BYTES = 16
+EVIDENCE_BYTES_MAX = 2048
 TIME_CONTEXT = "tallystick time 1"
 
 _COMPONENTS = '("@method" "@authority" "@path" "@query" "content-digest" "tally-node")'
@@ -63,10 +64,12 @@ _SIGNATURE = re.compile(f"tally=:({_B64_64}):".encode())
 _DIGEST = re.compile(f"sha-256=:({_B64_32}):".encode())
 _NODE = re.compile(rb"[0-9a-f]{32}")
 
+# The lengths keep evidence below EVIDENCE_BYTES_MAX: whoever could make a request too long to be kept as evidence
+# could not be held to it.
 _METHOD = re.compile("[A-Z]{1,16}")
 _AUTHORITY = re.compile(r"[a-z0-9._:\[\]-]{1,255}")
-_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/%-]*")  # the characters of RFC 3986
-_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?%-]*")
+_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/%-]{0,511}")  # the characters of RFC 3986
+_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,1023}")
 _CREATED_MAX = 10**12
 
 
@@ -305,9 +308,9 @@ def _fault(envelope: Envelope) -> str | None:
     if not _AUTHORITY.fullmatch(envelope.authority):
         return f"authority {envelope.authority!r}: expected host and port in lower case"
     if not _PATH.fullmatch(envelope.path):
-        return f"path {envelope.path!r}: expected percent-encoded ASCII from the first slash"
+        return f"path {envelope.path!r}: expected at most 512 characters, percent-encoded, from the first slash"
     if not _QUERY.fullmatch(envelope.query):
-        return f"query {envelope.query!r}: expected percent-encoded ASCII"
+        return f"query {envelope.query!r}: expected at most 1,023 characters, percent-encoded"
     if not 0 <= envelope.created < _CREATED_MAX:
         return f"created {envelope.created}: expected unix seconds"
     lengths = [len(envelope.digest), len(envelope.node), len(envelope.principal), len(envelope.nonce)]
