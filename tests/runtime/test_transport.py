@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -385,6 +386,20 @@ def test_a_kept_connection_that_died_costs_no_attempt() -> None:
         http.request("POST", "/echo", attempts_max=1)
     http.close()
     assert len(node.seen) == 2
+
+
+def test_server_and_client_share_one_loop() -> None:
+    async def story() -> bytes:
+        server = Server(Node().router)
+        serving = asyncio.create_task(server.serve())
+        async with AsyncHttpClient([Address(server.url, NODE)], IDENTITY, ManualClock(), SeededEntropy(1)) as http:
+            answer = await http.request("POST", "/echo", body=b"round")
+        server.stop()
+        await serving
+        return answer.body
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(story()) == b"round"
 
 
 def test_a_port_in_use_is_named(server: ServerThread) -> None:
