@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from tallystick.runtime.disk import parent_of, read_all, write_atomic
+from tallystick.runtime.disk import read_all, write_atomic
 from tallystick.runtime.seeded_disk import SECTOR_BYTES, PowerLost, SeededDisk
 
 SEEDS = range(200)
@@ -136,4 +136,3 @@ def test_bit_rot_is_permanent() -> None:
     disk.flip("a", 1)
     disk.crash()
     assert read_all(disk, "a") == b"\x00\xfe"
-    assert parent_of("a") == ""

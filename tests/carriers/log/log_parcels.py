@@ -9,7 +9,8 @@ from tallystick.carriers.log.limits import Limits
 from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged
-from tallystick.runtime.disk import Disk
+from tallystick.runtime.disk import Disk, parent_of, read_all, write_atomic
+from tallystick.runtime.seeded_disk import SeededDisk
 
 A = Place(b"A" * 16, 0)
 B = Place(b"B" * 16, 3)
@@ -47,3 +48,25 @@ def read_through(store: LogStore, place: Place, headers_only: bool = False, firs
     while got := store.read(place, first + len(entries), 4096, headers_only):
         entries += got
     return entries
+
+
+def contents(disk: Disk, folder: str = "") -> dict[str, bytes]:
+    """Every file of a disk."""
+    found: dict[str, bytes] = {}
+    for name in disk.listdir(folder):
+        path = f"{folder}/{name}" if folder else name
+        try:
+            found |= contents(disk, path)
+        except OSError:  # a file, not a folder
+            found[path] = read_all(disk, path)
+    return found
+
+
+def disk_with(files: dict[str, bytes]) -> SeededDisk:
+    """A disk that holds these files, synced."""
+    disk = SeededDisk(1)
+    for path, data in files.items():
+        if parent_of(path):
+            disk.mkdir(parent_of(path))
+        write_atomic(disk, path, data)
+    return disk

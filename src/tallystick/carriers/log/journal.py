@@ -130,8 +130,9 @@ class Journal:
         return self._trimmed + len(self._pending)
 
     @property
-    def pending_bytes(self) -> int:
-        return self._pending_bytes
+    def pending(self) -> int:
+        """The number of records that `replay` would give."""
+        return len(self._pending)
 
     @property
     def file_bytes(self) -> int:

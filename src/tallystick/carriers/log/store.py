@@ -31,6 +31,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NoReturn
 
 from tallystick.carriers.log.blobs import Blobs
 from tallystick.carriers.log.journal import PATH as JOURNAL_PATH
@@ -192,6 +193,8 @@ class LogStore:
                 has_records = self.journal.has_taken
             if not group.entries and not has_records:
                 return
+            if self._stopped is not None:
+                self._fail(group, self._stopped)
             try:
                 self._check_disk(group.n_bytes)
                 self._commit(group)
@@ -203,6 +206,9 @@ class LogStore:
                 self._fail(group, error)
             except Unavailable as error:
                 self._fail(group, error)
+            except BaseException:  # an interrupt, say: only the disk knows how far the group came
+                self._stopped = Unsure("log: a commit was interrupted")
+                raise
 
     def _commit(self, group: _Group) -> None:
         writes: list[Write] = []
@@ -247,7 +253,7 @@ class LogStore:
         except OSError as error:
             raise Unsure(f"log: a failed write could not be undone: {error.strerror}") from error
 
-    def _fail(self, group: _Group, error: Unavailable) -> None:
+    def _fail(self, group: _Group, error: Unavailable) -> NoReturn:
         """Tell everybody in the group, and all who staged behind it: their offsets built on it."""
         with self.staging:
             for staged in (*group.parcels, *self._next.parcels):
@@ -277,8 +283,9 @@ class LogStore:
         return partition
 
     def places(self) -> list[Place]:
-        """The partitions that hold anything, sorted."""
-        return sorted(place for place in list(self._partitions) if place.token)
+        """The partitions that hold anything, or should, sorted."""
+        partitions = list(self._partitions.items())
+        return sorted(place for place, p in partitions if place.token and (p.end_offset or p.damage))
 
     def bytes_stored(self, token: bytes) -> int:
         """The bytes of all partitions of a topic on the disk."""
@@ -301,7 +308,7 @@ class LogStore:
                 parcels=self._parcels,
                 failures=self._failures,
                 journal_bytes=self.journal.file_bytes,
-                journal_pending=len(self.journal.replay()),
+                journal_pending=self.journal.pending,
                 cuts=len(self.recovery.cuts),
                 damages=len(self.recovery.damages),
             )
