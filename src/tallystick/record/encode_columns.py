@@ -3,7 +3,7 @@
 A leaf message is 0x00 ‖ salt ‖ row, padded for SHA-256. The kernel works on a few rows at a time so that their
 messages never leave the first cache: it sums the lengths, lays the messages out, then writes column after
 column at each row's cursor. While columns of fixed width without nulls follow one another, the cursors stay
-and only a common `shift` grows.
+and only a common `shift` grows. Lists and structs are written value by value, recursively.
 
 Memory safety: the kernel reads addresses out of the Arrow C data interface and believes them, offsets
 included. It may be called only with the export of a `Batch`, which passed `validate(full=True)`. It reads no
@@ -30,37 +30,52 @@ from tallystick.record.memory import (
 )
 from tallystick.record.sha256_lanes import DIGEST_BYTES, digest_messages, merkle_root
 
-# How a column's values are written: a positive kind is a fixed width in bytes.
+# How values are written: a positive kind is a fixed width in bytes.
 BOOL = 0
 PREFIXED = -1  # u32 length, then the bytes
-RAW = -2  # bytes as they are: nested values that were encoded beforehand
+LIST = -2
+STRUCT = -3
 
 ROWS_AT_ONCE = 128
 SALT_BYTES = 16
 HEAD_BYTES = 1 + SALT_BYTES  # 0x00 and the salt
 
-# A column's record: data, offsets, validity (0: no nulls) as addresses, and the array's offset.
-DATA, OFFSETS, VALIDITY, SHIFT, COLUMN_BYTES = 0, 8, 16, 24, 32
+# A schema's plan: for each column, then for what is nested in them, level by level, so that siblings are
+# neighbours: kind, place of the first child, number of children.
+PLAN_BYTES = 24
+# The nodes of a batch, in the same order: data, offsets, validity (0: no nulls) as addresses; the array's
+# offset; kind; address of the first child's node; number of children; address of the exported array.
+DATA, OFFSETS, VALIDITY, SHIFT, KIND, CHILD, CHILDREN, ARRAY, NODE_BYTES = range(0, 72, 8)
 
 # struct ArrowArray of the C data interface.
 _NULL_COUNT, _OFFSET, _N_BUFFERS, _BUFFERS, _CHILDREN = 8, 16, 24, 40, 48
 
 
 @compiled(nogil=True, boundscheck=False)
-def describe(array: int, kinds: int, columns: int, width: int) -> None:
-    """Fill the records of all columns that are not RAW from the exported batch at `array`."""
+def adopt(array: int, nodes: int, count: int) -> None:
+    """Tell `count` nodes which exported arrays they stand for: the children of `array`."""
     children = load8(array + _CHILDREN)
-    for c in range(width):
-        if load8(kinds + 8 * c) == RAW:
-            continue
-        child = load8(children + 8 * c)
+    for c in range(count):
+        store8(nodes + NODE_BYTES * c + ARRAY, load8(children + 8 * c))
+
+
+@compiled(nogil=True, boundscheck=False)
+def describe(array: int, plan: int, size: int, nodes: int, width: int) -> None:
+    """Fill the nodes of all columns, and of what is nested in them, from the batch exported at `array`."""
+    adopt(array, nodes, width)
+    for i in range(size):
+        node = nodes + NODE_BYTES * i
+        child = load8(node + ARRAY)
         buffers = load8(child + _BUFFERS)
         count = load8(child + _N_BUFFERS)
-        column = columns + COLUMN_BYTES * c
-        store8(column + DATA, load8(buffers + 8 * (count - 1)))
-        store8(column + OFFSETS, load8(buffers + 8))
-        store8(column + VALIDITY, load8(buffers) if load8(child + _NULL_COUNT) != 0 else 0)
-        store8(column + SHIFT, load8(child + _OFFSET))
+        store8(node + DATA, load8(buffers + 8 * (count - 1)))
+        store8(node + OFFSETS, load8(buffers + 8) if count > 1 else 0)
+        store8(node + VALIDITY, load8(buffers) if load8(child + _NULL_COUNT) != 0 else 0)
+        store8(node + SHIFT, load8(child + _OFFSET))
+        store8(node + KIND, load8(plan + PLAN_BYTES * i))
+        store8(node + CHILD, nodes + NODE_BYTES * load8(plan + PLAN_BYTES * i + 8))
+        store8(node + CHILDREN, load8(plan + PLAN_BYTES * i + 16))
+        adopt(child, load8(node + CHILD), load8(node + CHILDREN))
 
 
 @compiled(nogil=True, boundscheck=False)
@@ -69,40 +84,25 @@ def is_set(bitmap: int, i: int) -> int:
 
 
 @compiled(nogil=True, boundscheck=False)
-def add_lengths(kind: int, column: int, first: int, count: int, cursors: int) -> None:
-    """Add to each row's cursor what this column takes there, unless that is the same for every row."""
-    validity = load8(column + VALIDITY)
-    at = load8(column + SHIFT) + first
-    if kind < 0:
-        prefix = 4 if kind == PREFIXED else 0
-        offsets = load8(column + OFFSETS) + 4 * at
-        for i in range(count):
-            if validity == 0 or is_set(validity, at + i) != 0:
-                size = prefix + load4(offsets + 4 * i + 4) - load4(offsets + 4 * i)
-                store8(cursors + 8 * i, load8(cursors + 8 * i) + size)
-    elif validity != 0:
-        size = max(kind, 1)
-        for i in range(count):
-            store8(cursors + 8 * i, load8(cursors + 8 * i) + size * is_set(validity, at + i))
+def is_present(node: int, index: int) -> int:
+    validity = load8(node + VALIDITY)
+    return 1 if validity == 0 else is_set(validity, load8(node + SHIFT) + index)
 
 
 @compiled(nogil=True, boundscheck=False)
-def write_bitmaps(kinds: int, columns: int, width: int, first: int, count: int, starts: int) -> None:
-    for byte in range((width + 7) // 8):
-        low, high = 8 * byte, min(width, 8 * byte + 8)
-        always = 0
-        for c in range(low, high):
-            if load8(columns + COLUMN_BYTES * c + VALIDITY) == 0:
-                always |= 1 << (c - low)
-        for i in range(count):
-            bits = always
-            if always != (1 << (high - low)) - 1:
-                for c in range(low, high):
-                    column = columns + COLUMN_BYTES * c
-                    validity = load8(column + VALIDITY)
-                    if validity != 0:
-                        bits |= is_set(validity, load8(column + SHIFT) + first + i) << (c - low)
-            store1(load8(starts + 8 * i) + HEAD_BYTES + byte, bits)
+def write_plain(kind: int, data: int, at: int, to: int) -> None:
+    if kind == 8:
+        copy8(to, data + 8 * at)
+    elif kind == 4:
+        copy4(to, data + 4 * at)
+    elif kind == 2:
+        copy2(to, data + 2 * at)
+    elif kind == 1:
+        copy1(to, data + at)
+    elif kind == 16:
+        copy16(to, data + 16 * at)
+    else:
+        store1(to, is_set(data, at))
 
 
 @compiled(nogil=True, boundscheck=False)
@@ -123,7 +123,123 @@ def copy_bytes(to: int, source: int, size: int) -> None:
 
 
 @compiled(nogil=True, boundscheck=False)
-def write_varying(kind: int, column: int, first: int, count: int, cursors: int, shift: int) -> None:
+def clear(bitmap: int, size: int) -> None:
+    for i in range(size):
+        store1(bitmap + i, 0)
+
+
+@compiled(nogil=True, boundscheck=False)
+def mark(bitmap: int, i: int) -> None:
+    store1(bitmap + (i >> 3), load1(bitmap + (i >> 3)) | (1 << (i & 7)))
+
+
+@compiled(nogil=True, boundscheck=False)
+def value_bytes(node: int, index: int) -> int:
+    """The bytes that one present value takes, nested ones included."""
+    kind = load8(node + KIND)
+    if kind >= 0:
+        return max(kind, 1)
+    at = load8(node + SHIFT) + index
+    child = load8(node + CHILD)
+    if kind == STRUCT:
+        count = load8(node + CHILDREN)
+        total = (count + 7) >> 3
+        for c in range(count):
+            if is_present(child + NODE_BYTES * c, at) != 0:
+                total += value_bytes(child + NODE_BYTES * c, at)
+        return total
+    offsets = load8(node + OFFSETS) + 4 * at
+    first, end = load4(offsets), load4(offsets + 4)
+    if kind == PREFIXED:
+        return 4 + end - first
+    total = 4 + ((end - first + 7) >> 3)
+    for i in range(first, end):
+        if is_present(child, i) != 0:
+            total += value_bytes(child, i)
+    return total
+
+
+@compiled(nogil=True, boundscheck=False)
+def write_value(node: int, index: int, to: int) -> int:
+    """Write one present value at `to`, nested ones included; returns where it ends."""
+    kind = load8(node + KIND)
+    at = load8(node + SHIFT) + index
+    if kind >= 0:
+        write_plain(kind, load8(node + DATA), at, to)
+        return to + max(kind, 1)
+    child = load8(node + CHILD)
+    if kind == STRUCT:
+        count = load8(node + CHILDREN)
+        bitmap = to
+        clear(bitmap, (count + 7) >> 3)
+        to += (count + 7) >> 3
+        for c in range(count):
+            if is_present(child + NODE_BYTES * c, at) != 0:
+                mark(bitmap, c)
+                to = write_value(child + NODE_BYTES * c, at, to)
+        return to
+    offsets = load8(node + OFFSETS) + 4 * at
+    first = load4(offsets)
+    count = load4(offsets + 4) - first
+    store4(to, count)
+    to += 4
+    if kind == PREFIXED:
+        copy_bytes(to, load8(node + DATA) + first, count)
+        return to + count
+    bitmap = to
+    clear(bitmap, (count + 7) >> 3)
+    to += (count + 7) >> 3
+    for i in range(count):
+        if is_present(child, first + i) != 0:
+            mark(bitmap, i)
+            to = write_value(child, first + i, to)
+    return to
+
+
+@compiled(nogil=True, boundscheck=False)
+def add_lengths(column: int, first: int, count: int, cursors: int) -> None:
+    """Add to each row's cursor what this column takes there, unless that is the same for every row."""
+    kind = load8(column + KIND)
+    validity = load8(column + VALIDITY)
+    at = load8(column + SHIFT) + first
+    if kind < PREFIXED:
+        for i in range(count):
+            if is_present(column, first + i) != 0:
+                size = value_bytes(column, first + i)
+                store8(cursors + 8 * i, load8(cursors + 8 * i) + size)
+    elif kind == PREFIXED:
+        offsets = load8(column + OFFSETS) + 4 * at
+        for i in range(count):
+            if validity == 0 or is_set(validity, at + i) != 0:
+                size = 4 + load4(offsets + 4 * i + 4) - load4(offsets + 4 * i)
+                store8(cursors + 8 * i, load8(cursors + 8 * i) + size)
+    elif validity != 0:
+        size = max(kind, 1)
+        for i in range(count):
+            store8(cursors + 8 * i, load8(cursors + 8 * i) + size * is_set(validity, at + i))
+
+
+@compiled(nogil=True, boundscheck=False)
+def write_bitmaps(columns: int, width: int, first: int, count: int, starts: int) -> None:
+    for byte in range((width + 7) // 8):
+        low, high = 8 * byte, min(width, 8 * byte + 8)
+        always = 0
+        for c in range(low, high):
+            if load8(columns + NODE_BYTES * c + VALIDITY) == 0:
+                always |= 1 << (c - low)
+        for i in range(count):
+            bits = always
+            if always != (1 << (high - low)) - 1:
+                for c in range(low, high):
+                    column = columns + NODE_BYTES * c
+                    validity = load8(column + VALIDITY)
+                    if validity != 0:
+                        bits |= is_set(validity, load8(column + SHIFT) + first + i) << (c - low)
+            store1(load8(starts + 8 * i) + HEAD_BYTES + byte, bits)
+
+
+@compiled(nogil=True, boundscheck=False)
+def write_bytes(column: int, first: int, count: int, cursors: int, shift: int) -> None:
     """A column of byte strings: moves the cursors beyond `shift` and the value."""
     data, validity = load8(column + DATA), load8(column + VALIDITY)
     at = load8(column + SHIFT) + first
@@ -133,11 +249,19 @@ def write_varying(kind: int, column: int, first: int, count: int, cursors: int, 
         if validity == 0 or is_set(validity, at + i) != 0:
             begin = load4(offsets + 4 * i)
             size = load4(offsets + 4 * i + 4) - begin
-            if kind == PREFIXED:
-                store4(to, size)
-                to += 4
-            copy_bytes(to, data + begin, size)
-            to += size
+            store4(to, size)
+            copy_bytes(to + 4, data + begin, size)
+            to += 4 + size
+        store8(cursors + 8 * i, to)
+
+
+@compiled(nogil=True, boundscheck=False)
+def write_nested(column: int, first: int, count: int, cursors: int, shift: int) -> None:
+    """A column of lists or structs: moves the cursors beyond `shift` and the value."""
+    for i in range(count):
+        to = load8(cursors + 8 * i) + shift
+        if is_present(column, first + i) != 0:
+            to = write_value(column, first + i, to)
         store8(cursors + 8 * i, to)
 
 
@@ -149,18 +273,7 @@ def write_optional(kind: int, column: int, first: int, count: int, cursors: int,
     for i in range(count):
         to = load8(cursors + 8 * i) + shift
         if is_set(validity, at + i) != 0:
-            if kind == 8:
-                copy8(to, data + 8 * (at + i))
-            elif kind == 4:
-                copy4(to, data + 4 * (at + i))
-            elif kind == 2:
-                copy2(to, data + 2 * (at + i))
-            elif kind == 1:
-                copy1(to, data + at + i)
-            elif kind == 16:
-                copy16(to, data + 16 * (at + i))
-            else:
-                store1(to, is_set(data, at + i))
+            write_plain(kind, data, at + i, to)
             to += max(kind, 1)
         store8(cursors + 8 * i, to)
 
@@ -205,7 +318,6 @@ def lay_out(lengths: int, count: int, messages: int, room: int, starts: int, blo
 
 @compiled(nogil=True, boundscheck=False)
 def encode_leaves(
-    kinds: int,
     columns: int,
     width: int,
     first: int,
@@ -221,13 +333,13 @@ def encode_leaves(
     row_start = HEAD_BYTES + (width + 7) // 8
     fixed = row_start
     for c in range(width):
-        kind = load8(kinds + 8 * c)
-        if kind >= 0 and load8(columns + COLUMN_BYTES * c + VALIDITY) == 0:
+        kind = load8(columns + NODE_BYTES * c + KIND)
+        if kind >= 0 and load8(columns + NODE_BYTES * c + VALIDITY) == 0:
             fixed += max(kind, 1)
     for i in range(count):
         store8(cursors + 8 * i, fixed)
     for c in range(width):
-        add_lengths(load8(kinds + 8 * c), columns + COLUMN_BYTES * c, first, count, cursors)
+        add_lengths(columns + NODE_BYTES * c, first, count, cursors)
     needed = lay_out(cursors, count, messages, room, starts, blocks)
     if needed != 0:
         return needed
@@ -236,13 +348,16 @@ def encode_leaves(
         store1(start, 0)
         copy16(start + 1, salts + SALT_BYTES * (first + i))
         store8(cursors + 8 * i, start + row_start)
-    write_bitmaps(kinds, columns, width, first, count, starts)
+    write_bitmaps(columns, width, first, count, starts)
     shift = 0
     for c in range(width):
-        kind = load8(kinds + 8 * c)
-        column = columns + COLUMN_BYTES * c
-        if kind < 0:
-            write_varying(kind, column, first, count, cursors, shift)
+        column = columns + NODE_BYTES * c
+        kind = load8(column + KIND)
+        if kind == PREFIXED:
+            write_bytes(column, first, count, cursors, shift)
+            shift = 0
+        elif kind < PREFIXED:
+            write_nested(column, first, count, cursors, shift)
             shift = 0
         elif load8(column + VALIDITY) != 0:
             write_optional(kind, column, first, count, cursors, shift)
@@ -264,7 +379,8 @@ def encode_leaves(
 @compiled(nogil=True, boundscheck=False)
 def hash_batch(
     array: int,
-    kinds: int,
+    plan: int,
+    size: int,
     columns: int,
     width: int,
     rows: int,
@@ -284,10 +400,10 @@ def hash_batch(
     Returns 0, or the room that the messages need when `room` is too small; the call is then repeated.
     `digests` has room for 16 more than `rows`; `starts`, `blocks` and `cursors` for ROWS_AT_ONCE.
     """
-    describe(array, kinds, columns, width)
+    describe(array, plan, size, columns, width)
     for first in range(0, rows, ROWS_AT_ONCE):
         count = min(ROWS_AT_ONCE, rows - first)
-        needed = encode_leaves(kinds, columns, width, first, count, salts, messages, room, starts, blocks, cursors)
+        needed = encode_leaves(columns, width, first, count, salts, messages, room, starts, blocks, cursors)
         if needed != 0:
             return needed
         digest_messages(starts, blocks, count, digests + DIGEST_BYTES * first, spare, transform)

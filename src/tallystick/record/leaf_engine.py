@@ -16,11 +16,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tallystick.record.batch import Batch
-from tallystick.record.encode_columns import BOOL, PREFIXED, RAW, ROWS_AT_ONCE, hash_batch
-from tallystick.record.rows import pieces
+from tallystick.record.encode_columns import BOOL, LIST, NODE_BYTES, PREFIXED, ROWS_AT_ONCE, STRUCT, hash_batch
 from tallystick.record.schema import Schema
 from tallystick.record.sha256_lanes import DIGEST_BYTES, LANES, SPARE_BYTES
 from tallystick.record.types import FIELDS_MAX, kind_name
+
+_KINDS = {"bool": BOOL, "string": PREFIXED, "binary": PREFIXED, "list": LIST, "struct": STRUCT}
 
 KEPT_BYTES_MAX = 4 << 20  # scratch that a thread keeps for its next batch; a larger need is met and forgotten
 
@@ -48,13 +49,13 @@ class Compiled:
     def _run(self, batch: Batch, salts: Any, digests_at: int, fold: bool) -> None:
         plan = _plan(batch.schema)
         scratch = self._scratch()
-        held = _describe_nested(plan, batch.data, scratch.columns) if plan.nested else []
         salts_buffer = pa.py_buffer(salts)
         with _Exported(batch.data) as exported:
             while True:
                 needed = hash_batch(
                     exported,
-                    plan.kinds_at,
+                    plan.nodes_at,
+                    plan.size,
                     scratch.columns_at,
                     plan.width,
                     batch.rows,
@@ -72,7 +73,6 @@ class Compiled:
                 if needed == 0:
                     break
                 scratch.reserve_messages(needed)
-        del held
 
     def _scratch(self) -> _Scratch:
         scratch: _Scratch | None = getattr(self._local, "scratch", None)
@@ -90,8 +90,8 @@ class _Scratch:
         self._blocks = np.empty(ROWS_AT_ONCE, np.int32)
         self._spare = np.empty(SPARE_BYTES, np.uint8)
         self.spare_at = self._spare.ctypes.data
-        self.columns = np.empty(4 * FIELDS_MAX, np.int64)
-        self.columns_at = self.columns.ctypes.data
+        self._columns = np.empty(NODE_BYTES * FIELDS_MAX, np.uint8)
+        self.columns_at = self._columns.ctypes.data
         self.starts_at = self._starts.ctypes.data
         self.cursors_at = self._cursors.ctypes.data
         self.blocks_at = self._blocks.ctypes.data
@@ -140,13 +140,19 @@ def _release_function(address: int) -> Any:
 
 
 class _Plan:
-    """What the kernel needs to know of a schema."""
+    """What the kernel needs to know of a schema: see PLAN_BYTES in `encode_columns`."""
 
     def __init__(self, schema: Schema) -> None:
         self.width = len(schema.arrow)
-        self._kinds = np.array([_kind(field.type) for field in schema.arrow], np.int64)
-        self.kinds_at = self._kinds.ctypes.data
-        self.nested = [i for i, kind in enumerate(self._kinds) if kind == RAW]
+        types = [field.type for field in schema.arrow]
+        nodes = []
+        for type_ in types:  # grows while it is walked: level by level, siblings side by side
+            children = [type_.field(i).type for i in range(type_.num_fields)]
+            nodes.append((_kind(type_), len(types), len(children)))
+            types.extend(children)
+        self.size = len(nodes)
+        self._nodes = np.array(nodes, np.int64)
+        self.nodes_at = self._nodes.ctypes.data
 
 
 @lru_cache(maxsize=256)
@@ -156,24 +162,6 @@ def _plan(schema: Schema) -> _Plan:
 
 def _kind(type_: Any) -> int:
     name = kind_name(type_)
-    if name in ("list", "struct"):
-        return RAW
-    if name in ("string", "binary"):
-        return PREFIXED
-    return BOOL if name == "bool" else int(type_.bit_width) // 8
-
-
-def _describe_nested(plan: _Plan, data: Any, columns: NDArray[np.int64]) -> list[Any]:
-    """Encode nested columns by the reference and describe the results; returns what must outlive the call."""
-    held = []
-    for i in plan.nested:
-        encoded = pa.array(pieces(data.column(i)), pa.binary())
-        validity, offsets, values = encoded.buffers()
-        columns[4 * i : 4 * i + 4] = (
-            values.address if values is not None else 0,
-            offsets.address,
-            validity.address if encoded.null_count else 0,
-            0,
-        )
-        held.append(encoded)
-    return held
+    if name in _KINDS:
+        return _KINDS[name]
+    return int(type_.bit_width) // 8

@@ -106,7 +106,8 @@ def _engine() -> _Engine:
         compiled = Compiled(transform)
         self_test(compiled)
     except Exception as error:  # whatever numba or the compiler does, plain Python still works
-        return _Engine(f"hashlib ({type(error).__name__}: {error})", None)
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return _Engine(f"hashlib ({reason})", None)
     if transform:
         return _Engine("openssl (sha instructions, no avx-512)", compiled)
     width = next((name for name in ("avx512f", "avx2") if features.get(name)), "no avx")

@@ -6,8 +6,8 @@ a NaN and the sign of a zero. So a leaf binds the whole row, and a row can be sh
 its bytes. Arrow's own layout cannot serve: padding, offsets, slices and the bytes beneath nulls give one row
 many forms.
 
-docs/formats/rows.md specifies the format. `encode_rows` is what the compiled kernels are tested against, what
-they fall back to, and how they treat nested columns. Input is a batch that has passed `Batch.of`.
+docs/formats/rows.md specifies the format. `encode_rows` is what the compiled kernels are tested against and
+what serves in their place where they do not work. Input is a batch that has passed `Batch.of`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def encode_row(arrow_schema: Any, index: int, batch: Any) -> bytes:
 
 def encode_rows(batch: Any) -> list[bytes]:
     """The canonical bytes of every row of `batch` (a `pa.RecordBatch`), over all its columns in order."""
-    return [_with_bitmap(row) for row in zip(*(pieces(column) for column in batch.columns), strict=True)]
+    return [_with_bitmap(row) for row in zip(*(_pieces(column) for column in batch.columns), strict=True)]
 
 
 def _with_bitmap(values: Sequence[bytes | None]) -> bytes:
@@ -52,11 +52,11 @@ def _with_bitmap(values: Sequence[bytes | None]) -> bytes:
     return bits.to_bytes((len(values) + 7) // 8, "little") + b"".join(filter(None, values))
 
 
-def pieces(array: Any) -> list[bytes | None]:
+def _pieces(array: Any) -> list[bytes | None]:
     """The encoding of each value of an Arrow array; None where it is null."""
     kind = kind_name(array.type)
     if kind == "struct":
-        children = [pieces(array.field(i)) for i in range(array.type.num_fields)]
+        children = [_pieces(array.field(i)) for i in range(array.type.num_fields)]
         encoded = [_with_bitmap(row) for row in zip(*children, strict=True)]
     elif kind == "list":
         encoded = _list_pieces(array)
@@ -90,7 +90,7 @@ def _list_pieces(array: Any) -> list[bytes]:
         return []
     bounds = array.offsets.to_pylist()
     base = bounds[0]
-    elements = pieces(array.values.slice(base, bounds[-1] - base))
+    elements = _pieces(array.values.slice(base, bounds[-1] - base))
     return [
         _U32.pack(end - first) + _with_bitmap(elements[first - base : end - base]) for first, end in pairwise(bounds)
     ]
