@@ -160,8 +160,11 @@ class RealDisk:
     """A `Disk` on a folder of the operating system, made if it is missing; files are the owner's alone."""
 
     def __init__(self, root: str | Path) -> None:
-        self._root = Path(root)
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root = Path(root).absolute()
+        for folder in (*reversed(self._root.parents), self._root):
+            if not folder.exists():
+                os.mkdir(folder, 0o700)
+                _sync_folder(folder.parent)
 
     def open(self, path: str, create: bool = False) -> RealFile:
         return RealFile(self._real(path), create)
@@ -182,20 +185,16 @@ class RealDisk:
         parent = ""
         for name in check_path(path).split("/"):
             folder = f"{parent}/{name}" if parent else name
-            if not self.exists(folder):
+            with suppress(FileExistsError):
                 os.mkdir(self._real(folder), 0o700)
-                self.sync_dir(parent)
+            self.sync_dir(parent)  # also of one that exists: who made it may have died before this
             parent = folder
 
     def size(self, path: str) -> int:
         return os.stat(self._real(path)).st_size
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(self._real(path), os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync_folder(self._real(path))
 
     def free_bytes(self) -> int:
         state = os.statvfs(self._root)
@@ -203,3 +202,11 @@ class RealDisk:
 
     def _real(self, path: str) -> Path:
         return self._root / check_path(path)
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -175,3 +175,12 @@ def test_a_file_of_a_newer_version_is_refused_by_name(kind: str) -> None:
     head[12:16] = zlib.crc32(head).to_bytes(4, "little")
     with pytest.raises(Misuse, match=f"{path}: format version 2, this release reads up to 1"):
         LogStore(disk_with({**files, path: bytes(head) + files[path][44:]}), SMALL)
+
+
+def test_what_is_not_ours_is_left_alone() -> None:
+    strange = {"topics/lost+found/x": b"?", f"{FOLDER}notes.txt": b"?", f"topics/{A.token.hex()}/x/y": b"?"}
+    disk = disk_with({**_filled(), **strange})
+    store = LogStore(disk, SMALL)
+    assert store.recovery.is_clean
+    assert len(read_through(store, A)) == ENTRIES
+    assert strange.items() <= contents(disk).items()

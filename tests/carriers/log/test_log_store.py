@@ -149,6 +149,24 @@ def test_blobs_are_stored_once_under_their_names(disk: Disk) -> None:
         opened.close()
 
 
+def test_a_blob_tells_whether_it_is_stored() -> None:
+    disk = SeededDisk(1)
+    store = LogStore(disk, SMALL)
+    disk.fill(0)
+    name = opaque(1).parcel_hash
+    failed = store.stage_blob(name, b"lock")
+    with pytest.raises(Unavailable):
+        store.sync()
+    with pytest.raises(Unavailable, match="disk full"):
+        _ = failed.offsets
+    disk.fill(None)
+    first = store.stage_blob(name, b"lock")
+    assert store.stage_blob(name, b"lock") is first
+    store.sync()
+    assert first.offsets == store.stage_blob(name, b"lock").offsets == ()
+    assert store.blobs.get(name) == b"lock"
+
+
 def test_what_no_store_could_take_is_a_misuse() -> None:
     store = LogStore(SeededDisk(1), replace(SMALL, header_bytes_max=50, body_bytes_max=200, blob_bytes_max=9))
     good = opaque(1)

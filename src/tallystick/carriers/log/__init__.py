@@ -4,5 +4,6 @@ In come sealed parcels that the guards have let pass, as opaque header and body 
 locks under theirs, and the node's own records of pending operations; out go the same bytes by offset, the
 Merkle tree of each partition, and a report of what a crash or a failing disk took. Nothing here can open a
 parcel. `store.py` is the front; `segments.py` and `journal.py` are the file formats, `partition.py` one
-sequence of entries, `blobs.py` the locks, `report.py` what recovery found, `limits.py` the bounds.
+sequence of entries, `recovery.py` its opening, `blobs.py` the locks, `report.py` what recovery found,
+`limits.py` the bounds.
 """

@@ -27,6 +27,7 @@ together are committed together. One process owns the folder; that is the node's
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,10 +55,11 @@ from tallystick.runtime.disk import Disk
 BLOBS = Place(b"", 0)
 _TOPICS = "topics"
 _BLOBS_FOLDER = "blobs"
+_TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 class Staged:
-    """A parcel on its way to the disk."""
+    """A parcel (or a blob, in no place) on its way to the disk."""
 
     def __init__(self, places: tuple[Place, ...], planned: tuple[int, ...]) -> None:
         self.places = places
@@ -87,8 +89,12 @@ class _Group:
 
     entries: dict[Place, list[NewEntry]] = field(default_factory=dict)
     parcels: list[Staged] = field(default_factory=list)
-    blob_names: set[bytes] = field(default_factory=set)
+    blobs: dict[bytes, Staged] = field(default_factory=dict)
     n_bytes: int = 0
+
+    def settle(self, error: TallystickError | None) -> None:
+        for staged in (*self.parcels, *self.blobs.values()):
+            staged.settle(error)
 
     def add(self, place: Place, entry: NewEntry) -> None:
         self.entries.setdefault(place, []).append(entry)
@@ -167,24 +173,29 @@ class LogStore:
             self._next.parcels.append(staged)
             return staged
 
-    def stage_blob(self, name: bytes, data: bytes) -> None:
+    def stage_blob(self, name: bytes, data: bytes) -> Staged:
         """Stage an object under its hash; one that is stored or staged already is left as it is."""
         if len(name) != HASH_BYTES:
             raise Misuse(f"blob name: expected {HASH_BYTES} bytes, found {len(name)}")
         _check_size("blob", data, self.limits.blob_bytes_max)
         with self.staging:
-            if name in self._next.blob_names or name in self.blobs:
-                return
-            self._check_room(len(data))
-            self._check_writable(BLOBS)
-            self._plan(BLOBS)
-            self._next.blob_names.add(name)
-            self._next.add(BLOBS, NewEntry(name, data, b"", 0, 0))
+            staged = self._next.blobs.get(name) or Staged((), ())
+            if name in self.blobs:
+                staged.settle(None)
+            elif name not in self._next.blobs:
+                self._check_room(len(data))
+                self._check_writable(BLOBS)
+                self._plan(BLOBS)
+                self._next.blobs[name] = staged
+                self._next.add(BLOBS, NewEntry(name, data, b"", 0, 0))
+            return staged
 
     def sync(self) -> None:
         """Commit what is staged; on return it is durable, and `Staged.offsets` tells where.
 
-        Raises `Unavailable` if the group failed: nothing of it is stored, nor anything staged meanwhile.
+        Raises `Unavailable` if the group failed: nothing of it is stored, nor anything staged meanwhile. Where
+        several threads sync, one may find its parcels taken into another's group: then `Staged.offsets` says
+        whether that succeeded, for the journal records staged with them as well.
         """
         with self._committing:
             with self.staging:
@@ -232,8 +243,7 @@ class LogStore:
             write.partition.publish(write)
         with self.staging:
             self.blobs.refresh()
-        for staged in group.parcels:
-            staged.settle(None)
+        group.settle(None)
         self._groups += 1
         self._parcels += len(group.parcels)
 
@@ -256,8 +266,8 @@ class LogStore:
     def _fail(self, group: _Group, error: Unavailable) -> NoReturn:
         """Tell everybody in the group, and all who staged behind it: their offsets built on it."""
         with self.staging:
-            for staged in (*group.parcels, *self._next.parcels):
-                staged.settle(error)
+            group.settle(error)
+            self._next.settle(error)
             self._next = _Group()
             self._planned.clear()
             self.journal.drop()
@@ -386,12 +396,14 @@ class LogStore:
             load(self._disk, self._partition(place), known, self.recovery)
 
     def _found(self) -> Iterator[Place]:
-        """The partitions that have a folder."""
+        """The partitions that have a folder; what else lies there is not ours."""
         if self._disk.exists(_BLOBS_FOLDER):
             yield BLOBS
         for token in self._disk.listdir(_TOPICS) if self._disk.exists(_TOPICS) else ():
-            for number in self._disk.listdir(f"{_TOPICS}/{token}"):
-                yield Place(bytes.fromhex(token), int(number))
+            if _TOKEN.fullmatch(token):
+                for number in self._disk.listdir(f"{_TOPICS}/{token}"):
+                    if number.isdecimal():
+                        yield Place(bytes.fromhex(token), int(number))
 
     def _partition(self, place: Place) -> Partition:
         partition = self._partitions.get(place)
