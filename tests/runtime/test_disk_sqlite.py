@@ -48,9 +48,7 @@ def _committed_until_the_power_fails(seed: int, pragmas: tuple[str, ...]) -> tup
     with suppress(apsw.Error):
         for n in range(1, 61):
             with connection:
-                connection.execute(
-                    "insert into rows values (?, ?)", (n, bytes([n]) * chooser.randint(1, 9000))
-                )
+                connection.execute("insert into rows values (?, ?)", (n, bytes([n]) * chooser.randint(1, 9000)))
             acknowledged = n
     with suppress(apsw.Error):
         connection.close()
