@@ -1,7 +1,7 @@
 """The compiled engine of `leaves`: the kernel, its scratch memory, and how a batch is handed to it.
 
-Importing this module imports numba. The kernel reads the addresses that a batch exports, so `run` must only
-ever get a `Batch`: its buffers were validated in full, and the export keeps them alive during the call.
+Importing this module imports numba. The kernel reads the addresses that a batch exports, so it must only ever
+get a `Batch`: its buffers were validated in full, and the export keeps them alive during the call.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Compiled:
     def hashes(self, batch: Batch, salts: Any) -> NDArray[np.uint8]:
         digests = np.empty((batch.rows + LANES) * DIGEST_BYTES, np.uint8)
         self._run(batch, salts, digests.ctypes.data, fold=False)
+        self._scratch().forget_excess()
         return digests[: batch.rows * DIGEST_BYTES].reshape(-1, DIGEST_BYTES)
 
     def _run(self, batch: Batch, salts: Any, digests_at: int, fold: bool) -> None:

@@ -123,10 +123,10 @@ class _Reader:
         return taken
 
     def presence(self, count: int) -> list[bool]:
-        bits = int.from_bytes(self.take((count + 7) // 8), "little")
-        if bits >> count:
+        bitmap = self.take((count + 7) // 8)
+        if count % 8 and bitmap[-1] >> count % 8:
             raise Malformed("row: a presence bitmap has bits beyond its last value")
-        return [bool(bits >> i & 1) for i in range(count)]
+        return [bool(bitmap[i >> 3] >> (i & 7) & 1) for i in range(count)]
 
     def fields(self, fields: list[Any]) -> dict[str, Any]:
         row: dict[str, Any] = {}
