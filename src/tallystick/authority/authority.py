@@ -1,0 +1,354 @@
+"""The authority: the meta-service of EventGuard, as one class whose methods are its requests.
+
+It decides and remembers; it opens no socket and reads no clock of its own. `http.py` serves these methods to signed
+requests, `client.InProcess` calls them directly. A method that changes something goes the way that `core` describes;
+every method refuses while the view of the ledger is not current, above all after a restore.
+
+An authority can read everything of its tenants. What it cannot do is grant without the owner's right on the ledger,
+or unseen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.authority.core import Caller, Core
+from tallystick.authority.enrolment import Enrolled, Enrolment
+from tallystick.authority.epochs import Epochs
+from tallystick.authority.erasure import Erased, Erasure
+from tallystick.authority.follow import Follower
+from tallystick.authority.ledger_view import LedgerClient, LedgerView, Position
+from tallystick.authority.master import create_master, open_master, write_private
+from tallystick.authority.permits import Permits
+from tallystick.authority.settings import Limits, Settings
+from tallystick.authority.store import Store
+from tallystick.authority.subjects import Subjects
+from tallystick.authority.topics import Draft, Resolved, Topics
+from tallystick.crypto import hpke
+from tallystick.crypto.passphrase import Cost
+from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.permits import Status
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.permit import Operation
+from tallystick.trust.trustfile import TrustFile
+
+MASTER_FILE = "master.key"
+STORE_FILE = "authority.db"
+
+_ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """A snapshot for console, metrics and command line."""
+
+    ready: bool
+    height: int  # of the newest checkpoint taken over; -1 before the first
+    head_age_s: float
+    tenants: int
+    principals: int
+    topics: int
+    permits_live: int
+    epochs: int
+    erased: int
+    outbox: int  # decisions that wait for the ledger
+    backups: int
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The epoch that follows, and when it begins."""
+
+    epoch: int
+    begins_ms: int
+
+
+class Authority:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._subjects = Subjects(core)
+        self._enrolment = Enrolment(core, self._subjects)
+        self._epochs = Epochs(core)
+        self._topics = Topics(core, self._subjects, self._epochs)
+        self._erasure = Erasure(core, self._subjects, self._topics)
+        self._permits = Permits(core, self._subjects, self._topics, self._epochs, self._erasure)
+        self._follower = Follower(core, self._subjects, self._topics, self._epochs, self._permits, self._erasure)
+
+    @property
+    def certificate(self) -> Certificate:
+        return self._core.certificate
+
+    @property
+    def key(self) -> SigningKey:
+        return self._core.key
+
+    @property
+    def trust(self) -> TrustFile:
+        return self._core.trust
+
+    @property
+    def limits(self) -> Limits:
+        return self._core.limits
+
+    @property
+    def version(self) -> int:
+        """Rises with everything that a waiting caller may want to know."""
+        return self._core.version
+
+    def resolve_key(self, principal: bytes) -> VerifyKey | None:
+        return self._subjects.resolve_key(principal)
+
+    # --- what the driver calls ---
+
+    def work(self) -> None:
+        """Follow the ledger, do what time demands, bring what waits to the ledger. Call it every second or so."""
+        self._follower.follow()
+        self._finish_restore()
+        self._enrol_itself()
+        self._epochs.tick()
+        self._core.send_outbox()
+        self._follower.follow()
+        self._epochs.tick()
+        with self._core.store.transaction():
+            old_ms = self._core.now_ms - _ANSWERS_KEPT_S * 1000
+            self._core.store.write("DELETE FROM answers WHERE time_ms < ?", (old_ms,))
+
+    def check_ready(self) -> None:
+        """Raise `Unavailable` unless requests may be served."""
+        head = self._core.ledger.head
+        if head is None or not self._core.ledger.is_caught_up:
+            raise Unavailable("the authority has not followed the ledger yet", retry_after_s=1.0)
+        if self._core.store.meta("restored") is not None:
+            raise Unavailable("the authority was restored and is still catching up", retry_after_s=1.0)
+        age_s = (self._core.now_ms - head.time_ms) / 1000
+        if age_s > self._core.settings.head_age_max_s:
+            raise Unavailable(
+                f"the ledger's newest checkpoint is {age_s:.0f} s old,"
+                f" accepted are {self._core.settings.head_age_max_s}",
+                hint="check that the node runs and its clock is right",
+            )
+
+    def _finish_restore(self) -> None:
+        """After the ledger was taken over: lost epochs are replaced and numbers skipped, then serving may begin."""
+        core = self._core
+        if core.store.meta("restored") is None or not core.ledger.is_caught_up:
+            return
+        head = core.ledger.head
+        if head is None or core.now_ms - head.time_ms > core.settings.head_age_max_s * 1000:
+            return  # an old ledger would not know what was erased and issued since
+        with core.store.transaction():
+            core.store.write("UPDATE topics SET due_ms = 0")
+            self._erasure.skip_after_restore()
+            core.store.set_meta("restored", None)
+
+    def _enrol_itself(self) -> None:
+        """The first transaction of an authority carries its own certificate."""
+        core = self._core
+        with core.store.transaction():
+            if core.store.meta("enrolled") is not None:
+                return
+            if core.ledger.value(b"identity/" + core.certificate.subject) is None:
+                core.queue([entries.enrol(core.certificate)])
+            core.store.set_meta("enrolled", b"\x01")
+
+    def _settle(self, place: int | None) -> None:
+        """Bring a queued decision to the ledger and take over what it did there."""
+        if place is None:
+            return
+        self._core.send_outbox()
+        self._follower.follow()
+        self._core.check_sent(place)
+        self._epochs.tick()
+
+    # --- the operator's ---
+
+    def create_tenant(self, name: str) -> str:
+        """A new tenant; the invitation for its owner."""
+        return self._enrolment.create_tenant(name)
+
+    def invite_to(self, tenant: str, *, owns: bool = False) -> str:
+        return self._enrolment.invite_to(tenant, owns=owns)
+
+    # --- requests ---
+
+    def enrol(self, invite: str, name: str, signing_key: bytes, sealing_key: bytes, signature: bytes) -> bytes:
+        """Begin to enrol: the sealed challenge."""
+        self.check_ready()
+        return self._enrolment.begin(invite, name, signing_key, sealing_key, signature)
+
+    def confirm_enrolment(self, principal: bytes, challenge: bytes) -> Enrolled:
+        self.check_ready()
+        self._settle(self._enrolment.prepare(principal, challenge))
+        return self._enrolment.finish(principal)
+
+    def invite(self, caller: Caller) -> bytes:
+        """An invitation to the caller's tenant, sealed; by the tenant's owner."""
+        self.check_ready()
+        code = self._enrolment.invite(caller).encode()
+        return self._core.seal_for(self._subjects.require_caller(caller), caller, code)
+
+    def revoke(self, caller: Caller, principal: bytes) -> None:
+        """Revoke a principal of the caller's tenant; by the tenant's owner."""
+        self.check_ready()
+        admin = self._subjects.require_admin(caller)
+        certificate = self._subjects.find(principal)
+        if certificate is None or certificate.tenant != admin.tenant or certificate.kind is not Kind.PRINCIPAL:
+            raise Refused("the tenant has no such principal", reason="unknown-principal")
+        with self._core.store.transaction():
+            place = self._core.queue([entries.revoke(principal)])
+        self._settle(place)
+        self.work()
+
+    def create_topic(self, caller: Caller, name: str, schema: bytes, partitions: int, flags: int) -> Draft:
+        self.check_ready()
+        return self._topics.create(caller, name, schema, partitions, flags)
+
+    def propose_schema(self, caller: Caller, token: bytes, schema: bytes) -> tuple[int, bytes]:
+        self.check_ready()
+        return self._topics.propose_schema(caller, token, schema)
+
+    def resolve_rights(
+        self, caller: Caller, pattern: str, principal: bytes, allow: bool, operations: int, host: str, mode: int
+    ) -> Resolved:
+        self.check_ready()
+        return self._topics.resolve(caller, pattern, principal, allow, operations, host, mode)
+
+    def permit(self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> bytes:
+        """A permit and everything that goes with it: the sealed grant. `first_epoch` 0 means the current one."""
+        self.check_ready()
+        identifier, place = self._permits.prepare(caller, operation, topic, first_epoch)
+        self._settle(place)
+        return self._permits.grant(caller, identifier)
+
+    def keys(self, caller: Caller, permit: bytes, seen: int) -> bytes | None:
+        """The sealed update of a grant since version `seen`, or None; the service makes a long poll of it."""
+        self.check_ready()
+        return self._permits.update(caller, permit, seen)
+
+    def undo(self, caller: Caller, permit: bytes, undo_token: bytes) -> bytes:
+        """The signed undo order of a permit, against its undo token."""
+        self.check_ready()
+        order, place = self._permits.undo(caller, permit, undo_token)
+        self._settle(place)
+        return order
+
+    def erase(self, caller: Caller, token: bytes, publisher: bytes, periods: list[int]) -> Erased:
+        self.check_ready()
+        erased, place = self._erasure.destroy(caller, token, publisher, periods)
+        self._settle(place)
+        return erased
+
+    def rotate(self, caller: Caller, token: bytes) -> Rotation:
+        """Let the topic's next epoch begin `revoke_s` from now; by its owner."""
+        self.check_ready()
+        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
+        with self._core.store.transaction():
+            self._epochs.rekey(topic.token)
+        self._core.send_outbox()
+        self._follower.follow()
+        coming = [one for one in self._epochs.announced(token) if one.begins_ms > self._core.now_ms]
+        if not coming:
+            raise Unavailable("the topic has no epoch prepared", retry_after_s=1.0)
+        return Rotation(coming[0].number, coming[0].begins_ms)
+
+    # --- telling ---
+
+    def statistics(self) -> Statistics:
+        core, count = self._core, self._count
+        try:
+            self.check_ready()
+            ready = True
+        except TallystickError:
+            ready = False
+        head = core.ledger.head
+        live = "permits WHERE status = ? AND not_after_ms > ?"
+        return Statistics(
+            ready=ready,
+            height=core.ledger.position.height,
+            head_age_s=0.0 if head is None else (core.now_ms - head.time_ms) / 1000,
+            tenants=count("tenants"),
+            principals=count("subjects WHERE kind = ? AND revoked = 0", int(Kind.PRINCIPAL)),
+            topics=count("topics WHERE closed = 0"),
+            permits_live=count(live, int(Status.ISSUED), core.now_ms),
+            epochs=count("epochs WHERE announced = 1"),
+            erased=count("erasure_keys WHERE erased != 0"),
+            outbox=count("outbox"),
+            backups=count("backups"),
+        )
+
+    def _count(self, what: str, *values: int) -> int:
+        return int(self._core.store.scalar(f"SELECT count(*) FROM {what}", values))  # noqa: S608
+
+    def close(self) -> None:
+        self._core.store.close()
+
+
+@dataclass(frozen=True)
+class KeyRequest:
+    """The public halves that the root certifies."""
+
+    signing_key: bytes
+    sealing_key: bytes
+
+
+def create(folder: Path, passphrase: bytes, entropy: Entropy, cost: Cost = Cost()) -> KeyRequest:
+    """A new authority's folder; its keys wait for a certificate (`install`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_private(folder / MASTER_FILE, create_master(passphrase, entropy, cost))
+    master = open_master((folder / MASTER_FILE).read_bytes(), passphrase)
+    (folder / STORE_FILE).touch(0o600)
+    store = Store(str(folder / STORE_FILE))
+    signing, sealing = entropy.bytes(32), hpke.PrivateKey.generate(entropy.bytes(32))
+    with store.transaction():
+        store.set_meta("signing", master.wrap_own("signing", signing, entropy))
+        store.set_meta("sealing", master.wrap_own("sealing", sealing.encode(), entropy))
+    store.close()
+    return KeyRequest(SigningKey.from_seed(signing).public.raw, sealing.public.encode())
+
+
+def install(folder: Path, certificate: Certificate, trust: TrustFile) -> None:
+    """Give an authority the certificate that the root signed for it."""
+    certificate.verify(trust.root_verifier, instance=trust.instance)
+    if certificate.kind is not Kind.AUTHORITY:
+        raise Misuse("the certificate is not an authority's")
+    store = Store(str(folder / STORE_FILE))
+    with store.transaction():
+        store.set_meta("certificate", certificate.encode())
+        store.set_meta("trust", trust.to_json().encode())
+    store.close()
+
+
+def open_authority(
+    folder: Path,
+    passphrase: bytes,
+    ledger: LedgerClient,
+    clock: Clock,
+    entropy: Entropy,
+    settings: Settings = Settings(),
+    limits: Limits = Limits(),
+) -> Authority:
+    """The authority in `folder`; it serves once `work` has followed the ledger."""
+    if settings.epochs_ahead < 1:
+        raise Misuse(f"epochs_ahead: at least 1 expected, found {settings.epochs_ahead}")
+    if not (folder / MASTER_FILE).exists():
+        raise Misuse(f"{folder.name}: no authority is here", hint="tally init creates one")
+    master = open_master((folder / MASTER_FILE).read_bytes(), passphrase)
+    store = Store(str(folder / STORE_FILE))
+    certificate, trust = store.meta("certificate"), store.meta("trust")
+    if certificate is None or trust is None:
+        store.close()
+        raise Misuse(f"{folder.name}: the authority has no certificate yet", hint="the root signs one: tally init")
+    key = SigningKey.from_seed(master.unwrap_own("signing", store.meta("signing") or b""))
+    trust_file = TrustFile.parse(trust)
+    own = Certificate.decode(certificate)
+    own.verify(trust_file.root_verifier, instance=trust_file.instance)
+    if own.signing_key != key.public.raw:
+        raise Misuse(f"{folder.name}: the certificate is for another key")
+    stored = store.meta("position")
+    view = LedgerView(ledger, trust_file, None if stored is None else Position.decode(stored))
+    return Authority(Core(own, key, master, store, view, trust_file, clock, entropy, settings, limits))

@@ -1,0 +1,301 @@
+"""The caller's side: the same methods in process and over HTTP, each opening what comes back sealed.
+
+`AuthorityClient` is what publishers, subscribers and commands are written against. Every request draws a nonce of
+its own; the sealed answer opens only for that principal and that nonce, so an old answer, or another's, cannot be
+slipped in; a request that is sent again carries the same nonce and gets the same answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tallystick import wire
+from tallystick.authority.authority import Authority, Rotation
+from tallystick.authority.core import Caller, answer_info
+from tallystick.authority.enrolment import Enrolled, challenge_info, sign_enrolment
+from tallystick.authority.erasure import Erased
+from tallystick.authority.grant import Grant
+from tallystick.authority.topics import SHOW, Draft, Resolved
+from tallystick.crypto import hpke
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Forged, Malformed
+from tallystick.ledger import entries
+from tallystick.runtime.client import HttpClient
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.certificate import Certificate, subject_id
+from tallystick.trust.permit import Operation, Permit, UndoOrder
+from tallystick.trust.signed import Fields
+
+NONCE_BYTES = 16
+_POLL_SLACK_S = 10.0  # beyond the wait itself, for the answer to travel
+_ITEMS_MAX = 1 << 20
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A principal with the keys that its requests and answers need."""
+
+    instance: bytes
+    principal: bytes
+    signing_key: SigningKey = field(repr=False)
+    sealing_key: hpke.PrivateKey = field(repr=False)
+
+
+class AuthorityClient(Protocol):
+    """What a principal asks of its authority; `Refused`, `Unavailable` or `Misuse` where it gets nothing."""
+
+    def invite(self) -> str: ...
+
+    def revoke(self, principal: bytes) -> None: ...
+
+    def create_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> Draft: ...
+
+    def propose_schema(self, token: bytes, schema: bytes) -> tuple[int, bytes]: ...
+
+    def resolve_rights(
+        self,
+        pattern: str,
+        principal: bytes,
+        operations: int,
+        *,
+        allow: bool = True,
+        host: str = "*",
+        mode: int = SHOW,
+    ) -> Resolved: ...
+
+    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Grant: ...
+
+    def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None: ...
+
+    def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder: ...
+
+    def erase(self, token: bytes, publisher: bytes, periods: list[int]) -> Erased: ...
+
+    def rotate(self, token: bytes) -> Rotation: ...
+
+
+class InProcess:
+    """The authority in this process; there is nobody to wait for, so `keys` answers at once."""
+
+    def __init__(self, authority: Authority, holder: Holder, entropy: Entropy) -> None:
+        self._authority = authority
+        self._holder = holder
+        self._entropy = entropy
+
+    def invite(self) -> str:
+        caller = self._caller()
+        return _open(self._holder, caller, self._authority.invite(caller)).decode()
+
+    def revoke(self, principal: bytes) -> None:
+        self._authority.revoke(self._caller(), principal)
+
+    def create_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> Draft:
+        return self._authority.create_topic(self._caller(), name, schema, partitions, flags)
+
+    def propose_schema(self, token: bytes, schema: bytes) -> tuple[int, bytes]:
+        return self._authority.propose_schema(self._caller(), token, schema)
+
+    def resolve_rights(
+        self,
+        pattern: str,
+        principal: bytes,
+        operations: int,
+        *,
+        allow: bool = True,
+        host: str = "*",
+        mode: int = SHOW,
+    ) -> Resolved:
+        return self._authority.resolve_rights(self._caller(), pattern, principal, allow, operations, host, mode)
+
+    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Grant:
+        caller = self._caller()
+        sealed = self._authority.permit(caller, operation, topic, first_epoch)
+        return _open_grant(self._holder, caller, sealed, self._authority.certificate)
+
+    def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
+        caller = self._caller()
+        sealed = self._authority.keys(caller, permit, seen)
+        return None if sealed is None else Grant.decode(_open(self._holder, caller, sealed))
+
+    def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder:
+        return _check_order(self._authority.undo(self._caller(), permit, undo_token), self._authority.certificate)
+
+    def erase(self, token: bytes, publisher: bytes, periods: list[int]) -> Erased:
+        return self._authority.erase(self._caller(), token, publisher, periods)
+
+    def rotate(self, token: bytes) -> Rotation:
+        return self._authority.rotate(self._caller(), token)
+
+    def _caller(self) -> Caller:
+        return Caller(self._holder.principal, self._entropy.bytes(NONCE_BYTES))
+
+
+class OverHttp:
+    """The authority behind its HTTP service; `certificate` is the one from enrolment."""
+
+    def __init__(self, http: HttpClient, certificate: Certificate, holder: Holder, entropy: Entropy) -> None:
+        self._http = http
+        self._certificate = certificate
+        self._holder = holder
+        self._entropy = entropy
+
+    def invite(self) -> str:
+        caller = self._caller()
+        return _open(self._holder, caller, self._ask("/v1/invites", caller).octets()).decode()
+
+    def revoke(self, principal: bytes) -> None:
+        self._ask("/v1/revoke", self._caller(), principal, length=0)
+
+    def create_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> Draft:
+        answer = self._ask("/v1/topics", self._caller(), name, schema, partitions, flags, length=8)
+        return Draft(
+            token=answer.octets(16),
+            tenant=answer.octets(16),
+            schema_hash=answer.octets(32),
+            partitions=answer.number(),
+            flags=answer.number(),
+            nodes=_octets(answer),
+            public=answer.octets(),
+            rights=_octets(answer),
+        )
+
+    def propose_schema(self, token: bytes, schema: bytes) -> tuple[int, bytes]:
+        answer = self._ask("/v1/schemas", self._caller(), token, schema, length=2)
+        return answer.number(), answer.octets(32)
+
+    def resolve_rights(
+        self,
+        pattern: str,
+        principal: bytes,
+        operations: int,
+        *,
+        allow: bool = True,
+        host: str = "*",
+        mode: int = SHOW,
+    ) -> Resolved:
+        fields = (pattern, principal, int(allow), operations, host, mode)
+        answer = self._ask("/v1/rights/resolve", self._caller(), *fields, length=2)
+        return Resolved(_octets(answer), _octets(answer))
+
+    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Grant:
+        caller = self._caller()
+        answer = self._ask("/v1/permits", caller, int(operation), topic, first_epoch)
+        return _open_grant(self._holder, caller, answer.octets(at_most=_ITEMS_MAX << 6), self._certificate)
+
+    def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
+        caller = self._caller()
+        timeout_s = wait_ms / 1000 + _POLL_SLACK_S
+        answer = self._ask("/v1/keys", caller, permit, seen, wait_ms, timeout_s=timeout_s)
+        sealed = answer.octets(at_most=_ITEMS_MAX << 6)
+        return Grant.decode(_open(self._holder, caller, sealed)) if sealed else None
+
+    def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder:
+        answer = self._ask("/v1/undo", self._caller(), permit, undo_token)
+        return _check_order(answer.octets(), self._certificate)
+
+    def erase(self, token: bytes, publisher: bytes, periods: list[int]) -> Erased:
+        answer = self._ask("/v1/erase", self._caller(), token, publisher, periods, length=3)
+        pairs = [Fields(item, "erased", 2) for item in answer.items(_ITEMS_MAX)]
+        return Erased(tuple((pair.octets(16), pair.number()) for pair in pairs), _octets(answer), _octets(answer))
+
+    def rotate(self, token: bytes) -> Rotation:
+        answer = self._ask("/v1/rotate", self._caller(), token, length=2)
+        return Rotation(answer.number(), answer.number())
+
+    def _ask(
+        self, path: str, caller: Caller, *fields: object, length: int = 1, timeout_s: float | None = None
+    ) -> Fields:
+        body = wire.encode([caller.nonce, *fields])
+        response = self._http.request("POST", path, body=body, timeout_s=timeout_s)
+        return Fields.parse(response.body, f"answer of {path}", length)
+
+    def _caller(self) -> Caller:
+        return Caller(self._holder.principal, self._entropy.bytes(NONCE_BYTES))
+
+
+class Enroller(Protocol):
+    """The two requests of somebody who is not yet a principal."""
+
+    def enrol(self, invite: str, name: str, signing_key: bytes, sealing_key: bytes, signature: bytes) -> bytes: ...
+
+    def confirm_enrolment(self, principal: bytes, challenge: bytes) -> Enrolled: ...
+
+
+class HttpEnroller:
+    """Enrolment over HTTP; the client sends without an identity."""
+
+    def __init__(self, http: HttpClient) -> None:
+        self._http = http
+
+    def enrol(self, invite: str, name: str, signing_key: bytes, sealing_key: bytes, signature: bytes) -> bytes:
+        body = wire.encode([invite, name, signing_key, sealing_key, signature])
+        response = self._http.request("POST", "/v1/enrol", body=body)
+        return Fields.parse(response.body, "enrolment", 1).octets()
+
+    def confirm_enrolment(self, principal: bytes, challenge: bytes) -> Enrolled:
+        response = self._http.request("POST", "/v1/enrol/confirm", body=wire.encode([principal, challenge]))
+        answer = Fields.parse(response.body, "enrolment", 4)
+        certificate, authority = answer.octets(), answer.octets()
+        return Enrolled(certificate, authority, _octets(answer), answer.text(1 << 18))
+
+
+def enrol(
+    service: Enroller, instance: bytes, invite: str, name: str, key: SigningKey, sealing: hpke.PrivateKey
+) -> Enrolled:
+    """Enrol with both keys; the certificate is checked to be for them. `instance` is what one was told to join."""
+    public = sealing.public.encode()
+    signature = sign_enrolment(instance, invite, name, key, public)
+    sealed = service.enrol(invite, name, key.public.raw, public, signature)
+    principal = subject_id(instance, key.public.raw)
+    challenge = hpke.open_(sealing, sealed, challenge_info(instance, principal))
+    enrolled = service.confirm_enrolment(principal, challenge)
+    certificate = Certificate.decode(enrolled.certificate)
+    certificate.verify_issued_by(Certificate.decode(enrolled.authority))
+    if (certificate.subject, certificate.signing_key, certificate.sealing_key) != (principal, key.public.raw, public):
+        raise Forged("enrolment: the certificate is for other keys")
+    return enrolled
+
+
+def topic_entries(draft: Draft, holder: Holder, nodes: tuple[bytes, ...] = (), replicas: int = 1) -> list[bytes]:
+    """The entries that make a drafted topic, signed by its owner, for the ledger."""
+    create = entries.topic(
+        holder.instance,
+        draft.token,
+        draft.tenant,
+        holder.principal,
+        holder.signing_key,
+        nodes=nodes or draft.nodes,
+        schema_hash=draft.schema_hash,
+        partitions=draft.partitions,
+        replicas=replicas,
+        flags=draft.flags,
+    )
+    return [create, *draft.rights]
+
+
+def _open(holder: Holder, caller: Caller, sealed: bytes) -> bytes:
+    return hpke.open_(holder.sealing_key, sealed, answer_info(holder.instance, caller.principal, caller.nonce))
+
+
+def _open_grant(holder: Holder, caller: Caller, sealed: bytes, authority: Certificate) -> Grant:
+    """The grant, its permit checked to be this authority's and the holder's own."""
+    grant = Grant.decode(_open(holder, caller, sealed))
+    permit = Permit.decode(grant.permit)
+    permit.verify(authority)
+    if permit.principal != holder.principal or permit.token != grant.token:
+        raise Forged("grant: its permit is another's or for another topic")
+    return grant
+
+
+def _check_order(data: bytes, authority: Certificate) -> UndoOrder:
+    order = UndoOrder.decode(data)
+    order.verify(authority)
+    return order
+
+
+def _octets(answer: Fields) -> tuple[bytes, ...]:
+    items = answer.items(_ITEMS_MAX)
+    if not all(type(item) is bytes for item in items):
+        raise Malformed("answer: expected byte strings")
+    return tuple(items)

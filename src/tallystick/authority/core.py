@@ -1,0 +1,185 @@
+"""What every part of the authority shares: its keys, its store, its view of the ledger, and the way entries go out.
+
+How a decision is made durable, in this order: (1) what it needs is written to the store together with its entries
+in the *outbox*, in one SQLite transaction; (2) the entries go to the ledger; (3) the authority follows the ledger and
+takes the decision as made when it sees it there; (4) the answer goes out. A crash after (1) finishes the way on the
+next start; a crash after (2) finds the entries on the ledger. Nothing is granted that the store and the ledger do
+not both know.
+
+Decisions of many requests share one transaction on the ledger (BPS 4.5): while one waits for its block, the others
+gather in the outbox, and the next one takes them all along.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tallystick import wire
+from tallystick.authority.ledger_view import LedgerView
+from tallystick.authority.master import MasterKey
+from tallystick.authority.settings import Limits, Settings
+from tallystick.authority.store import Store
+from tallystick.crypto import hpke
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.ledger.transaction import ENTRIES_MAX, compose
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.certificate import Certificate
+from tallystick.trust.trustfile import TrustFile
+
+log = logging.getLogger(__name__)
+
+ANSWER_INFO = "tallystick answer 1"
+_TRANSACTION_BYTES = 2 << 20  # of entries; the ledger takes 3 MiB
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, as the signature on the request proved; `nonce` is that of the request, drawn by the caller."""
+
+    principal: bytes
+    nonce: bytes
+
+
+@dataclass
+class Core:
+    certificate: Certificate
+    key: SigningKey = field(repr=False)
+    master: MasterKey
+    store: Store
+    ledger: LedgerView
+    trust: TrustFile
+    clock: Clock
+    entropy: Entropy
+    settings: Settings
+    limits: Limits
+    refused: dict[int, Refused] = field(default_factory=dict)  # outbox place → why the ledger said no
+    submitting: threading.Lock = field(default_factory=threading.Lock)
+    version: int = 0  # the newest in this run: whoever waits for news compares it
+
+    @property
+    def instance(self) -> bytes:
+        return self.certificate.instance
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.clock.now() * 1000)
+
+    def next_version(self) -> int:
+        """A number above every earlier one: the clock's, so that a restored store does not count again."""
+        stored = self.store.meta("version")
+        version = max(self.now_ms, 0 if stored is None else int.from_bytes(stored, "big") + 1)
+        self.store.set_meta("version", version.to_bytes(8, "big"))
+        self.version = version
+        return version
+
+    def touch(self, token: bytes) -> int:
+        """Note that something about a topic changed; the topic's new version."""
+        version = self.next_version()
+        self.store.write("UPDATE topics SET version = ?, due_ms = 0 WHERE token = ?", (version, token))
+        return version
+
+    def seal_for(self, certificate: Certificate, caller: Caller, answer: bytes) -> bytes:
+        """A secret answer to one request of one principal."""
+        public = hpke.PublicKey.decode(certificate.sealing_key)
+        return hpke.seal(public, answer, answer_info(self.instance, caller.principal, caller.nonce))
+
+    # --- the outbox ---
+
+    def queue(self, entries: Iterable[bytes]) -> int:
+        """Put the entries of one decision in the outbox; call it in the decision's own transaction."""
+        return self.store.insert("outbox", entries=wire.encode(list(entries)))
+
+    def send_outbox(self) -> None:
+        """Bring everything in the outbox to the ledger; returns when it is in a block or was refused.
+
+        `Unavailable` leaves the outbox as it is. The caller must not hold the store's lock.
+        """
+        with self.submitting:
+            for number, data in self.store.rows("SELECT number, data FROM sent ORDER BY number"):
+                self._submit(number, data)  # from before a crash or an outage
+            while True:
+                waiting = self.store.rows("SELECT place, entries FROM outbox WHERE number IS NULL ORDER BY place")
+                if not waiting:
+                    return
+                self._send(_first_fitting(waiting))
+
+    def _send(self, groups: list[tuple[int, list[bytes]]]) -> None:
+        number, data = self._compose(groups)
+        refusal = self._submit(number, data)
+        if refusal is None:
+            return
+        if len(groups) > 1:  # one of them spoilt it for all: each on its own
+            for group in groups:
+                self._send([group])
+            return
+        place = groups[0][0]
+        log.warning("ledger refused an entry: %s (%s)", refusal, refusal.reason)
+        with self.store.transaction():
+            self.store.write("DELETE FROM outbox WHERE place = ?", (place,))
+        self.refused[place] = refusal
+
+    def _compose(self, groups: list[tuple[int, list[bytes]]]) -> tuple[int, bytes]:
+        with self.store.transaction():
+            stored = self.store.meta("number")
+            last = 0 if stored is None else int.from_bytes(stored, "big")
+            number = max(self.now_ms * 1000, last + 1)
+            entries = [entry for _, group in groups for entry in group]
+            data = compose(self.instance, self.certificate.subject, number, entries, self.key).data
+            self.store.set_meta("number", number.to_bytes(8, "big"))
+            self.store.insert("sent", number=number, data=data)
+            for place, _ in groups:
+                self.store.write("UPDATE outbox SET number = ? WHERE place = ?", (number, place))
+        return number, data
+
+    def _submit(self, number: int, data: bytes) -> Refused | None:
+        """Submit one transaction and mark it done, or its groups as waiting again."""
+        try:
+            self.ledger.client.submit(data)
+        except Refused as refusal:
+            if refusal.reason != "replayed" or not self._is_on_ledger(number):
+                with self.store.transaction():
+                    self.store.write("UPDATE outbox SET number = NULL WHERE number = ?", (number,))
+                    self.store.write("DELETE FROM sent WHERE number = ?", (number,))
+                return refusal
+        with self.store.transaction():
+            self.store.write("DELETE FROM outbox WHERE number = ?", (number,))
+            self.store.write("DELETE FROM sent WHERE number = ?", (number,))
+        return None
+
+    def _is_on_ledger(self, number: int) -> bool:
+        """Whether the authority's last transaction there is this one: it sends one at a time."""
+        with self.store.lock:
+            return bool(self.ledger.value(b"number/" + self.certificate.subject) == number)
+
+    def check_sent(self, place: int) -> None:
+        """Raise what the ledger said of an outbox group, if it refused it."""
+        refusal = self.refused.pop(place, None)
+        if refusal is not None:
+            raise refusal
+        if self.store.row("SELECT 1 FROM outbox WHERE place = ?", (place,)):
+            raise Unavailable("the ledger has not taken the entries yet")
+
+
+def answer_info(instance: bytes, principal: bytes, nonce: bytes) -> bytes:
+    """The HPKE info of an answer: for one principal's one request."""
+    return wire.encode([ANSWER_INFO, instance, principal, nonce])
+
+
+def _first_fitting(waiting: list[tuple[int, bytes]]) -> list[tuple[int, list[bytes]]]:
+    """As many groups from the front as fit in one transaction."""
+    groups: list[tuple[int, list[bytes]]] = []
+    count = size = 0
+    for place, encoded in waiting:
+        entries = wire.decode(encoded, "outbox")
+        if len(entries) > ENTRIES_MAX:
+            raise Misuse(f"outbox: {len(entries)} entries in one decision, at most {ENTRIES_MAX}")
+        count, size = count + len(entries), size + len(encoded)
+        if groups and (count > ENTRIES_MAX or size > _TRANSACTION_BYTES):
+            break
+        groups.append((place, entries))
+    return groups

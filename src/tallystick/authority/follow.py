@@ -1,0 +1,147 @@
+"""Following the ledger: every transaction read, every touched key looked up under the signed state root.
+
+The authority's own entries come back on this way like everybody else's, so there is one place where things become
+so. What it leads to (permits revoked because a right went, a new epoch because a permit went) is queued in the same
+SQLite transaction as the new position: after a crash the same blocks are read again and lead to the same end.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from tallystick.authority.core import Core
+from tallystick.authority.epochs import Epochs
+from tallystick.authority.erasure import Erasure
+from tallystick.authority.permits import Permits
+from tallystick.authority.subjects import Subjects
+from tallystick.authority.topics import Topics
+from tallystick.errors import Refused
+from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.transaction import Transaction
+from tallystick.trust.certificate import Certificate
+from tallystick.trust.trustfile import TrustFile
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Touched:
+    """What a run of transactions says to look at, each thing once, in the order of first mention."""
+
+    certificates: dict[bytes, bytes] = field(default_factory=dict)  # subject → the newest seen
+    subjects: dict[bytes, None] = field(default_factory=dict)
+    tenants: dict[bytes, None] = field(default_factory=dict)
+    trust: list[str] = field(default_factory=list)
+    topics: dict[bytes, None] = field(default_factory=dict)
+    epochs: dict[tuple[bytes, int], None] = field(default_factory=dict)
+    rights: dict[tuple[bytes, bytes], None] = field(default_factory=dict)  # (token, principal)
+    permits: dict[bytes, None] = field(default_factory=dict)
+    erasures: dict[tuple[bytes, bytes, int], None] = field(default_factory=dict)
+
+    def add(self, entry: list[Any]) -> None:
+        match entry:
+            case [Kind.ENROL | Kind.REPLACE, bytes(certificate)]:
+                subject = Certificate.decode(certificate).subject
+                self.certificates[subject] = certificate
+                self.subjects[subject] = None
+            case [Kind.REVOKE, bytes(subject), *_]:
+                self.subjects[subject] = None
+            case [Kind.TENANT, bytes(tenant), *_]:
+                self.tenants[tenant] = None
+            case [Kind.TRUST, str(text)]:
+                self.trust.append(text)
+            case [Kind.TOPIC | Kind.SCHEMA | Kind.CLOSE_TOPIC, bytes(token), *_]:
+                self.topics[token] = None
+            case [Kind.ANNOUNCE_EPOCH | Kind.END_EPOCH, bytes(token), int(number), *_]:
+                self.epochs[token, number] = None
+            case [Kind.GRANT | Kind.WITHDRAW, bytes(token), bytes(principal), *_]:
+                self.rights[token, principal] = None
+            case [Kind.ISSUE_PERMIT | Kind.UNDO_PERMIT | Kind.REVOKE_PERMIT, bytes(identifier), *_]:
+                self.permits[identifier] = None
+            case [Kind.ERASE, bytes(token), bytes(publisher), int(period)]:
+                self.erasures[token, publisher, period] = None
+
+
+class Follower:
+    def __init__(
+        self, core: Core, subjects: Subjects, topics: Topics, epochs: Epochs, permits: Permits, erasure: Erasure
+    ) -> None:
+        self._core = core
+        self._subjects = subjects
+        self._topics = topics
+        self._epochs = epochs
+        self._permits = permits
+        self._erasure = erasure
+
+    def follow(self) -> None:
+        """Take over everything up to the newest checkpoint; `Withheld` if the ledger contradicts itself."""
+        core = self._core
+        with core.store.lock:
+            while True:
+                before = core.ledger.position
+                transactions = core.ledger.catch_up(core.limits.blocks_max)
+                if core.ledger.position != before:
+                    try:
+                        self._take_over(transactions)
+                    except BaseException:
+                        core.ledger.return_to(before)
+                        raise
+                if core.ledger.is_caught_up:
+                    return
+
+    def _take_over(self, transactions: list[Transaction]) -> None:
+        touched = Touched()
+        for transaction in transactions:
+            _collect(transaction, touched)
+        with self._core.store.transaction():
+            self._apply(touched)
+            self._core.store.set_meta("position", self._core.ledger.position.encode())
+
+    def _apply(self, touched: Touched) -> None:
+        for text in touched.trust:
+            self._apply_trust(text)
+        for tenant in touched.tenants:
+            self._subjects.apply_tenant(tenant)
+        shaken = [
+            subject
+            for subject in touched.subjects
+            if self._subjects.apply_identity(subject, touched.certificates.get(subject))
+        ]
+        for token in touched.topics:
+            self._topics.apply(token)
+        for token, number in touched.epochs:
+            if self._topics.find(token) is not None:
+                self._epochs.apply(token, number)
+        for token, publisher, period in touched.erasures:
+            if self._topics.find(token) is not None:
+                self._erasure.apply(token, publisher, period)
+        for identifier in touched.permits:
+            self._permits.apply(identifier)
+        for subject in shaken:
+            self._permits.recheck(subject, all_of_them=True)
+        for token, principal in touched.rights:
+            self._permits.recheck(principal, token)
+
+    def _apply_trust(self, text: str) -> None:
+        """A newer trust file counts if the one before it agrees; the contracts asked the same."""
+        core = self._core
+        if core.ledger.value(b"trust") is None:
+            return
+        new = TrustFile.parse(text)
+        if new.number != core.trust.number + 1:
+            return
+        core.trust.check_successor(new)
+        core.trust = new
+        core.ledger.use_trust(new)
+        core.store.set_meta("trust", text.encode())
+
+
+def _collect(transaction: Transaction, touched: Touched) -> None:
+    try:
+        for entry in transaction.decode_entries():
+            if type(entry) is list:
+                touched.add(entry)
+    except Refused:  # the contracts refused it as well: whatever it says has not happened
+        log.info("transaction of %s: not well-formed entries", transaction.author.hex())

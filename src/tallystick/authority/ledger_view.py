@@ -1,0 +1,182 @@
+"""The ledger as the authority sees it: read through a client that is not trusted, verified here.
+
+Threat: a node that withholds a revocation, invents a right, shows another history to the authority than to the
+world, or an old one. The authority folds every transaction of every block into its own frontier of the ledger's
+tree and compares with the checkpoint that the trust file's keys signed: nothing can be left out, slipped in or taken
+back. What the transactions *did* is not read from them: they only say where to look; the value of each key that they
+touch is then asked for and held to the signed state root. So a transaction that the contracts refused, wherever it
+may lie, changes nothing here.
+
+A checkpoint counts only while it is no older than `head_age_max_s`: an authority that is shown an honest but old
+ledger stops serving instead of handing out keys on rights that may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tallystick import wire
+from tallystick.crypto.merkle import Frontier, verify_consistency
+from tallystick.errors import Malformed, Unavailable, Withheld
+from tallystick.ledger.checkpoints import Head, read_head
+from tallystick.ledger.engine import Engine
+from tallystick.ledger.proofs import StateProof
+from tallystick.ledger.transaction import Transaction, parse
+from tallystick.runtime.clock import Clock
+from tallystick.trust.trustfile import TrustFile
+
+SUBMIT_S = 30.0  # a block takes a second at most; a chain under attack some more
+_STATE_ATTEMPTS = 4  # a busy ledger may make a block between two questions
+
+
+class LedgerClient(Protocol):
+    """What the authority needs of a ledger: the engine in this process, or a node's `/v1/ledger/*`."""
+
+    def submit(self, transaction: bytes) -> None:
+        """Return when the transaction is in a block; `Refused` with the contract's reason, or `Unavailable`."""
+        ...
+
+    def checkpoint(self) -> bytes:
+        """The newest checkpoint note."""
+        ...
+
+    def consistency(self, old: int, new: int) -> Sequence[bytes]:
+        """The proof that the tree of `old` transactions is the beginning of that of `new`."""
+        ...
+
+    def blocks(self, first: int, most: int) -> Sequence[tuple[bytes, Sequence[bytes]]]:
+        """The blocks from height `first`, `most` at most, each with its transactions."""
+        ...
+
+    def state(self, key: bytes) -> StateProof:
+        """The state's value under `key` at the newest checkpoint."""
+        ...
+
+
+class EngineClient:
+    """The ledger client of an engine in this process."""
+
+    def __init__(self, engine: Engine, clock: Clock, timeout_s: float = SUBMIT_S) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self.checkpoint = engine.checkpoint
+        self.consistency = engine.consistency
+        self.blocks = engine.blocks
+        self.state = engine.state
+
+    def submit(self, transaction: bytes) -> None:
+        submitted = self._engine.submit(transaction, int(self._clock.now() * 1000))
+        self._engine.wait(submitted, self._timeout_s)
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far the ledger was folded; what the store keeps between runs."""
+
+    height: int
+    frontier: bytes
+
+    def encode(self) -> bytes:
+        return wire.encode([1, self.height, self.frontier])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Position:
+        match wire.decode(data, "ledger position"):
+            case [1, int(height), bytes(frontier)]:
+                return cls(height, frontier)
+        raise Malformed("ledger position: expected height and frontier")
+
+
+class LedgerView:
+    """One reader's verified view; single-threaded, the caller holds a lock."""
+
+    def __init__(self, client: LedgerClient, trust: TrustFile, position: Position | None) -> None:
+        self.client = client
+        self._trust = trust
+        self._height = -1 if position is None else position.height
+        self._frontier = Frontier() if position is None else Frontier.decode(position.frontier)
+        self.head: Head | None = None  # the newest accepted in this run
+
+    @property
+    def position(self) -> Position:
+        return Position(self._height, self._frontier.encode())
+
+    def catch_up(self, blocks_max: int) -> list[Transaction]:
+        """The transactions since the last call, up to the newest checkpoint or for `blocks_max` blocks.
+
+        `Withheld` if the ledger went back, forked, or leaves out what it signed.
+        """
+        head = self._accept(read_head(self.client.checkpoint(), self._trust))
+        if head.height < self._height or head.size < self._frontier.size:
+            raise Withheld(f"ledger: it was at height {self._height}, now shows {head.height}", reason="rollback")
+        found: list[Transaction] = []
+        frontier = Frontier.decode(self._frontier.encode())
+        height = self._height
+        while height < head.height and height - self._height < blocks_max:
+            blocks = self.client.blocks(height + 1, min(blocks_max, head.height - height))
+            if not blocks:
+                raise Withheld(f"ledger: blocks from height {height + 1} are missing", reason="withheld")
+            for block in blocks[: head.height - height]:
+                height += 1
+                for data in block[1]:
+                    transaction = parse(data)
+                    frontier.append(transaction.leaf)
+                    found.append(transaction)
+        if height == head.height:
+            if (frontier.size, frontier.root()) != (head.size, head.root):
+                raise Withheld("ledger: its blocks are not those under its checkpoint", reason="withheld")
+        else:
+            # Not yet at the checkpoint: what was folded must at least be the beginning of it.
+            proof = list(self.client.consistency(frontier.size, head.size))
+            verify_consistency(frontier.size, frontier.root(), head.size, head.root, proof)
+        self._height, self._frontier = height, frontier
+        return found
+
+    def return_to(self, position: Position) -> None:
+        """Forget what `catch_up` found after `position`: it could not be taken over."""
+        self._height, self._frontier = position.height, Frontier.decode(position.frontier)
+
+    def use_trust(self, trust: TrustFile) -> None:
+        """Judge checkpoints by a newer trust file from now on."""
+        self._trust = trust
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self.head is not None and self._height == self.head.height
+
+    def value(self, key: bytes) -> Any:
+        """The proven value under `key`, None where it is proven absent."""
+        stored = self.raw(key)
+        return None if stored is None else wire.decode(stored, "state value")
+
+    def raw(self, key: bytes) -> bytes | None:
+        """As `value`, not decoded."""
+        for _ in range(_STATE_ATTEMPTS):
+            answer = self.client.state(key)
+            if answer.key != key:
+                raise Malformed("state proof: of another key than the one asked for")
+            newest = self.head
+            head = self._accept(answer.verify(self._trust))
+            if newest is None or head.height >= newest.height:
+                return answer.value
+        raise Unavailable("ledger: it keeps answering from before its newest checkpoint")
+
+    def _accept(self, head: Head) -> Head:
+        """The head, if it goes on from the newest accepted one (or lies before it in the same history)."""
+        newest = self.head
+        if newest is None:
+            self.head = head
+            return head
+        old, new = sorted((newest, head), key=lambda one: (one.size, one.height))
+        if old.size == new.size:
+            if old.root != new.root or (old.height == new.height and old.state_root != new.state_root):
+                raise Withheld(f"ledger: two checkpoints of size {old.size} differ", reason="split-view")
+        else:
+            proof = list(self.client.consistency(old.size, new.size))
+            verify_consistency(old.size, old.root, new.size, new.root, proof)
+        if new is head:
+            self.head = head
+        return head

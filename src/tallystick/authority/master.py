@@ -1,0 +1,122 @@
+"""The master key: what everything secret at the authority hangs on, itself under a passphrase.
+
+Threat: a stolen disk: the file is locked by Argon2id, and every other secret is wrapped under a key derived here.
+Threat: rows moved or altered by whoever can write the store but not open it: what is wrapped is bound to its place
+(kind, topic, number and public half), so that it opens nowhere else. Threat: EventGuard's name attack: UST(sbId) is
+made with the same keyed hash as K(w), so whoever may name a topic after another's identifier obtains that undo
+token. Ours come from keys of their own under labels of their own.
+
+Topic and erasure keys are not derived from the master key but drawn, so that they can be destroyed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tallystick import wire
+from tallystick.crypto.aead import unwrap, wrap
+from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import derive
+from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
+from tallystick.errors import CannotOpen, Misuse
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.permit import Operation
+from tallystick.trust.signed import Fields
+
+FILE_KIND = "tallystick master key"
+MASTER_BYTES = 32
+
+_UNDO_LABELS = {
+    Operation.SUBSCRIBE: "tallystick undo subscribe 1",
+    Operation.ADVERTISE: "tallystick undo advertise 1",
+}
+
+
+class MasterKey:
+    """Derivations and wrapping; shows nothing of itself."""
+
+    __slots__ = ("_token_key", "_undo_key", "_wrap_key")
+
+    def __init__(self, secret: bytes) -> None:
+        self._token_key = derive(secret, "tallystick master token 1")
+        self._undo_key = derive(secret, "tallystick master undo 1")
+        self._wrap_key = derive(secret, "tallystick master wrap 1")
+
+    def token(self, tenant: bytes, name: str) -> bytes:
+        """The pseudonym of a topic: T(w) of EventGuard 4.2, but not a function of the topic's key."""
+        return derive(self._token_key, "tallystick token 1", tenant, name.encode())[:16]
+
+    def undo_token(self, operation: Operation, identifier: bytes) -> bytes:
+        """UST(sbId) and UAT(adId) of EventGuard 4.5 and 4.6."""
+        return derive(self._undo_key, _UNDO_LABELS[operation], identifier)
+
+    def wrap_own(self, name: str, secret: bytes, entropy: Entropy) -> bytes:
+        """One of the authority's own secrets, for its store."""
+        return wrap(self._wrap_key, secret, wire.encode(["own", name]), entropy.bytes(32))
+
+    def unwrap_own(self, name: str, wrapped: bytes) -> bytes:
+        return unwrap(self._wrap_key, wrapped, wire.encode(["own", name]))
+
+    def wrap_key_pair(self, token: bytes, place: list[bytes | int | str], seed: bytes, entropy: Entropy) -> bytes:
+        """A topic's or an erasure key's seed; `place` is where it belongs, its public half included."""
+        return wrap(self._topic_key(token), seed, wire.encode(place), entropy.bytes(32))
+
+    def unwrap_key_pair(self, token: bytes, place: list[bytes | int | str], wrapped: bytes) -> bytes:
+        return unwrap(self._topic_key(token), wrapped, wire.encode(place))
+
+    def wrap_schema(self, token: bytes, version: int, text: bytes, entropy: Entropy) -> bytes:
+        key = derive(self._wrap_key, "tallystick schema key 1", token)
+        return wrap(key, text, wire.encode(["schema", version]), entropy.bytes(32))
+
+    def unwrap_schema(self, token: bytes, version: int, wrapped: bytes) -> bytes:
+        key = derive(self._wrap_key, "tallystick schema key 1", token)
+        return unwrap(key, wrapped, wire.encode(["schema", version]))
+
+    def _topic_key(self, token: bytes) -> bytes:
+        return derive(self._wrap_key, "tallystick topic key wrap 1", token)
+
+    def __repr__(self) -> str:
+        return "MasterKey(…)"
+
+
+def tenant_id(instance: bytes, name: str) -> bytes:
+    """The identifier of a tenant."""
+    return named_hash("tallystick tenant 1", instance + name.encode())[:16]
+
+
+def create_master(passphrase: bytes, entropy: Entropy, cost: Cost = Cost()) -> bytes:
+    """The content of a new master key file; `cost` is cheaper only in tests."""
+    if not passphrase:
+        raise Misuse("the authority's passphrase is empty", hint="give one by a file or the environment")
+    locked = lock_secret(entropy.bytes(MASTER_BYTES), passphrase, entropy.bytes(32), cost)
+    return wire.encode([1, FILE_KIND, locked])
+
+
+def open_master(data: bytes, passphrase: bytes) -> MasterKey:
+    """The master key; `CannotOpen` for a wrong passphrase, `Malformed` for what is no master key file."""
+    fields = Fields.parse(data, "master key file", 3)
+    fields.version(1)
+    if fields.text() != FILE_KIND:
+        raise Misuse("master key file: it is a file of another kind")
+    try:
+        return MasterKey(unlock_secret(fields.octets(), passphrase))
+    except CannotOpen:
+        raise CannotOpen("master key: cannot open", hint="check the passphrase: its file, or the environment") from None
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Create a file that only its owner may read, durably; an existing one is never replaced."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise Misuse(f"{path.name} exists already", hint="an authority is created once; name another folder") from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

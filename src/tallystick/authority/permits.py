@@ -1,0 +1,364 @@
+"""Permits: leave to subscribe or advertise (EventGuard 4.2, 4.3), the keys that follow it, and taking it back
+(4.5, 4.6).
+
+Threat: a permit without a right behind it. The right is read from the proven state of the ledger before a permit is
+drawn, the ledger's contract checks it again when the identifier is written there, and every time keys are handed
+out the permit is held to the ledger once more: a row edited in the store hands out nothing. Threat: a copied permit;
+ours names its principal, and requests count only with that principal's signature. Threat: fake unsubscribing, also
+by S' that holds a permit for the same topic: the undo token is a function of the one permit's identifier under a key
+that only the authority has, shown to nobody else, and works once.
+
+A request that arrives twice (its answer was lost, or somebody replays it) is answered with the same permit.
+"""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+
+from tallystick.authority.core import Caller, Core
+from tallystick.authority.epochs import Epoch, Epochs
+from tallystick.authority.erasure import Erasure
+from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
+from tallystick.authority.subjects import Subjects
+from tallystick.authority.topics import Topic, Topics, unknown
+from tallystick.errors import Forged, Malformed, Refused, Unavailable
+from tallystick.ledger import entries
+from tallystick.ledger.contracts import access
+from tallystick.ledger.contracts.permits import Status
+from tallystick.trust.certificate import Certificate
+from tallystick.trust.permit import LAST_EPOCH, Operation, Permit, UndoOrder, undo_hash
+
+DRAWN = 0  # the status of a permit whose identifier is not on the ledger yet
+
+NEEDED = {
+    Operation.SUBSCRIBE: access.Operation.READ | access.Operation.DESCRIBE,
+    Operation.ADVERTISE: access.Operation.WRITE | access.Operation.DESCRIBE,
+}
+
+
+class Permits:
+    def __init__(self, core: Core, subjects: Subjects, topics: Topics, epochs: Epochs, erasure: Erasure) -> None:
+        self._core = core
+        self._subjects = subjects
+        self._topics = topics
+        self._epochs = epochs
+        self._erasure = erasure
+
+    # --- asking for one ---
+
+    def prepare(
+        self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int
+    ) -> tuple[bytes, int | None]:
+        """Draw a permit and queue it for the ledger: its identifier and outbox place (None: it is there already)."""
+        core = self._core
+        certificate = self._subjects.require_caller(caller)
+        with core.store.transaction():
+            known = self._answered(b"permit", caller)
+            if known is not None:
+                if core.store.scalar("SELECT status FROM permits WHERE id = ?", (known,)) == DRAWN:
+                    raise Unavailable("the ledger has not taken the permit yet", retry_after_s=1.0)
+                return known, None
+            found = self._require_right(certificate, operation, topic)
+            current = self._require_open(found, operation)
+            self._check_number(certificate, found)
+            permit = self._sign(certificate, operation, found, min(first_epoch or current.number, current.number))
+            core.store.insert(
+                "permits",
+                id=permit.identifier,
+                operation=int(operation),
+                token=permit.token,
+                principal=permit.principal,
+                signing_key=permit.signing_key,
+                first_epoch=permit.first_epoch,
+                not_after_ms=permit.not_after_ms,
+                status=DRAWN,
+                permit=permit.encode(),
+            )
+            self._remember(b"permit", caller, permit.identifier)
+            entry = entries.issue_permit(
+                permit.identifier, operation, permit.token, permit.principal, permit.not_after_ms
+            )
+            return permit.identifier, core.queue([entry])
+
+    def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> Topic:
+        token = self._topics.token_of(certificate, topic)
+        granted = self._topics.granted(certificate.subject, token)
+        found = self._topics.find(token)
+        if found is None or not granted & access.Operation.DESCRIBE:
+            raise unknown(token)
+        if granted & NEEDED[operation] != NEEDED[operation]:
+            raise Refused(
+                f"no right to {operation.name.lower()} on topic {token.hex()}",
+                reason="no-right",
+                hint="ask the topic's owner for it: tally right grant",
+            )
+        return found
+
+    def _require_open(self, topic: Topic, operation: Operation) -> Epoch:
+        """The current epoch of a topic on which the operation makes sense."""
+        if topic.closed and operation is Operation.ADVERTISE:
+            raise Refused(f"topic {topic.token.hex()} is closed", reason="topic-closed")
+        if self._topics.schema_text(topic.token, topic.schema_version) is None:
+            raise Refused(
+                f"topic {topic.token.hex()}: its schema is not here",
+                reason="schema-missing",
+                hint="its owner hands it in again: tally topic schema",
+            )
+        known = self._epochs.announced(topic.token)
+        current = self._epochs.current(topic.token, known) or (known[-1] if topic.closed and known else None)
+        if current is None:
+            raise Unavailable(f"topic {topic.token.hex()} has no epoch yet", retry_after_s=1.0)
+        return current
+
+    def _check_number(self, certificate: Certificate, topic: Topic) -> None:
+        value = self._core.ledger.value(b"reputation/" + certificate.subject)
+        if value is not None and value[3]:
+            raise Refused(f"principal {certificate.subject.hex()} is blacklisted", reason="blacklisted")
+        count = self._core.store.scalar(
+            "SELECT count(*) FROM permits WHERE token = ? AND principal = ? AND status = ? AND not_after_ms > ?",
+            (topic.token, certificate.subject, int(Status.ISSUED), self._core.now_ms),
+        )
+        if count >= self._core.limits.permits_max:
+            raise Refused(
+                f"{count} live permits for one principal and topic",
+                reason="too-many-permits",
+                hint="keep a permit and ask for its keys, or undo those no longer used",
+            )
+
+    def _sign(self, certificate: Certificate, operation: Operation, topic: Topic, first_epoch: int) -> Permit:
+        core = self._core
+        identifier = core.entropy.bytes(16)
+        head = core.ledger.head
+        return Permit(
+            instance=core.instance,
+            identifier=identifier,
+            operation=operation,
+            token=topic.token,
+            tenant=topic.tenant,
+            principal=certificate.subject,
+            signing_key=certificate.signing_key,
+            first_epoch=first_epoch,
+            last_epoch=LAST_EPOCH,
+            # Guards judge by block time, which may lag behind our clock.
+            not_before_ms=core.now_ms if head is None else min(core.now_ms, head.time_ms),
+            not_after_ms=core.now_ms + core.settings.permit_s * 1000,
+            authority=core.certificate.subject,
+            undo_hash=undo_hash(core.master.undo_token(operation, identifier)),
+        ).sign(core.key)
+
+    # --- keys ---
+
+    def grant(self, caller: Caller, identifier: bytes) -> bytes:
+        """The sealed grant of a permit that the ledger holds."""
+        grant = self._build(caller, identifier, 0)
+        assert grant is not None
+        return self._core.seal_for(self._subjects.require_caller(caller), caller, grant.encode())
+
+    def update(self, caller: Caller, identifier: bytes, seen: int) -> bytes | None:
+        """What changed since version `seen`, sealed; None where nothing did."""
+        grant = self._build(caller, identifier, seen, update=True)
+        if grant is None:
+            return None
+        return self._core.seal_for(self._subjects.require_caller(caller), caller, grant.encode())
+
+    def _build(self, caller: Caller, identifier: bytes, seen: int, *, update: bool = False) -> Grant | None:
+        core = self._core
+        self._subjects.require_caller(caller)
+        with core.store.transaction():
+            operation, token, first_epoch, permit = self._require_live(caller, identifier)
+            topic = self._require_topic(token, operation, caller.principal)
+            if update and topic.version <= seen:
+                return None
+            self._check_on_ledger(caller, identifier)
+            epochs, private_keys = self._epoch_keys(operation, token, first_epoch, seen)
+            erasure_keys, handed, version = self._erasure_keys(operation, topic, caller.principal, seen)
+            core.store.write("UPDATE permits SET handed = ? WHERE id = ? AND handed < ?", (handed, identifier, handed))
+            return Grant(
+                permit=b"" if update else permit or b"",
+                undo_token=b"" if update else core.master.undo_token(operation, identifier),
+                token=token,
+                epochs=epochs,
+                private_keys=private_keys,
+                schemas=tuple(self._topics.schemas(topic, seen)),
+                partitions=topic.partitions,
+                flags=topic.flags,
+                late_epochs=core.settings.late_epochs,
+                revoke_ms=core.settings.revoke_s * 1000,
+                erasure_keys=erasure_keys,
+                erased=tuple(self._erasure.erased(token, seen)),
+                version=version,
+            )
+
+    def _require_topic(self, token: bytes, operation: Operation, principal: bytes) -> Topic:
+        """The topic; on an erasable one the publisher's periods are drawn first."""
+        topic = self._topics.find(token)
+        if topic is not None and topic.erasable and operation is Operation.ADVERTISE and not topic.closed:
+            self._erasure.prepare(token, principal)
+            topic = self._topics.find(token)
+        if topic is None:
+            raise unknown(token)
+        return topic
+
+    def _require_live(self, caller: Caller, identifier: bytes) -> tuple[Operation, bytes, int, bytes | None]:
+        row = self._core.store.row(
+            "SELECT operation, token, first_epoch, permit, principal, status, not_after_ms FROM permits WHERE id = ?",
+            (identifier,),
+        )
+        if row is None or row[4] != caller.principal or row[5] == DRAWN:
+            raise Refused(f"permit {identifier.hex()} does not exist", reason="unknown-permit")
+        if row[5] != Status.ISSUED:
+            raise Refused(f"permit {identifier.hex()} is {Status(row[5]).name.lower()}", reason="permit-ended")
+        if row[6] <= self._core.now_ms:
+            raise Refused(f"permit {identifier.hex()} has expired", reason="permit-expired", hint="ask for a new one")
+        return Operation(row[0]), row[1], row[2], row[3]
+
+    def _check_on_ledger(self, caller: Caller, identifier: bytes) -> None:
+        """Hold the permit to the ledger: what the store says of it is not enough to hand out keys."""
+        value = self._core.ledger.value(b"permit/" + identifier)
+        if value is None or value[2] != caller.principal or value[5] != Status.ISSUED:
+            raise Refused(f"permit {identifier.hex()} does not count on the ledger", reason="permit-ended")
+        needed = NEEDED[Operation(value[0])]
+        if self._topics.granted(caller.principal, value[1]) & needed != needed:
+            raise Refused("the right behind the permit was withdrawn", reason="no-right")
+
+    def _epoch_keys(
+        self, operation: Operation, token: bytes, first_epoch: int, seen: int
+    ) -> tuple[tuple[GrantEpoch, ...], tuple[tuple[int, bytes], ...]]:
+        """Public halves from the current epoch on; private ones, for subscribers, of epochs that have begun."""
+        now_ms = self._core.now_ms
+        known = [one for one in self._epochs.announced(token) if one.changed > seen and not one.is_lost]
+        publics = tuple(
+            GrantEpoch(one.number, self._epochs.check_public(token, one), one.begins_ms, one.ends_ms)
+            for one in known
+            if one.ends_ms > now_ms
+        )
+        if operation is not Operation.SUBSCRIBE:
+            return publics, ()
+        return publics, tuple(
+            (one.number, self._epochs.seed(token, one))
+            for one in known
+            if one.number >= first_epoch and one.begins_ms <= now_ms
+        )
+
+    def _erasure_keys(
+        self, operation: Operation, topic: Topic, principal: bytes, seen: int
+    ) -> tuple[tuple[GrantErasureKey, ...], int, int]:
+        """The keys to hand out, the highest number among private ones, and the version this brings the holder to."""
+        if not topic.erasable:
+            return (), 0, topic.version
+        publishes = operation is Operation.ADVERTISE
+        keys = self._erasure.keys(topic.token, seen, principal if publishes else None)
+        seeds = [self._erasure.seed(topic.token, one) for one in keys]  # also holds the public half to its row
+        found = tuple(
+            GrantErasureKey(one.publisher, one.period, one.public if publishes else seed, one.begins_ms, one.ends_ms)
+            for one, seed in zip(keys, seeds, strict=True)
+        )
+        handed = 0 if publishes else max((one.number for one in keys), default=0)
+        cut = len(keys) >= self._core.limits.erasure_keys_max
+        return found, handed, keys[-1].changed if cut else topic.version
+
+    # --- taking it back ---
+
+    def undo(self, caller: Caller, permit_bytes: bytes, undo_token: bytes) -> tuple[bytes, int | None]:
+        """Check permit and undo token, end the permit; the signed order and its outbox place."""
+        core = self._core
+        self._subjects.require_caller(caller)
+        try:
+            permit = Permit.decode(permit_bytes)
+            permit.verify(core.certificate)
+        except (Malformed, Forged):
+            raise Refused("undo: not a permit of this authority", reason="wrong-permit") from None
+        expected = core.master.undo_token(permit.operation, permit.identifier)
+        if permit.principal != caller.principal or not compare_digest(expected, undo_token):
+            raise Refused("undo: the token is not that of a permit of yours", reason="wrong-undo-token")
+        with core.store.transaction():
+            known = self._answered(b"undo", caller)
+            if known is not None:
+                return known, None
+            status = core.store.scalar("SELECT status FROM permits WHERE id = ?", (permit.identifier,))
+            if status != Status.ISSUED:
+                raise Refused(f"permit {permit.identifier.hex()} does not count any more", reason="permit-ended")
+            order = UndoOrder(
+                instance=core.instance,
+                identifier=permit.identifier,
+                operation=permit.operation,
+                token=permit.token,
+                tenant=permit.tenant,
+                principal=permit.principal,
+                time_ms=core.now_ms,
+                authority=core.certificate.subject,
+            ).sign(core.key)
+            self._remember(b"undo", caller, order.encode())
+            place = core.queue([entries.undo_permit(permit.identifier)])
+            self._end(permit.identifier, permit.operation, permit.token, Status.UNDONE)
+            return order.encode(), place
+
+    def recheck(self, principal: bytes, token: bytes | None = None, *, all_of_them: bool = False) -> None:
+        """Revoke the principal's permits (on one topic, or everywhere) that have lost their ground."""
+        core = self._core
+        rows = core.store.rows(
+            "SELECT id, operation, token FROM permits WHERE principal = ? AND status = ? AND (? IS NULL OR token = ?)",
+            (principal, int(Status.ISSUED), token, token),
+        )
+        for identifier, number, of in rows:
+            operation = Operation(number)
+            if all_of_them or self._topics.granted(principal, of) & NEEDED[operation] != NEEDED[operation]:
+                core.queue([entries.revoke_permit(identifier)])
+                self._end(identifier, operation, of, Status.REVOKED)
+
+    def _end(self, identifier: bytes, operation: Operation, token: bytes, status: Status) -> None:
+        self._core.store.write("UPDATE permits SET status = ? WHERE id = ?", (int(status), identifier))
+        if operation is Operation.SUBSCRIBE:  # a publisher holds no private half: there is nothing to renew
+            self._epochs.rekey(token)
+
+    # --- what the ledger says ---
+
+    def apply(self, identifier: bytes) -> None:
+        """Take over what the ledger holds of a permit."""
+        core = self._core
+        value = core.ledger.value(b"permit/" + identifier)
+        if value is None or value[3] != core.certificate.subject:
+            return
+        operation, token, principal, _, not_after_ms, status, _ = value
+        known = core.store.scalar("SELECT status FROM permits WHERE id = ?", (identifier,))
+        if known is None:
+            self._recover(identifier, Operation(operation), token, principal, not_after_ms, status)
+        elif known in (DRAWN, Status.ISSUED) and status != known:
+            core.store.write("UPDATE permits SET status = ? WHERE id = ?", (status, identifier))
+            if known == Status.ISSUED:
+                self._end(identifier, Operation(operation), token, Status(status))
+
+    def _recover(
+        self, identifier: bytes, operation: Operation, token: bytes, principal: bytes, not_after_ms: int, status: int
+    ) -> None:
+        """A permit that was issued after the backup this store came from; its first epoch is not known."""
+        certificate = self._subjects.find(principal)
+        current = self._epochs.current(token)
+        self._core.store.insert(
+            "permits",
+            id=identifier,
+            operation=int(operation),
+            token=token,
+            principal=principal,
+            signing_key=b"" if certificate is None else certificate.signing_key,
+            first_epoch=1 if current is None else current.number,
+            not_after_ms=not_after_ms,
+            status=status,
+        )
+
+    # --- requests that arrive twice ---
+
+    def _answered(self, what: bytes, caller: Caller) -> bytes | None:
+        answer: bytes | None = self._core.store.scalar(
+            "SELECT answer FROM answers WHERE principal = ? AND nonce = ?", (caller.principal, what + caller.nonce)
+        )
+        return answer
+
+    def _remember(self, what: bytes, caller: Caller, answer: bytes) -> None:
+        self._core.store.insert(
+            "answers",
+            principal=caller.principal,
+            nonce=what + caller.nonce,
+            answer=answer,
+            time_ms=self._core.now_ms,
+        )

@@ -1,0 +1,42 @@
+"""The numbers that an authority works by, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an operator may choose; seconds where the name ends in `_s`."""
+
+    epoch_s: int = _DAY_S  # one key a day: a stolen private half opens a day
+    revoke_s: int = 10  # from a revocation until nothing is sealed for the revoked: a long poll's round and slack
+    late_epochs: int = 1  # epochs that ended by schedule and are still taken: parcels on their way at midnight
+    epochs_ahead: int = 14  # public halves handed out early: a car is offline for a week, seldom for two
+    permit_s: int = 30 * _DAY_S  # renewed monthly; revocation does not wait for it
+    certificate_s: int = 3 * 365 * _DAY_S  # the service interval of a vehicle's key store
+    invite_s: int = 7 * _DAY_S  # a person answers a mail within a week
+    erasure_period_s: int = 30 * _DAY_S  # one pair per publisher and month: 10,000 vehicles make 120,000 a year
+    erasure_ahead: int = 1  # periods drawn early, for the same offline week
+    head_age_max_s: int = 300  # how old the newest checkpoint may be before the authority stops serving
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a caller may ask for; beyond it the answer is a refusal, never more work."""
+
+    request_bytes_max: int = 256 * 1024  # the largest is a schema
+    name_characters_max: int = 200  # of topics, principals and tenants
+    schema_bytes_max: int = 128 * 1024  # some thousands of columns
+    schemas_max: int = 1_000  # versions of one topic; each grant lists them all
+    topics_max: int = 10_000  # of one tenant: expanding a pattern visits them all
+    drafts_max: int = 64  # topics that one principal has named but not yet made
+    patterns_max: int = 1_000  # of one tenant: every new topic is compared with them all
+    permits_max: int = 1_024  # live ones of one principal on one topic: an hourly container for a month
+    invites_max: int = 10_000  # open ones of one tenant
+    periods_max: int = 1_024  # erased by one request
+    wait_ms_max: int = 30_000  # of a long poll: below the idle timeout of common proxies
+    erasure_keys_max: int = 20_000  # in one answer, some 2 MB; the next poll brings the rest
+    blocks_max: int = 256  # fetched at once while following

@@ -1,0 +1,114 @@
+"""Who the authority knows: principals, nodes and authorities, by the certificates that the ledger shows.
+
+A row is believed no further than its certificate: the chain up to the trust file is checked whenever one is first
+used, so that a sealing key planted in the store receives nothing.
+"""
+
+from __future__ import annotations
+
+from tallystick.authority.core import Caller, Core
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Refused
+from tallystick.ledger.contracts.identity import Identity
+from tallystick.trust.certificate import ROOT_ID, Certificate, Kind
+
+_CHECKED_MAX = 100_000  # certificates remembered as checked, by hash
+
+
+class Subjects:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._checked: set[bytes] = set()
+
+    def find(self, subject: bytes) -> Certificate | None:
+        """The certificate of a subject that is enrolled and not revoked, its chain checked."""
+        row = self._core.store.row("SELECT certificate, revoked FROM subjects WHERE id = ?", (subject,))
+        if row is None or row[1]:
+            return None
+        certificate = Certificate.decode(row[0])
+        self._check_chain(certificate)
+        return certificate
+
+    def require_caller(self, caller: Caller) -> Certificate:
+        """The certificate of the principal that asks; `Refused` unless it may act now."""
+        certificate = self.find(caller.principal)
+        if certificate is None or certificate.kind is not Kind.PRINCIPAL:
+            raise Refused("the principal is not enrolled or was revoked", reason="unknown-principal")
+        if not certificate.not_before_ms <= self._core.now_ms < certificate.not_after_ms:
+            raise Refused("the principal's certificate is not valid now", reason="certificate-expired")
+        return certificate
+
+    def resolve_key(self, subject: bytes) -> VerifyKey | None:
+        """The key under which a subject's requests count."""
+        try:
+            certificate = self.find(subject)
+        except Refused:
+            return None
+        return None if certificate is None else certificate.verify_key
+
+    def nodes(self) -> list[Certificate]:
+        rows = self._core.store.rows("SELECT id FROM subjects WHERE kind = ? AND revoked = 0", (int(Kind.NODE),))
+        found = [self.find(subject) for (subject,) in rows]
+        return [certificate for certificate in found if certificate is not None]
+
+    def require_admin(self, caller: Caller) -> Certificate:
+        """As `require_caller`, for the owner of its tenant."""
+        certificate = self.require_caller(caller)
+        if not self.is_admin(certificate):
+            raise Refused("only the owner of the tenant may do this", reason="not-owner")
+        return certificate
+
+    def is_admin(self, certificate: Certificate) -> bool:
+        owner = self._core.store.scalar("SELECT owner FROM tenants WHERE id = ?", (certificate.tenant,))
+        return bool(owner == certificate.subject)
+
+    # --- what the ledger says ---
+
+    def apply_identity(self, subject: bytes, certificate: bytes | None) -> bool:
+        """Take over what the ledger holds of a subject; whether its permits may have lost their ground.
+
+        `certificate` is one that was seen in a transaction; it counts if the state names its hash.
+        """
+        value = self._core.ledger.value(b"identity/" + subject)
+        if value is None:
+            return False
+        identity = Identity(value)
+        old = self._core.store.row("SELECT certificate, revoked FROM subjects WHERE id = ?", (subject,))
+        if certificate is not None and Certificate.decode(certificate).hash == identity.certificate_hash:
+            name = self._core.store.scalar("SELECT name FROM pending WHERE principal = ?", (subject,))
+            self._core.store.write(
+                "INSERT INTO subjects VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET certificate = excluded.certificate, revoked = excluded.revoked",
+                (subject, identity.kind, identity.tenant, name or subject.hex(), certificate, identity.revoked),
+            )
+        else:
+            self._core.store.write("UPDATE subjects SET revoked = ? WHERE id = ?", (identity.revoked, subject))
+        if old is None:
+            return False
+        replaced = certificate is not None and certificate != old[0]
+        return replaced or bool(identity.revoked and not old[1])
+
+    def apply_tenant(self, tenant: bytes) -> None:
+        value = self._core.ledger.value(b"tenant/" + tenant)
+        if value is not None:
+            # A tenant made after the backup that this store came from is known by its identifier only.
+            self._core.store.write(
+                "INSERT INTO tenants VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET owner = excluded.owner",
+                (tenant, tenant.hex(), value[0]),
+            )
+
+    def _check_chain(self, certificate: Certificate) -> None:
+        if certificate.hash in self._checked:
+            return
+        if certificate.issuer == ROOT_ID:
+            certificate.verify(self._core.trust.root_verifier, instance=self._core.instance)
+        elif certificate.issuer == self._core.certificate.subject:
+            certificate.verify_issued_by(self._core.certificate)
+        else:
+            issuer = self.find(certificate.issuer)
+            if issuer is None:
+                raise Refused("a certificate's issuer is not known", reason="unknown-issuer")
+            certificate.verify_issued_by(issuer)
+        if len(self._checked) >= _CHECKED_MAX:
+            self._checked.clear()
+        self._checked.add(certificate.hash)

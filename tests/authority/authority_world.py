@@ -1,0 +1,176 @@
+"""A small instance for the tests of the authority: root, ledger on disk, one authority, principals as needed.
+
+Everything is the real thing; only clock and entropy are seeded, Argon2id is cheap, and a block is made for each
+transaction as it is submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.authority import authority as front
+from tallystick.authority.authority import Authority
+from tallystick.authority.client import Holder, InProcess, enrol, topic_entries
+from tallystick.authority.ledger_view import EngineClient
+from tallystick.authority.settings import Limits, Settings
+from tallystick.crypto import hpke
+from tallystick.crypto.passphrase import Cost
+from tallystick.crypto.signatures import RootKey, SigningKey
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.access import Operation as Right
+from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.ledger.transaction import compose
+from tallystick.record.schema import Schema
+from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.entropy import SeededEntropy
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.trustfile import TrustFile
+
+PASSPHRASE = b"correct horse battery staple"
+CHEAP = Cost(memory_kib=64, iterations=1, lanes=1)
+SCHEMA = Schema.parse("vin string not null, speed float32")
+YEARS_MS = 10 * 365 * 86_400_000
+
+READ = Right.READ | Right.DESCRIBE
+WRITE = Right.WRITE | Right.DESCRIBE
+
+
+class PromptClient(EngineClient):
+    """Makes a block for each transaction, as a node's driver would a moment later."""
+
+    def __init__(self, ledger: SqliteLedger, clock: ManualClock) -> None:
+        super().__init__(ledger, clock)
+        self.ledger = ledger
+        self.clock = clock
+
+    def submit(self, transaction: bytes) -> None:
+        now_ms = int(self.clock.now() * 1000)
+        submitted = self.ledger.submit(transaction, now_ms)
+        if submitted.height > self.ledger.height:
+            self.ledger.flush(now_ms)
+
+
+@dataclass
+class Person:
+    """A principal with its keys and its way to the authority."""
+
+    holder: Holder
+    client: InProcess
+    certificate: Certificate
+
+    @property
+    def id(self) -> bytes:
+        return self.holder.principal
+
+
+class World:
+    def __init__(self, folder: Path, seed: int = 1, settings: Settings = Settings(), limits: Limits = Limits()) -> None:
+        self.folder = folder
+        self.settings, self.limits = settings, limits
+        self.clock = ManualClock()
+        self.entropy = SeededEntropy(seed)
+        root, ledger_key = RootKey.from_seed(self.entropy.bytes(32)), SigningKey.from_seed(self.entropy.bytes(32))
+        self.trust = TrustFile(1, b"", "test", (root.public.raw,), 1, (ledger_key.public.raw,), 1, (), 0).sign(root)
+        self.ledger_key = ledger_key
+        self.ledger = SqliteLedger(str(folder / "ledger.db"), self.trust, ledger_key, self.now_ms)
+        self.ledger_client = PromptClient(self.ledger, self.clock)
+        self._numbers = 0
+        self.node_key = SigningKey.from_seed(self.entropy.bytes(32))
+        node = self._certify(root, Kind.NODE, self.node_key.public.raw, b"\0" * 32)
+        self.node = node.subject
+        self.submit(self.node_key, self.node, [entries.enrol(node)])
+        request = front.create(self.home, PASSPHRASE, self.entropy, CHEAP)
+        self.authority_certificate = self._certify(root, Kind.AUTHORITY, request.signing_key, request.sealing_key)
+        front.install(self.home, self.authority_certificate, self.trust)
+        self.authority = self.open()
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "authority"
+
+    @property
+    def instance(self) -> bytes:
+        return self.trust.instance
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.clock.now() * 1000)
+
+    def _certify(self, root: RootKey, kind: Kind, signing_key: bytes, sealing_key: bytes) -> Certificate:
+        return Certificate(
+            self.instance,
+            kind,
+            subject_id(self.instance, signing_key),
+            ALL_TENANTS,
+            signing_key,
+            sealing_key,
+            self.now_ms,
+            self.now_ms + YEARS_MS,
+            ROOT_ID,
+        ).sign(self.trust.root_signer(root))
+
+    def open(self, home: Path | None = None, passphrase: bytes = PASSPHRASE) -> Authority:
+        authority = front.open_authority(
+            home or self.home,
+            passphrase,
+            self.ledger_client,
+            self.clock,
+            self.entropy,
+            self.settings,
+            self.limits,
+        )
+        authority.work()
+        return authority
+
+    def reopen(self) -> None:
+        self.authority.close()
+        self.authority = self.open()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, with a block at the end of it, and the authority at work."""
+        self.clock.advance(seconds)
+        self.ledger.flush(self.now_ms)
+        self.authority.work()
+
+    def submit(self, key: SigningKey, author: bytes, group: Sequence[bytes]) -> None:
+        self._numbers += 1
+        transaction = compose(self.instance, author, self.now_ms * 1000 + self._numbers, list(group), key)
+        self.ledger_client.submit(transaction.data)
+
+    def act(self, person: Person, *group: bytes) -> None:
+        """Put a principal's own entries on the ledger; the authority takes notice."""
+        self.submit(person.holder.signing_key, person.id, group)
+        self.authority.work()
+
+    def enrol(self, invite: str, name: str) -> Person:
+        key, sealing = SigningKey.from_seed(self.entropy.bytes(32)), hpke.PrivateKey.generate(self.entropy.bytes(32))
+        enrolled = enrol(self.authority, self.instance, invite, name, key, sealing)
+        certificate = Certificate.decode(enrolled.certificate)
+        return self.person(Holder(self.instance, certificate.subject, key, sealing), certificate)
+
+    def person(self, holder: Holder, certificate: Certificate) -> Person:
+        return Person(holder, InProcess(self.authority, holder, self.entropy), certificate)
+
+    def again(self, person: Person) -> Person:
+        """The same principal, speaking to the authority that is open now."""
+        return self.person(person.holder, person.certificate)
+
+    def tenant(self, name: str = "acme") -> Person:
+        """A new tenant's owner."""
+        return self.enrol(self.authority.create_tenant(name), f"{name} owner")
+
+    def member(self, name: str, tenant: str = "acme") -> Person:
+        return self.enrol(self.authority.invite_to(tenant), name)
+
+    def topic(self, owner: Person, name: str = "brakes", flags: int = 0) -> bytes:
+        draft = owner.client.create_topic(name, SCHEMA.encode(), flags=flags)
+        self.act(owner, *topic_entries(draft, owner.holder))
+        return draft.token
+
+    def grant(self, owner: Person, token: bytes, person: Person, rights: int) -> None:
+        self.act(owner, entries.grant(token, person.id, int(rights)))
+
+    def withdraw(self, owner: Person, token: bytes, person: Person, rights: int) -> None:
+        self.act(owner, entries.withdraw(token, person.id, int(rights)))
