@@ -1,6 +1,6 @@
 """A small instance for tests of the ledger: root, operator, two tenants, a node, principals, and a bare state.
 
-Everything is derived from names, so that two worlds are the same world.
+Keys are derived from names; the root's signatures are randomised, so two worlds differ in them alone.
 """
 
 from __future__ import annotations

@@ -87,7 +87,12 @@ def changed_ms(state: State, principal: bytes, token: bytes) -> int:
 
 def topics_with(state: State, principal: bytes, operation: int) -> list[bytes]:
     """Algorithm 4 of BPS: the tokens on which `principal` may do `operation` from at least one host."""
-    index = state.get(b"rights/" + principal) or b""
+    return indexed(state.get(b"rights/" + principal), operation)
+
+
+def indexed(index: bytes | None, operation: int) -> list[bytes]:
+    """The tokens of an index `rights/<principal>` that allow `operation`."""
+    index = index or b""
     return [index[at : at + 16] for at in range(0, len(index), _RECORD) if index[at + 16] & operation]
 
 

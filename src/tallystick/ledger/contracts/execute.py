@@ -101,7 +101,7 @@ class Result:
     index: int = WHOLE  # the entry that was refused
     message: str = ""
     data: bytes = b""  # `encode_links`
-    kinds: int = 0  # bit k is set where an entry has kind k
+    kinds: bytes = b""  # one byte for each kind of entry in it, in order
     refused: int = 0  # operations in it that tell of a refusal
     operators: frozenset[bytes] = frozenset()
 
@@ -110,16 +110,19 @@ class Result:
         return self.code == ACCEPTED
 
 
-def execute(state: State, transaction: Transaction, height: int, time_ms: int, first: int = 0) -> Result:
+def execute(
+    state: State, transaction: Transaction, height: int, time_ms: int, first: int = 0, *, keep: bool = True
+) -> Result:
     """Run `transaction` in the block at `height`, after `first` entries of the same block.
 
-    An accepted transaction's changes are kept in the block's layer of `state`; a refused one leaves no trace.
+    An accepted transaction's changes are kept in the block's layer of `state`, unless it was only to be tried; a
+    refused one leaves no trace.
     """
     index = WHOLE
     try:
         handlers = _handlers_at(state, height)
         call = _authenticate(state, transaction, height, time_ms, first)
-        kinds = 0
+        kinds: set[int] = set()
         hashes = transaction.entry_hashes
         index = 0
         for entry in transaction.decode_entries():
@@ -128,18 +131,21 @@ def execute(state: State, transaction: Transaction, height: int, time_ms: int, f
                 raise Malformed("entry: not an array that begins with a known kind", reason="unknown-kind")
             call.index, call.entry_hash = index, hashes[index]
             handler(call, entry)
-            kinds |= 1 << entry[0]
+            kinds.add(entry[0])
             index += 1
         operations.settle(call)
     except Refused as refusal:
         state.discard()
         return Result(REFUSED, refusal.reason, index, str(refusal))
     state.put(b"number/" + transaction.author, transaction.number)
-    state.keep()
+    if keep:
+        state.keep()
+    else:
+        state.discard()
     return Result(
         ACCEPTED,
         data=encode_links(call.links),
-        kinds=kinds,
+        kinds=bytes(sorted(kinds)),
         refused=call.refused,
         operators=frozenset(call.accepted),
     )

@@ -8,12 +8,13 @@ again. Each key keeps the heights between which it counts, so that old signature
 An author who is not enrolled yet enrols itself in its first transaction, which is signed by the certified key: that
 is its proof of possession.
 
-    identity/<id>   [kind, tenant, signing key, issuer, not before ms, not after ms, height of enrolment,
-                     height of revocation or 0, certificate hash]
-    key/<raw key>   [identity, first height, end height or 0]
-    number/<id>     the author's last transaction number
-    tenant/<id>     [owner, height]
-    trust           the newest trust file, as text
+    identity/<id>      [kind, tenant, signing key, issuer, not before ms, not after ms, height of enrolment,
+                        height of revocation or 0, certificate hash]
+    certificate/<id>   the newest certificate
+    key/<raw key>      [identity, first height, end height or 0]
+    number/<id>        the author's last transaction number
+    tenant/<id>        [owner, height]
+    trust              the newest trust file, as text
 """
 
 from __future__ import annotations
@@ -228,6 +229,7 @@ def _store(call: Call, certificate: Certificate, *, enrolled: int) -> None:
             certificate.hash,
         ],
     )
+    call.state.put(b"certificate/" + certificate.subject, certificate.encode())
     call.state.put(b"key/" + certificate.signing_key, [certificate.subject, call.height, 0])
 
 

@@ -9,7 +9,7 @@ A value is never changed in place: put a new one. None means absent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tallystick import wire
@@ -67,6 +67,11 @@ class State:
     def forget_block(self) -> None:
         """The open block could not be stored: back to what is."""
         self._block, self._transaction, self._read = {}, {}, {}
+
+    def refresh(self, keys: Iterable[bytes]) -> None:
+        """These keys were changed in what is stored: read them again."""
+        for key in keys:
+            self._read.pop(key, None)
 
     def _fetch(self, key: bytes) -> Any:
         stored = self._load(key)

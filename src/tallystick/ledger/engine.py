@@ -1,0 +1,113 @@
+"""The short interface that every ledger engine obeys; `tests/contract/test_ledger_contract.py` holds them to it.
+
+An engine orders transactions, runs the contracts, keeps what they did and answers with proofs. Nothing it says is
+believed without one: callers hold answers to a checkpoint that their trust file accepts (`checkpoints`, `memory`,
+`proofs`). Time is handed in where a block may be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from tallystick.ledger.block import Block
+from tallystick.ledger.contracts.state import State
+from tallystick.ledger.proofs import Receipt, StateProof
+
+T = TypeVar("T")
+BlockListener = Callable[[Block, Collection[bytes]], None]  # the block, and the keys of the state that it changed
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """Where a transaction lies, or will lie when its block is stored."""
+
+    leaf: bytes
+    number: int  # in the tree
+    height: int
+    first: int  # place in the block of its first entry
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryItem:
+    """One operation of a topic's history."""
+
+    height: int
+    index: int
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AuditItem:
+    """One entry that an audit query found."""
+
+    height: int
+    index: int
+    time_ms: int  # block time
+    author: bytes
+    kind: int
+    fields: Sequence[Any]
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What an audit looks for; None does not restrict."""
+
+    principal: bytes | None = None  # as author or operator
+    token: bytes | None = None  # in that topic's history
+    kind: int | None = None
+    refused: bool = False  # only operations that were refused
+    first_height: int = 0
+    end_height: int | None = None
+    most: int = 1000
+
+
+class Engine(Protocol):
+    def submit(self, data: bytes, now_ms: int) -> Submitted:
+        """Run a transaction; `Refused` with the contract's reason. The same bytes again give the first answer.
+
+        It is kept for good only when `wait` has returned.
+        """
+        ...
+
+    def wait(self, submitted: Submitted, timeout_s: float) -> Block:
+        """The block that holds it, stored; `Unavailable` where that takes longer or the block was lost."""
+        ...
+
+    def checkpoint(self) -> bytes:
+        """The newest note with the signatures that the trust file demands."""
+        ...
+
+    def consistency(self, old: int, new: int) -> list[bytes]: ...
+
+    def receipt(self, number: int, entry: int) -> Receipt:
+        """The proof that an entry of a transaction is on the ledger, under `checkpoint`."""
+        ...
+
+    def state(self, key: bytes) -> StateProof:
+        """A value of the state, or its absence, proved under `checkpoint`."""
+        ...
+
+    def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
+        """Blocks from height `first`, each with its transactions."""
+        ...
+
+    def history(self, token: bytes, most: int = 1000, before: tuple[int, int] | None = None) -> list[HistoryItem]:
+        """A topic's operations, newest first, read along their links."""
+        ...
+
+    def audit(self, query: Query) -> list[AuditItem]: ...
+
+    def query(self, read: Callable[[State], T]) -> T:
+        """`read` on the stored state; for whoever trusts this engine (the node whose own it is)."""
+        ...
+
+    def scan(self, prefix: bytes, most: int = 1000) -> list[tuple[bytes, Any]]:
+        """Keys of one family and their values, in order; unproved."""
+        ...
+
+    def on_block(self, listener: BlockListener) -> None:
+        """Call `listener` after each block that is stored."""
+        ...

@@ -1,0 +1,105 @@
+"""What a client remembers of the ledger: the newest checkpoint it accepted.
+
+Threat: an operator that restores yesterday's ledger, or shows two subscribers two. Invariant: another checkpoint is
+accepted only with the signatures that the trust file demands and a proof that its tree continues the remembered one;
+heights and times never fall. What contradicts is refused as `Withheld`, and both notes are kept as evidence: they
+carry the ledger's own signatures. Views of different clients are compared through the data: headers name a
+checkpoint that their publisher accepted (`check_seen`).
+
+A client without memory believes the first checkpoint it sees; there the witnesses of the trust file must serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tallystick import wire
+from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.merkle import verify_consistency
+from tallystick.errors import Forged, Withheld
+from tallystick.ledger.checkpoints import Head, parse_head, read_head
+from tallystick.runtime.disk import Disk, write_atomic
+from tallystick.trust.trustfile import TrustFile
+
+Consistency = Callable[[int, int], Sequence[bytes]]  # (old size, new size) → proof
+
+_NEWEST = "checkpoint"
+_EVIDENCE = "evidence-"
+
+
+class CheckpointMemory:
+    """The newest accepted checkpoint, kept in a folder of its own."""
+
+    def __init__(self, trust: TrustFile, disk: Disk) -> None:
+        self.trust = trust
+        self._disk = disk
+        self.head = self._load()
+
+    def accept(self, note: bytes, consistency: Consistency) -> Head:
+        """Remember and return the note's head; `Forged` or `Malformed` if it is none, `Withheld` if it contradicts."""
+        new = read_head(note, self.trust)
+        old = self.head
+        if old is not None:
+            self._check(old, new, consistency)
+        if old is None or new.height > old.height:
+            write_atomic(self._disk, _NEWEST, note)
+            self.head = new
+        return new
+
+    def check_seen(self, size: int, root: bytes, consistency: Consistency) -> bool:
+        """Whether a checkpoint that somebody else accepted lies in our history; False: it is newer than ours.
+
+        `Withheld` if it lies in another history.
+        """
+        if self.head is None or size > self.head.size:
+            return False
+        try:
+            verify_consistency(size, root, self.head.size, self.head.root, list(consistency(size, self.head.size)))
+        except Forged as error:
+            self._keep(named_hash("tallystick seen 1", root), ["split-view", self.head.note, size, root])
+            raise Withheld(
+                f"ledger: somebody was shown another history of {size} transactions", reason="split-view"
+            ) from error
+        return True
+
+    def evidence(self) -> list[bytes]:
+        """What was kept of contradictions: wire [reason, accepted note, …]."""
+        names = sorted(name for name in self._disk.listdir("") if name.startswith(_EVIDENCE))
+        return [_read(self._disk, name) for name in names]
+
+    def _check(self, old: Head, new: Head, consistency: Consistency) -> None:
+        if new.size < old.size or new.height < old.height or new.time_ms < old.time_ms:
+            self._contradiction(
+                old,
+                new,
+                "rollback",
+                f"it was at height {old.height}, size {old.size}; it shows {new.height}, {new.size}",
+            )
+        if new.height == old.height and (new.root, new.state_root) != (old.root, old.state_root):
+            self._contradiction(old, new, "split-view", f"two checkpoints of height {old.height} differ")
+        try:
+            proof = [] if new.size == old.size else list(consistency(old.size, new.size))
+            verify_consistency(old.size, old.root, new.size, new.root, proof)
+        except Forged:
+            self._contradiction(old, new, "split-view", f"size {new.size} does not continue size {old.size}")
+
+    def _contradiction(self, old: Head, new: Head, reason: str, message: str) -> None:
+        self._keep(named_hash("tallystick evidence 1", old.note + new.note), [reason, old.note, new.note])
+        raise Withheld(f"ledger: {message}", reason=reason, hint="both checkpoints were kept as evidence")
+
+    def _keep(self, digest: bytes, content: list[object]) -> None:
+        write_atomic(self._disk, f"{_EVIDENCE}{digest[:8].hex()}", wire.encode(content))
+
+    def _load(self) -> Head | None:
+        if not self._disk.exists(_NEWEST):
+            return None
+        # Its signatures were checked when it was accepted, by the trust file of then.
+        return parse_head(_read(self._disk, _NEWEST), self.trust.origin)
+
+
+def _read(disk: Disk, name: str) -> bytes:
+    file = disk.open(name)
+    try:
+        return file.pread(0, file.size())
+    finally:
+        file.close()

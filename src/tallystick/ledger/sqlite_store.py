@@ -1,0 +1,208 @@
+"""The SQLite file of the embedded ledger: its tables and the few statements on them.
+
+One block is one SQLite transaction, synced before it is acknowledged. One row per transaction, however many entries
+it has. What can be computed from the transactions (leaf, place, kinds, result, mentions, state) is stored to be read
+quickly, never to be believed: `fsck` computes all of it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from tallystick.errors import Malformed, Unavailable
+
+FORMAT = 1
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE blocks (height INTEGER PRIMARY KEY, data BLOB NOT NULL, note BLOB NOT NULL);
+CREATE TABLE transactions (
+    number INTEGER PRIMARY KEY,  -- in the tree
+    leaf BLOB NOT NULL UNIQUE,
+    height INTEGER NOT NULL,
+    first INTEGER NOT NULL,      -- place in its block of the first entry
+    refused INTEGER NOT NULL,    -- operations that tell of a refusal
+    kinds BLOB NOT NULL,         -- one byte for each kind of entry in it
+    result BLOB NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE INDEX refusals ON transactions (number) WHERE refused > 0;
+CREATE TABLE mentions (principal BLOB, number INTEGER, PRIMARY KEY (principal, number)) WITHOUT ROWID;
+CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One stored transaction."""
+
+    number: int
+    leaf: bytes
+    height: int
+    first: int
+    refused: int
+    kinds: bytes
+    result: bytes
+    data: bytes
+
+
+_ALL = """
+SELECT number FROM transactions WHERE number >= :first AND number < :end
+AND (:kind IS NULL OR instr(kinds, :kind) > 0) ORDER BY number
+"""
+_REFUSED = """
+SELECT number FROM transactions WHERE refused > 0 AND number >= :first AND number < :end
+AND (:kind IS NULL OR instr(kinds, :kind) > 0) ORDER BY number
+"""
+_BY_PRINCIPAL = """
+SELECT number FROM mentions JOIN transactions USING (number)
+WHERE principal = :principal AND number >= :first AND number < :end
+AND (:kind IS NULL OR instr(kinds, :kind) > 0) AND (NOT :refused OR refused > 0) ORDER BY number
+"""
+
+
+class Store:
+    """One ledger file; not for several threads at once. Foreign errors leave as `Unavailable`."""
+
+    def __init__(self, path: str, vfs: str | None = None) -> None:
+        with _translated(f'ledger "{path}"'):
+            self.db = apsw.Connection(path, vfs=vfs)
+            self.db.set_busy_timeout(5_000)
+            # A VFS of ours has no shared memory, so no write-ahead log; and the removal of a rollback journal,
+            # which is the commit, is synced by EXTRA alone.
+            journal, synchronous = ("WAL", "FULL") if vfs is None else ("DELETE", "EXTRA")
+            self.db.pragma("journal_mode", journal)
+            self.db.pragma("synchronous", synchronous)
+            if not self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get:
+                with self.db:
+                    self.db.execute(_SCHEMA)
+                    self.set_meta("format", FORMAT)
+            found = self.meta("format")
+        if found != FORMAT:
+            raise Malformed(
+                f'ledger "{path}": format {FORMAT} expected, found {found}',
+                reason="version",
+                hint="use the release that wrote it, or a newer one",
+            )
+
+    def close(self) -> None:
+        with _translated("ledger file"):
+            self.db.close()
+
+    def meta(self, name: str) -> Any:
+        return self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).get
+
+    def set_meta(self, name: str, value: Any) -> None:
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def write_block(
+        self,
+        height: int,
+        data: bytes,
+        note: bytes,
+        rows: Sequence[Row],
+        mentions: Iterable[tuple[bytes, int]],
+        changes: Mapping[bytes, bytes | None],
+    ) -> None:
+        """All of a block, or nothing of it."""
+        gone = [(key,) for key, value in changes.items() if value is None]
+        put = [item for item in changes.items() if item[1] is not None]
+        with _translated(f"ledger block {height}"), self.db:
+            self.db.execute("INSERT INTO blocks VALUES (?, ?, ?)", (height, data, note))
+            self.db.executemany(
+                "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(r.number, r.leaf, r.height, r.first, r.refused, r.kinds, r.result, r.data) for r in rows],
+            )
+            self.db.executemany("INSERT INTO mentions VALUES (?, ?)", mentions)
+            self.db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", put)
+            self.db.executemany("DELETE FROM state WHERE key = ?", gone)
+
+    def set_note(self, height: int, note: bytes) -> None:
+        with _translated(f"ledger block {height}"), self.db:
+            self.db.execute("UPDATE blocks SET note = ? WHERE height = ?", (note, height))
+
+    def block(self, height: int) -> tuple[bytes, bytes] | None:
+        """Block and note."""
+        found: tuple[bytes, bytes] | None = self._one("SELECT data, note FROM blocks WHERE height = ?", (height,))
+        return found
+
+    def last_height(self) -> int | None:
+        found = self._one("SELECT max(height) FROM blocks")
+        return None if found is None else found[0]
+
+    def count(self) -> int:
+        """Stored transactions."""
+        found = self._one("SELECT count(*) FROM transactions")
+        return 0 if found is None else int(found[0])
+
+    def leaves(self) -> Iterator[bytes]:
+        return (leaf for (leaf,) in self._all("SELECT leaf FROM transactions ORDER BY number"))
+
+    def row(self, number: int) -> Row | None:
+        found = self._one("SELECT * FROM transactions WHERE number = ?", (number,))
+        return None if found is None else Row(*found)
+
+    def find(self, leaf: bytes) -> tuple[int, int, int] | None:
+        """Number, height and first of a transaction by its leaf."""
+        statement = "SELECT number, height, first FROM transactions WHERE leaf = ?"
+        found: tuple[int, int, int] | None = self._one(statement, (leaf,))
+        return found
+
+    def rows(self, first: int, end: int) -> Iterator[Row]:
+        statement = "SELECT * FROM transactions WHERE number >= ? AND number < ? ORDER BY number"
+        return (Row(*row) for row in self._all(statement, (first, end)))
+
+    def numbers(self, first: int, end: int, principal: bytes | None, kind: int | None, refused: bool) -> Iterator[int]:
+        """Transactions in `[first, end)` that may hold what an audit looks for, oldest first."""
+        statement = _BY_PRINCIPAL if principal is not None else _REFUSED if refused else _ALL
+        values = {
+            "first": first,
+            "end": end,
+            "principal": principal,
+            "kind": None if kind is None else bytes([kind]),
+            "refused": int(refused),
+        }
+        return (number for (number,) in self._all(statement, values))
+
+    def mentions(self) -> Iterator[tuple[bytes, int]]:
+        return self._all("SELECT principal, number FROM mentions ORDER BY number, principal")
+
+    def value(self, key: bytes) -> bytes | None:
+        found = self._one("SELECT value FROM state WHERE key = ?", (key,))
+        return None if found is None else found[0]
+
+    def values(self, prefix: bytes = b"", most: int = -1) -> Iterator[tuple[bytes, bytes]]:
+        """Keys that begin with `prefix`, and their values, in order."""
+        stripped = prefix.rstrip(b"\xff")  # families are named in ASCII, so something is left
+        end = stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b"\xff"
+        statement = "SELECT key, value FROM state WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+        return self._all(statement, (prefix, end, most))
+
+    def faults(self) -> list[str]:
+        """What SQLite itself finds wrong with its file."""
+        return [line for (line,) in self._all("PRAGMA integrity_check") if line != "ok"]
+
+    def _one(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
+        with _translated("ledger file"):
+            return self.db.execute(statement, values).fetchone()
+
+    def _all(self, statement: str, values: Any = ()) -> Iterator[Any]:
+        with _translated("ledger file"):
+            yield from self.db.execute(statement, values)
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except apsw.FullError as error:
+        raise Unavailable(f"{what}: the disk is full", hint="free some space; nothing was half-written") from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise Malformed(f"{what}: not an intact ledger file", hint="run tally ledger fsck") from error
+    except apsw.Error as error:
+        raise Unavailable(f"{what}: {error}") from error

@@ -1,0 +1,258 @@
+"""What every ledger engine does alike: one suite, run against each of them.
+
+An engine joins by a line in `ENGINES`: how it is made for a world, and how it is made to go on (`advance`: what waits
+goes into a block).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_world import HOME, HOSPITAL, NOW_MS, World, operation_batch, seed, token
+
+from tallystick import wire
+from tallystick.crypto.merkle import Tree, verify_consistency
+from tallystick.errors import Misuse, Refused, Unavailable, Withheld
+from tallystick.ledger import entries
+from tallystick.ledger.block import Block
+from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.contracts import access, anchors
+from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.engine import Engine, Query, Submitted
+from tallystick.ledger.proofs import Receipt, StateProof, verify_history
+from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.ledger.transaction import Transaction, parse
+
+HEART, AIR = token("heart"), token("air")
+
+
+@dataclass
+class Running:
+    """An engine with its world, and the clock of both."""
+
+    world: World
+    engine: Engine
+    advance: Callable[[Any, int], object]
+    now_ms: int = NOW_MS
+
+    def take(self, *transactions: Transaction) -> list[Submitted]:
+        """Submit and wait for their block."""
+        placed = [self.engine.submit(transaction.data, self.now_ms) for transaction in transactions]
+        self.advance(self.engine, self.now_ms)
+        for one in placed:
+            self.engine.wait(one, timeout_s=10)
+        return placed
+
+
+def sqlite(world: World, folder: Path, name: str = "ledger") -> Engine:
+    return SqliteLedger(str(folder / f"{name}.db"), world.trust, world.ledger_key, NOW_MS)
+
+
+ENGINES = {"sqlite": (sqlite, SqliteLedger.flush)}
+
+
+@pytest.fixture(params=ENGINES)
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    make, advance = ENGINES[request.param]
+    world = World()
+    running = Running(world, make(world, tmp_path), advance)
+    running.take(*world.founding())
+    yield running
+    running.engine.close()  # type: ignore[attr-defined]
+
+
+def test_a_transaction_is_placed_once_whatever_is_sent_again(running: Running) -> None:
+    world = running.world
+    transaction = world.doctor.sign(entries.grant(HEART, world.monitor.id, Operation.READ))
+    first = running.engine.submit(transaction.data, NOW_MS)
+    assert running.engine.submit(transaction.data, NOW_MS) == first
+    running.take(transaction)
+    assert running.engine.submit(transaction.data, NOW_MS) == first
+
+
+def test_a_refusal_names_entry_and_reason_and_leaves_nothing(running: Running) -> None:
+    world = running.world
+    mixed = world.doctor.sign(
+        entries.grant(HEART, world.monitor.id, Operation.READ), entries.grant(AIR, world.doctor.id, Operation.READ)
+    )
+    with pytest.raises(Refused, match="entry 1: only the owner") as refusal:
+        running.engine.submit(mixed.data, NOW_MS)
+    assert refusal.value.reason == "not-owner"
+    running.take()
+    assert not running.engine.query(lambda s: access.allowed(s, world.monitor.id, HEART, Operation.READ, "x"))
+
+
+def test_a_receipt_proves_an_entry_offline(running: Running) -> None:
+    world = running.world
+    anchor = entries.anchor(HEART, 0, 0, Tree().root())
+    placed = running.take(world.node.sign(anchor, *operation_batch(world, 7, [HEART], [world.monitor.id])))[0]
+    receipt = Receipt.decode(running.engine.receipt(placed.number, 0).encode())
+    verified = receipt.verify(world.trust)
+    verified.check_author(world.node.key.public)
+    assert (verified.author, verified.receipt.entry, verified.operator_alone) == (world.node.id, anchor, True)
+    with pytest.raises(Misuse):
+        running.engine.receipt(placed.number, 99)
+
+
+def test_every_altered_receipt_is_refused(running: Running) -> None:
+    world = running.world
+    placed = running.take(world.node.sign(*operation_batch(world, 3, [HEART], [world.monitor.id])))[0]
+    data = running.engine.receipt(placed.number, 1).encode()
+    key = world.node.key.public
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 1
+        with pytest.raises(Refused):
+            Receipt.decode(bytes(changed)).verify(world.trust).check_author(key)
+
+
+def test_checkpoints_continue_one_another(running: Running) -> None:
+    world = running.world
+    old = read_head(running.engine.checkpoint(), world.trust)
+    running.take(world.doctor.sign(entries.grant(HEART, world.monitor.id, Operation.READ)))
+    new = read_head(running.engine.checkpoint(), world.trust)
+    assert new.size == old.size + 1
+    assert new.height > old.height
+    proof = running.engine.consistency(old.size, new.size)
+    verify_consistency(old.size, old.root, new.size, new.root, proof)
+
+
+def test_the_state_is_proved_present_and_absent(running: Running) -> None:
+    world = running.world
+    running.take(world.doctor.sign(entries.grant(HEART, world.monitor.id, Operation.READ)))
+    present = running.engine.state(b"right/" + HEART + world.monitor.id)
+    head = present.verify(world.trust)
+    assert StateProof.decode(present.encode()) == present
+    assert wire.decode(present.value or b"")[1] == [[1, 1, "*"]]
+    assert head.size == 4
+    absent = running.engine.state(b"right/" + HEART + world.sensor.id)
+    absent.verify(world.trust)
+    assert absent.value is None
+    for lie in (
+        StateProof(absent.key, present.value, absent.proof, absent.note),
+        StateProof(present.key, None, present.proof, present.note),
+        StateProof(absent.key, present.value, present.proof, present.note),
+    ):
+        with pytest.raises(Refused):
+            lie.verify(world.trust)
+
+
+def test_blocks_hold_the_transactions_of_the_tree(running: Running) -> None:
+    world = running.world
+    running.take(world.doctor.sign(entries.grant(HEART, world.monitor.id, Operation.READ)))
+    tree = Tree()
+    previous = bytes(32)
+    for encoded, transactions in running.engine.blocks(0, 1000):
+        block = Block.decode(encoded)
+        assert (block.previous, block.first, block.count) == (previous, tree.size, len(transactions))
+        for data in transactions:
+            tree.append(parse(data).leaf)
+        assert (block.size, block.root) == (tree.size, tree.root())
+        previous = block.hash
+    head = read_head(running.engine.checkpoint(), world.trust)
+    assert (tree.size, tree.root()) == (head.size, head.root)
+
+
+def test_a_history_is_read_along_its_links_and_folds_to_the_proved_chain(running: Running) -> None:
+    world = running.world
+    for size in (1, 5, 3):
+        running.engine.submit(
+            world.node.sign(*operation_batch(world, size, [HEART, AIR], [world.monitor.id])).data, NOW_MS
+        )
+        running.take(world.node.sign(*operation_batch(world, size, [AIR, HEART], [world.sensor.id])))
+    history = running.engine.history(HEART)
+    assert len(history) == 9
+    assert [(i.height, i.index) for i in history] == sorted(((i.height, i.index) for i in history), reverse=True)
+    whole = [(item.height, item.index, item.entry) for item in reversed(history)]
+    proved = running.engine.state(b"history/" + HEART)
+    proved.verify(world.trust)
+    verify_history(HEART, whole, proved)
+    for cut in (whole[1:], whole[:-1], whole[:4] + whole[5:], [whole[1], whole[0], *whole[2:]], []):
+        with pytest.raises(Withheld):
+            verify_history(HEART, cut, proved)
+    newest = running.engine.history(HEART, most=4)
+    older = running.engine.history(HEART, before=(newest[-1].height, newest[-1].index))
+    assert newest + older == history
+    assert running.engine.history(token("silent")) == []
+
+
+def test_audit_finds_by_principal_topic_kind_refusal_and_height(running: Running) -> None:
+    world = running.world
+    running.take(world.node.sign(*operation_batch(world, 6, [HEART, AIR], [world.monitor.id, world.sensor.id])))
+    refused = entries.operation(
+        *(world.sensor.id, entries.Role.PUBLISHER, HEART, 2), time_ms=NOW_MS, request=seed("r"), reason="no-right"
+    )
+    placed = running.take(world.node.sign(refused, entries.junk("unsigned", 9, 2, time_ms=NOW_MS)))[0]
+
+    def found(**query: Any) -> int:
+        return len(running.engine.audit(Query(**query)))
+
+    assert found(principal=world.sensor.id) == 4
+    assert found(principal=world.sensor.id, refused=True) == 1
+    assert found(token=HEART) == 4
+    assert found(token=HEART, principal=world.sensor.id) == 1
+    assert found(refused=True) == 2
+    assert found(kind=Kind.OPERATION) == 8
+    assert found(kind=Kind.TOPIC) == 2
+    assert found(kind=Kind.OPERATION, first_height=placed.height) == 2
+    assert found(kind=Kind.OPERATION, end_height=placed.height) == 6
+    assert found(token=HEART, first_height=placed.height) == 1
+    assert found(token=HEART, end_height=placed.height) == 3
+    assert found(kind=Kind.OPERATION, most=3) == 3
+    assert found(principal=world.doctor.id, kind=Kind.TOPIC) == 1
+
+
+def test_families_are_scanned_and_queries_read_what_is_stored(running: Running) -> None:
+    world = running.world
+    running.take(world.node.sign(entries.anchor(AIR, 2, 3, seed("root")), entries.anchor(AIR, 1, 1, seed("r"))))
+    keys = [key for key, _ in running.engine.scan(b"anchor/" + AIR)]
+    assert keys == [b"anchor/" + AIR + bytes([0, 0, 0, p]) for p in (1, 2)]
+    assert len(running.engine.scan(b"anchor/", most=1)) == 1
+    found = running.engine.query(lambda state: anchors.find(state, AIR, 2))
+    assert found is not None
+    assert found[:2] == [3, seed("root")]
+    running.engine.submit(world.node.sign(entries.anchor(AIR, 2, 9, seed("later"))).data, NOW_MS)
+    assert running.engine.query(lambda state: anchors.find(state, AIR, 2)) == found, "not yet stored"
+
+
+def test_listeners_learn_what_a_block_changed(running: Running) -> None:
+    world = running.world
+    seen: list[tuple[int, set[bytes]]] = []
+    running.engine.on_block(lambda block, keys: seen.append((block.height, set(keys))))
+    placed = running.take(world.doctor.sign(entries.grant(HEART, world.monitor.id, Operation.READ)))[0]
+    height, keys = seen[-1]
+    assert height == placed.height
+    assert {b"right/" + HEART + world.monitor.id, b"rights/" + world.monitor.id} <= keys
+
+
+def test_waiting_for_a_block_that_is_not_made_ends(running: Running) -> None:
+    world = running.world
+    placed = running.engine.submit(world.sensor.sign(world.topic("late", world.sensor, HOME)).data, NOW_MS)
+    with pytest.raises(Unavailable):
+        running.engine.wait(placed, timeout_s=0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_transactions_give_the_same_roots(engine: str, tmp_path: Path) -> None:
+    make, advance = ENGINES[engine]
+    world = World()
+    batches = [
+        world.founding(),
+        [world.landlord.sign(world.topic("third", world.sensor, HOME))],
+        [world.node.sign(*operation_batch(world, 40, [HEART, AIR], [a.id for a in world.principals]))],
+        [world.doctor.sign(world.topic("second", world.doctor, HOSPITAL))],
+    ]
+    roots = []
+    for name in ("one", "two"):
+        running = Running(world, make(world, tmp_path, name), advance)
+        for batch in batches:
+            running.take(*batch)
+        head = read_head(running.engine.checkpoint(), world.trust)
+        roots.append((head.height, head.size, head.root, head.state_root))
+        running.engine.close()  # type: ignore[attr-defined]
+    assert roots[0] == roots[1]

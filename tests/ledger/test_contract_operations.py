@@ -1,0 +1,281 @@
+"""Operations, reputation and evidence: every act leaves a trace, and nobody can be framed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, World, seed, token
+
+from tallystick import wire
+from tallystick.crypto import merkle
+from tallystick.crypto.signatures import SigningKey
+from tallystick.ledger import entries
+from tallystick.ledger.contracts import operations, reputation
+from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.contracts.operations import Role
+from tallystick.trust.certificate import ALL_TENANTS, Kind
+from tallystick.trust.envelope import Envelope, check_evidence
+
+HEART, AIR = token("heart"), token("air")
+READ, WRITE = Operation.READ, Operation.WRITE
+NOW_S = NOW_MS // 1000
+
+
+def request(
+    who: Actor, node: Actor, *, path: str = f"/v1/topics/{HEART.hex()}/parcels", now: int = NOW_S, nonce: int = 0
+) -> Envelope:
+    """A signed request of `who` to publish, as a node receives it."""
+    target = {"method": "POST", "authority": "node", "path": path, "query": ""}
+    chosen = nonce.to_bytes(16, "big")
+    unsigned = Envelope(
+        **target,
+        digest=sha256(b"").digest(),
+        node=node.id,
+        principal=who.id,
+        created=now,
+        nonce=chosen,
+        signature=b"",
+    )
+    signed = replace(unsigned, signature=who.key.sign_raw(unsigned.base))
+    return check_evidence(signed.evidence(), lambda principal: who.key.public)
+
+
+def refusal(who: Actor, envelope: Envelope, *, reason: str = "no-right", token_: bytes = HEART) -> bytes:
+    return entries.operation(
+        who.id,
+        Role.PUBLISHER,
+        token_,
+        WRITE,
+        time_ms=NOW_MS,
+        request=envelope.base_hash,
+        reason=reason,
+        host="10.0.0.9",
+        evidence=envelope.evidence(),
+    )
+
+
+def accepted(who: Actor, *, count: int = 1, token_: bytes = HEART, partition: int = 0) -> bytes:
+    return entries.operation(
+        who.id,
+        Role.PUBLISHER,
+        token_,
+        WRITE,
+        time_ms=NOW_MS,
+        request=seed("a request"),
+        count=count,
+        partition=partition,
+    )
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def world(bench: Bench) -> World:
+    return bench.world
+
+
+# --- the history ---
+
+
+def test_a_history_is_a_chain_that_anybody_can_fold(bench: Bench, world: World) -> None:
+    places = []
+    for batch in ([accepted(world.monitor)] * 3, [accepted(world.doctor), accepted(world.sensor, token_=AIR)]):
+        places += [(bench.height, i, e) for i, e in enumerate(batch) if HEART in e]
+        bench.accept(world.node.sign(*batch))
+    chain = bytes(32)
+    for height, index, entry in places:
+        chain = operations.next_chain(chain, height, index, merkle.leaf_hash(entry))
+    assert bench.state.get(b"history/" + HEART) == [bench.height - 1, 0, 4, chain]
+
+
+def test_the_chain_is_the_hash_that_the_format_says() -> None:
+    expected = sha256(wire.encode(["history", seed("c"), 70_000, 300, seed("e")])).digest()
+    assert operations.next_chain(seed("c"), 70_000, 300, seed("e")) == expected
+
+
+def test_a_result_links_to_the_operation_before(bench: Bench, world: World) -> None:
+    first = bench.accept(world.node.sign(accepted(world.monitor), accepted(world.sensor, token_=AIR)))
+    height = bench.height - 1
+    second = bench.accept(world.node.sign(accepted(world.sensor, token_=AIR), *[accepted(world.monitor)] * 2))
+    assert wire.decode(first.data) == sorted([[HEART, 0, 0, 0, b"\0\0"], [AIR, 0, 0, 0, b"\0\1"]])
+    assert wire.decode(second.data) == sorted([[HEART, 1, height, 0, b"\0\1\0\2"], [AIR, 1, height, 1, b"\0\0"]])
+
+
+def test_only_a_node_of_the_partition_writes_its_history(bench: Bench, world: World) -> None:
+    other = world.actor("other node", Kind.NODE, ALL_TENANTS)
+    bench.accept(other.sign(entries.enrol(other.certificate)))
+    bench.refuse(other.sign(accepted(world.monitor)), "not-host", 0)
+    bench.refuse(world.doctor.sign(accepted(world.monitor)), "not-host", 0)
+    bench.refuse(world.node.sign(accepted(world.monitor, partition=1)), "not-host", 0)
+    bench.refuse(world.node.sign(accepted(world.monitor, token_=token("no such"))), "unknown-topic", 0)
+    bench.accept(world.landlord.sign(entries.assign(AIR, 3, [other.id])))
+    bench.accept(other.sign(accepted(world.sensor, token_=AIR, partition=3)))
+    bench.refuse(world.node.sign(accepted(world.sensor, token_=AIR, partition=3)), "not-host", 0)
+
+
+def test_junk_is_an_aggregate_that_blames_nobody(bench: Bench, world: World) -> None:
+    result = bench.accept(world.node.sign(entries.junk("unsigned", 1_000_000, WRITE, time_ms=NOW_MS)))
+    assert (result.refused, result.operators) == (1, frozenset())
+    bench.refuse(world.doctor.sign(entries.junk("unsigned", 1, WRITE, time_ms=NOW_MS)), "not-node", 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(1, b"short"), (2, 3), (3, b""), (4, 3), (5, "r" * 33), (7, 0), (9, -1), (10, 1 << 63), (12, b""), (13, None)],
+)
+def test_a_field_out_of_form_is_malformed(bench: Bench, world: World, place: int, value: object) -> None:
+    fields = wire.decode(accepted(world.monitor))
+    fields[place] = value
+    bench.refuse(world.node.sign(wire.encode(fields)), "malformed", 0)
+
+
+# --- reputation ---
+
+
+def test_a_refusal_that_the_contract_shares_lowers_the_score(bench: Bench, world: World) -> None:
+    bench.accept(world.node.sign(refusal(world.sensor, request(world.sensor, world.node))))
+    assert reputation.score(bench.state, world.sensor.id) == 90
+
+
+def test_nine_such_refusals_blacklist_and_only_the_operator_lifts(bench: Bench, world: World) -> None:
+    for nonce in range(8):
+        bench.accept(world.node.sign(refusal(world.sensor, request(world.sensor, world.node, nonce=nonce))))
+    assert not reputation.is_blacklisted(bench.state, world.sensor.id)
+    bench.accept(world.node.sign(refusal(world.sensor, request(world.sensor, world.node, nonce=8))))
+    assert reputation.is_blacklisted(bench.state, world.sensor.id)
+    bench.refuse(world.landlord.sign(entries.lift(world.sensor.id)), "not-operator")
+    bench.accept(world.authority.sign(entries.lift(world.sensor.id)))
+    assert (reputation.score(bench.state, world.sensor.id), bench.state.get(b"reputation/" + world.sensor.id)[3]) == (
+        100,
+        0,
+    )
+    bench.refuse(world.authority.sign(entries.lift(world.sensor.id)), "not-blacklisted")
+
+
+def test_framing_a_node_cannot_lower_a_score_on_its_word(bench: Bench, world: World) -> None:
+    """Every way we know to blame a principal for what it did not do; each is recorded, none has effect."""
+    victim, node = world.monitor, world.node
+    other = world.actor("other node", Kind.NODE, ALL_TENANTS)
+    honest = request(victim, node)
+    to_another = request(victim, other, nonce=1)
+    stale = request(victim, node, now=NOW_S - 3600, nonce=2)
+    elsewhere = request(victim, node, path=f"/v1/topics/{AIR.hex()}/parcels", nonce=3)
+    unnamed = request(victim, node, path="/health/live", nonce=4)
+    forged = replace(request(world.sensor, node, nonce=5), principal=victim.id)
+    bare = entries.operation(
+        victim.id, Role.PUBLISHER, HEART, WRITE, time_ms=NOW_MS, request=honest.base_hash, reason="no-right"
+    )
+    other_request = replace(honest, nonce=bytes(16))
+    bench.accept(
+        node.sign(
+            bare,
+            refusal(victim, to_another),
+            refusal(victim, stale),
+            refusal(victim, elsewhere),
+            refusal(victim, unnamed),
+            refusal(victim, forged),
+            refusal(victim, request(world.sensor, node, nonce=6)),
+            entries.operation(
+                *(victim.id, Role.PUBLISHER, HEART, WRITE),
+                time_ms=NOW_MS,
+                request=seed("not its hash"),
+                reason="no-right",
+                evidence=other_request.evidence(),
+            ),
+        )
+    )
+    assert reputation.score(bench.state, victim.id) == 100
+    bench.accept(node.sign(refusal(victim, honest)))
+    assert reputation.score(bench.state, victim.id) == 90, "the control: its own request does count"
+
+
+def test_one_request_counts_once(bench: Bench, world: World) -> None:
+    blamed = refusal(world.sensor, request(world.sensor, world.node))
+    bench.accept(world.node.sign(blamed, blamed))
+    bench.accept(world.node.sign(blamed))
+    assert reputation.score(bench.state, world.sensor.id) == 90
+
+
+def test_who_has_the_right_is_not_blamed_whatever_the_node_says(bench: Bench, world: World) -> None:
+    bench.accept(world.doctor.sign(entries.grant(HEART, world.monitor.id, WRITE, host="10.0.0.1")))
+    bench.time_ms += 2000
+    sent = request(world.monitor, world.node, now=bench.time_ms // 1000)
+    bench.accept(world.node.sign(refusal(world.monitor, sent)))
+    assert reputation.score(bench.state, world.monitor.id) == 100
+
+
+def test_a_right_taken_after_the_request_does_not_make_it_a_misdeed(bench: Bench, world: World) -> None:
+    bench.accept(world.doctor.sign(entries.grant(HEART, world.monitor.id, WRITE)))
+    sent = request(world.monitor, world.node)
+    bench.time_ms += 1000
+    bench.accept(world.doctor.sign(entries.withdraw(HEART, world.monitor.id, WRITE)))
+    bench.accept(world.node.sign(refusal(world.monitor, sent)))
+    assert reputation.score(bench.state, world.monitor.id) == 100
+    later = request(world.monitor, world.node, now=NOW_S + 2, nonce=1)
+    bench.accept(world.node.sign(refusal(world.monitor, later)))
+    assert reputation.score(bench.state, world.monitor.id) == 90
+
+
+def test_accepted_requests_raise_a_score_slowly_and_never_above_the_start(bench: Bench, world: World) -> None:
+    for nonce in range(3):
+        bench.accept(world.node.sign(refusal(world.sensor, request(world.sensor, world.node, nonce=nonce))))
+    bench.accept(world.node.sign(accepted(world.sensor, count=4)))
+    assert reputation.score(bench.state, world.sensor.id) == 74
+    bench.accept(world.node.sign(*[accepted(world.sensor, count=1000)] * 5))
+    assert reputation.score(bench.state, world.sensor.id) == 80, "ten a window"
+    for _ in range(5):
+        bench.time_ms += 60_000
+        bench.accept(world.node.sign(accepted(world.sensor, count=1000)))
+    assert reputation.score(bench.state, world.sensor.id) == 100
+
+
+def test_a_refused_transaction_raises_nothing(bench: Bench, world: World) -> None:
+    bench.accept(world.node.sign(refusal(world.sensor, request(world.sensor, world.node))))
+    bench.refuse(world.node.sign(accepted(world.sensor), accepted(world.sensor, partition=9)), "not-host", 1)
+
+
+# --- settings and versions ---
+
+
+def test_settings_are_the_operator_s_and_bounded(bench: Bench, world: World) -> None:
+    bench.refuse(world.doctor.sign(entries.set_("reputation_fall", 0)), "not-operator")
+    bench.refuse(world.authority.sign(entries.set_("no_such", 1)), "unknown-setting")
+    bench.refuse(world.authority.sign(entries.set_("rise_window_ms", 0)), "out-of-range")
+    bench.accept(world.authority.sign(entries.set_("reputation_fall", 50)))
+    bench.accept(world.node.sign(refusal(world.sensor, request(world.sensor, world.node))))
+    assert reputation.score(bench.state, world.sensor.id) == 50
+
+
+def test_a_contract_version_takes_effect_at_its_height(
+    bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallystick.errors import Refused, Unavailable
+    from tallystick.ledger.contracts import execute
+
+    def stricter(call: object, entry: object) -> None:
+        raise Refused("version 2 forgives nobody", reason="version-2")
+
+    monkeypatch.setitem(execute.CONTRACTS, "reputation", {**execute.CONTRACTS["reputation"], 2: {60: stricter}})
+    bench.refuse(world.authority.sign(entries.activate("reputation", 2, bench.height)), "out-of-range")
+    bench.accept(world.authority.sign(entries.activate("reputation", 2, bench.height + 2)))
+    bench.refuse(world.authority.sign(entries.lift(world.sensor.id)), "not-blacklisted")
+    bench.refuse(world.authority.sign(entries.lift(world.sensor.id)), "version-2")
+    bench.refuse(world.authority.sign(entries.activate("reputation", 2, bench.height + 9)), "wrong-version")
+    bench.accept(world.authority.sign(entries.activate("topics", 7, bench.height + 1)))
+    with pytest.raises(Unavailable, match="contract topics: version 7 is in force"):
+        bench.run(world.authority.sign(entries.lift(world.sensor.id)))
+
+
+# --- identity of operators ---
+
+
+def test_an_unknown_operator_is_refused(bench: Bench, world: World) -> None:
+    stranger = world.actor("stranger", Kind.PRINCIPAL, HOSPITAL)
+    bench.refuse(world.node.sign(accepted(stranger)), "unknown-identity", 0)
+    nobody = Actor(replace(stranger.certificate, subject=bytes(16)), SigningKey.from_seed(seed("x")))
+    bench.refuse(world.node.sign(accepted(nobody)), "wrong-operator", 0)
