@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import Malformed, Misuse
-from tallystick.record.codec import LZ4, NONE, ZSTD, compress, decompress
+from tallystick.record.codec import LZ4, NONE, PLANES, ZSTD, compress, decompress
 
-CODECS = [NONE, LZ4, ZSTD]
+CODECS = [NONE, LZ4, ZSTD, PLANES]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -26,14 +26,14 @@ def test_another_size_is_malformed(codec: int, wrong: int) -> None:
         decompress(compress(b"x" * 1000, codec), codec, wrong)
 
 
-@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+@pytest.mark.parametrize("codec", [LZ4, ZSTD, PLANES])
 @pytest.mark.parametrize("data", [b"", b"garbage", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd"])
 def test_garbage_is_malformed(codec: int, data: bytes) -> None:
     with pytest.raises(Malformed):
         decompress(data, codec, 10)
 
 
-@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+@pytest.mark.parametrize("codec", [LZ4, ZSTD, PLANES])
 def test_truncated_data_is_malformed(codec: int) -> None:
     data = bytes(compress(bytes(range(256)) * 40, codec))
     for length in range(0, len(data), 7):
@@ -41,7 +41,7 @@ def test_truncated_data_is_malformed(codec: int) -> None:
             decompress(data[:length], codec, 256 * 40)
 
 
-@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+@pytest.mark.parametrize("codec", [LZ4, ZSTD, PLANES])
 def test_a_bomb_allocates_little_more_than_declared(codec: int) -> None:
     bomb = bytes(compress(bytes(64 << 20), codec))
     before = pa.default_memory_pool()
@@ -64,7 +64,7 @@ def test_why_lz4_is_read_as_a_stream() -> None:
 
 
 def test_unknown_codecs() -> None:
-    with pytest.raises(Misuse, match="codec 3"):
-        compress(b"", 3)
-    with pytest.raises(Malformed, match="codec 3"):
-        decompress(b"", 3, 0)
+    with pytest.raises(Misuse, match="codec 4"):
+        compress(b"", 4)
+    with pytest.raises(Malformed, match="codec 4"):
+        decompress(b"", 4, 0)

@@ -32,10 +32,13 @@ from tallystick.parcel.keys import LaneKey, ParcelKeys, parcel_identifier
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.section import encode_section
 from tallystick.record.batch import Batch, to_message
+from tallystick.record.codec import LZ4, NONE, PLANES, compress
 from tallystick.record.codec import NAMES as CODECS
-from tallystick.record.codec import compress
 from tallystick.record.leaves import leaf_root
+from tallystick.record.planes import regions_of
 from tallystick.record.schema import Schema
+
+PLANES_BYTES_MIN = 16 * 1024  # a smaller message goes as plain lz4: the list of regions would eat what planes save
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Lane:
     signing_key: SigningKey
     identifier_secret: bytes
     padded: bool = False
-    codec: str = "lz4"
+    codec: str = "planes"
     continues: LaneRef | None = None
     sequence: int = 0  # of the next parcel
     previous: bytes = NO_PREVIOUS
@@ -105,14 +108,14 @@ class Lane:
         if not 0 < rows <= COUNT_MAX:
             raise Misuse(f"lane: 1 to {COUNT_MAX} records a parcel, found {rows}")
         parts = [batch.only(group) for group in range(len(self.schema.groups))]
-        messages = [memoryview(to_message(part.data)).cast("B") for part in parts]
+        frames = [self._frame(part, now_ms) for part in parts]
 
         def root(group: int, salts: bytes) -> bytes:
             return leaf_root(parts[group], salts)
 
         return self._seal(
             Kind.DATA,
-            messages,
+            frames,
             root,
             rows,
             now_ms,
@@ -155,17 +158,30 @@ class Lane:
         checkpoint: tuple[int, bytes] | None,
         write: tuple[bytes, int] | None,
     ) -> Parcel:
-        messages = [memoryview(content)] * len(self.schema.groups)
+        frame = encode_section(NONE, 0, now_ms, len(content), memoryview(content), self.padded)
+        frames = [frame] * len(self.schema.groups)
 
         def root(group: int, salts: bytes) -> bytes:
             return leaf_hash(salts + content)
 
-        return self._seal(kind, messages, root, 0, now_ms, entropy, checkpoint=checkpoint, write=write)
+        return self._seal(kind, frames, root, 0, now_ms, entropy, checkpoint=checkpoint, write=write)
+
+    def _frame(self, part: Batch, now_ms: int) -> bytes:
+        """The section plaintext of one group's records."""
+        message = to_message(part.data)
+        codec, regions = CODECS[self.codec], []
+        if codec == PLANES:
+            if message.size < PLANES_BYTES_MIN:
+                codec = LZ4
+            else:
+                regions = regions_of(memoryview(message).cast("B"), part.schema)
+        content = memoryview(compress(message, codec, regions)).cast("B")
+        return encode_section(codec, part.rows, now_ms, message.size, content, self.padded)
 
     def _seal(
         self,
         kind: Kind,
-        messages: list[memoryview],
+        frames: list[bytes],
         root: Callable[[int, bytes], bytes],
         rows: int,
         now_ms: int,
@@ -177,11 +193,6 @@ class Lane:
     ) -> Parcel:
         if len(entropy) < 32:
             raise Misuse("lane: 32 bytes of entropy a parcel expected")
-        codec = CODECS[self.codec] if kind is Kind.DATA else CODECS["none"]
-        frames = [
-            encode_section(codec, rows, now_ms, len(message), compress(message, codec), self.padded)
-            for message in messages
-        ]
         identifier = parcel_identifier(self.identifier_secret, entropy, self.lane, self.sequence, frames)
         groups, sections = [], []
         for number, frame in enumerate(frames):

@@ -203,6 +203,14 @@ def check_message(view: memoryview, rows: int) -> None:
         end = offset + length
 
 
+def message_buffers(view: memoryview) -> list[tuple[int, int]]:
+    """Where the buffers of a message that passed `check_message`, or was made here, lie in it: (start, length)."""
+    size = _I32.unpack_from(view, 4)[0]
+    metadata = _Flatbuffer(view[8 : 8 + size])
+    buffers = metadata.pairs(metadata.table(metadata.root(), 2), 2)
+    return [(8 + size + offset, length) for offset, length in buffers]
+
+
 class _Flatbuffer:
     """Just enough of a flatbuffer reader: every access is bounded by the view, else `Malformed`."""
 

@@ -5,28 +5,40 @@ than that and a working chunk (1 MiB) is allocated; whoever calls holds the decl
 Arrow's one-shot lz4 decompressor reports success when less comes out and leaves the rest of its buffer
 uninitialised, so lz4 is read as a stream, which knows where it ends; zstd's is exact by itself.
 
-Measured on 4,096 records of 11 columns (75 bytes each): lz4 frames at level -10 compress in 95 ns a record to
-52 bytes, at the default level or as raw blocks in 130 to 48; zstd level 1 in 233 to 37. The stream costs a
-quarter more than the one-shot call to open, checking raw blocks by opening them twice would cost double.
+`planes` is lz4 over the message with its columns of numbers rearranged (`planes`), the list of regions in front:
+
+    regions u32 ‖ regions × (start u32 ‖ values u32 ‖ width u16 ‖ delta u16) ‖ lz4 frame      (little-endian)
+
+Measured on 4,096 records of 11 columns (75 bytes each), AVX-512: lz4 frames at level -10 compress in 72 ns a record to
+52 bytes; zstd level 1 in 233 to 37; planes in 50 (20 of them rearranging) to 37. lz4 opens in 33 ns, planes in 38.
+The stream costs a quarter more than the one-shot call to open, checking raw blocks by opening them twice would cost
+double. Planes bear more acceleration (level -30) than columns as they lie: -10 would save 3 bytes and cost 23 ns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from struct import Struct
 from typing import Any
 
 import pyarrow as pa
 
 from tallystick.errors import Malformed, Misuse
+from tallystick.record.planes import REGIONS_MAX, Region, check_regions, gather, scatter
 
-NONE, LZ4, ZSTD = 0, 1, 2
-NAMES = {"none": NONE, "lz4": LZ4, "zstd": ZSTD}
+NONE, LZ4, ZSTD, PLANES = 0, 1, 2, 3
+NAMES = {"none": NONE, "lz4": LZ4, "zstd": ZSTD, "planes": PLANES}
+
+_EXPECTED = "0 (none), 1 (lz4), 2 (zstd), 3 (planes)"
+_COUNT, _REGION = Struct("<I"), Struct("<IIHH")
 
 _lz4 = pa.Codec("lz4", -10)
+_lz4_planes = pa.Codec("lz4", -30)  # planes are runs or noise: giving up early costs little
 _zstd = pa.Codec("zstd", 1)
 
 
-def compress(message: Any, codec: int) -> Any:
-    """`message` (a buffer) compressed: a `pa.Buffer`."""
+def compress(message: Any, codec: int, regions: Sequence[Region] = ()) -> Any:
+    """`message` (a buffer) compressed: a buffer. `regions` are the columns that `planes` rearranges."""
     buffer = _buffer(message)
     if codec == NONE:
         return buffer
@@ -34,7 +46,9 @@ def compress(message: Any, codec: int) -> Any:
         return _lz4.compress(buffer)
     if codec == ZSTD:
         return _zstd.compress(buffer)
-    raise Misuse(f"codec {codec!r} is not one of 0 (none), 1 (lz4), 2 (zstd)")
+    if codec == PLANES:
+        return _compress_planes(buffer, regions)
+    raise Misuse(f"codec {codec!r} is not one of {_EXPECTED}")
 
 
 def decompress(data: Any, codec: int, raw_size: int) -> Any:
@@ -49,10 +63,16 @@ def decompress(data: Any, codec: int, raw_size: int) -> Any:
             raw = _decompress_lz4(buffer, raw_size)
         elif codec == ZSTD:
             raw = _zstd.decompress(buffer, raw_size)
+        elif codec == PLANES:
+            raw = _decompress_planes(buffer, raw_size)
         else:
-            raise Malformed(f"codec {codec!r} is not one of 0 (none), 1 (lz4), 2 (zstd)")
+            raise Malformed(f"codec {codec!r} is not one of {_EXPECTED}")
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         raise Malformed(f"batch: does not decompress to {raw_size} bytes") from error
+    return _exactly(raw, raw_size)
+
+
+def _exactly(raw: Any, raw_size: int) -> Any:
     if raw.size != raw_size:
         raise Malformed(f"batch: does not decompress to {raw_size} bytes")
     return raw
@@ -61,6 +81,25 @@ def decompress(data: Any, codec: int, raw_size: int) -> Any:
 def _decompress_lz4(buffer: Any, raw_size: int) -> Any:
     with pa.CompressedInputStream(pa.BufferReader(buffer), "lz4") as stream:
         return stream.read_buffer(raw_size + 1)
+
+
+def _compress_planes(buffer: Any, regions: Sequence[Region]) -> bytes:
+    check_regions(regions, buffer.size)
+    front = [_COUNT.pack(len(regions)), *(_REGION.pack(*region) for region in regions)]
+    return b"".join((*front, _lz4_planes.compress(scatter(buffer, regions))))
+
+
+def _decompress_planes(buffer: Any, raw_size: int) -> Any:
+    """The regions are checked against the declared size, so they are looked at before anything is decompressed."""
+    if buffer.size < _COUNT.size:
+        raise Malformed("planes: truncated")
+    count = _COUNT.unpack_from(buffer)[0]
+    end = _COUNT.size + count * _REGION.size
+    if count > REGIONS_MAX or end > buffer.size:
+        raise Malformed("planes: more regions than there can be")
+    regions = list(_REGION.iter_unpack(memoryview(buffer)[_COUNT.size : end]))
+    check_regions(regions, raw_size)
+    return gather(_exactly(_decompress_lz4(buffer.slice(end), raw_size), raw_size), regions)
 
 
 def _buffer(data: Any) -> Any:
