@@ -67,7 +67,15 @@ def test_the_head_covers_its_entries() -> None:
         parse(wire.encode([made.head, made.signature, [ENTRY, ENTRY]]))
 
 
-@pytest.mark.parametrize("entry", [b"", b"\x00\x00", b"\x82\x01", b"\xff", b"\x5f\x41a", b"\xc0\x00"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *(b"", b"\x00\x00", b"\x82\x01", b"\xff", b"\x5f\x41a", b"\xc0\x00", b"\xa1\x01\x02"),
+        b"\xd8\x1c\x81\xd8\x1d\x00",  # an array that contains itself
+        b"\xc2\x41\x01",  # a number as a tagged string
+        b"\x81" * 40 + b"\x00",
+    ],
+)
 def test_an_entry_that_is_not_one_value_is_refused(entry: bytes) -> None:
     bench = Bench()
     result = bench.run(bench.world.doctor.sign(entry))

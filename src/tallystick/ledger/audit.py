@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import cbor2
-
 from tallystick import wire
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.state import State
@@ -44,8 +42,8 @@ def entries_of(row: Row, time_ms: int, only: int | None = None) -> Iterator[Audi
     """The entries of a stored transaction, or one of them."""
     entries = _entries(row)
     author = wire.decode(wire.decode(row.data)[0])[2]
-    for place in range(len(entries)) if only is None else (only,):
-        fields = cbor2.loads(entries[place])
+    places = range(len(entries)) if only is None else (only,)
+    for place, fields in zip(places, wire.decode_each([entries[place] for place in places]), strict=True):
         yield AuditItem(row.height, row.first + place, time_ms, author, fields[0], fields, entries[place])
 
 
@@ -63,8 +61,7 @@ def matches(query: Query, item: AuditItem) -> bool:
 
 
 def _entries(row: Row) -> list[bytes]:
-    # What lies in the file was parsed when it came; here it is only read.
-    entries: list[bytes] = cbor2.loads(row.data)[2]
+    entries: list[bytes] = wire.decode(row.data, "transaction")[2]
     return entries
 
 

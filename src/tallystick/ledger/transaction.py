@@ -14,10 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
-
-import cbor2
 
 from tallystick import wire
 from tallystick.crypto import merkle
@@ -55,18 +52,7 @@ class Transaction:
 
     def decode_entries(self) -> Iterator[Any]:
         """The entries' values, one after the other; raises `Malformed` at the first that is none."""
-        stream = BytesIO(b"".join(self.entries))
-        decode, tell = cbor2.CBORDecoder(stream).decode, stream.tell
-        end = 0
-        for entry in self.entries:
-            try:
-                value = decode()
-            except Exception as error:  # cbor2 raises a whole family, and ValueError and OverflowError besides
-                raise Malformed("entry: not valid CBOR") from error
-            end += len(entry)
-            if tell() != end:
-                raise Malformed("entry: not one whole CBOR value")
-            yield value
+        return wire.decode_each(self.entries, "entry")
 
 
 def tree_leaf(head: bytes, signature: bytes) -> bytes:

@@ -1,0 +1,71 @@
+"""The cache of rights: quick, bounded, and told of a revocation before its entries expire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ledger_world import NOW_MS, World, token
+
+from tallystick.errors import Unavailable
+from tallystick.ledger import entries
+from tallystick.ledger.cache import RightsCache
+from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.sqlite import SqliteLedger
+
+HEART = token("heart")
+READ = Operation.READ
+
+
+def test_a_revocation_reaches_the_cache_with_its_block(tmp_path: Path) -> None:
+    world = World()
+    ledger = SqliteLedger(str(tmp_path / "l.db"), world.trust, world.ledger_key, NOW_MS)
+    cache = RightsCache(lambda key: ledger.query(lambda state: state.get(key)))
+    deaf = RightsCache(lambda key: ledger.query(lambda state: state.get(key)), expiry_ms=10_000)
+    ledger.on_block(cache.invalidate)
+    for transaction in [
+        *world.founding(),
+        world.doctor.sign(entries.grant(HEART, world.monitor.id, READ)),
+    ]:
+        ledger.submit(transaction.data, NOW_MS)
+    ledger.flush(NOW_MS)
+
+    def ask(which: RightsCache, now_ms: int) -> bool:
+        return which.allowed(world.monitor.id, HEART, READ, "10.0.0.1", now_ms)
+
+    assert ask(cache, NOW_MS)
+    assert ask(deaf, NOW_MS)
+    assert cache.topics_with(world.monitor.id, READ, NOW_MS) == [HEART]
+    assert not cache.allowed(world.sensor.id, HEART, READ, "10.0.0.1", NOW_MS)
+    assert not cache.blacklisted(world.monitor.id, NOW_MS)
+    ledger.submit(world.doctor.sign(entries.withdraw(HEART, world.monitor.id, READ)).data, NOW_MS)
+    ledger.flush(NOW_MS)
+    assert not ask(cache, NOW_MS)
+    assert cache.topics_with(world.monitor.id, READ, NOW_MS) == []
+    assert ask(deaf, NOW_MS + 9_999), "without the block it serves the old right"
+    assert not ask(deaf, NOW_MS + 10_000), "but no longer than its expiry"
+    ledger.close()
+
+
+def test_it_asks_once_within_the_expiry_and_stays_bounded() -> None:
+    asked: list[bytes] = []
+
+    def load(key: bytes) -> object:
+        asked.append(key)
+        return [0, [[1, 1, "*"]]]
+
+    cache = RightsCache(load, expiry_ms=100, keys_max=2)
+    for now in (0, 50, 99):
+        assert cache.allowed(b"p", b"a", READ, "h", now)
+    assert (len(asked), cache.hits, cache.misses) == (1, 2, 1)
+    for name in (b"b", b"c", b"a"):
+        cache.allowed(b"p", name, READ, "h", 99)
+    assert asked[-1] == b"right/ap", "the oldest made room"
+
+
+def test_what_cannot_be_asked_is_not_allowed() -> None:
+    def load(key: bytes) -> object:
+        raise Unavailable("ledger: out of reach")
+
+    with pytest.raises(Unavailable):
+        RightsCache(load).allowed(b"p", b"t", READ, "h", 0)
