@@ -70,7 +70,7 @@ class Rotation:
 
 class Authority:
     def __init__(self, core: Core) -> None:
-        self._core = core
+        self.core = core
         self._subjects = Subjects(core)
         self._enrolment = Enrolment(core, self._subjects)
         self._epochs = Epochs(core)
@@ -81,24 +81,24 @@ class Authority:
 
     @property
     def certificate(self) -> Certificate:
-        return self._core.certificate
+        return self.core.certificate
 
     @property
     def key(self) -> SigningKey:
-        return self._core.key
+        return self.core.key
 
     @property
     def trust(self) -> TrustFile:
-        return self._core.trust
+        return self.core.trust
 
     @property
     def limits(self) -> Limits:
-        return self._core.limits
+        return self.core.limits
 
     @property
     def version(self) -> int:
         """Rises with everything that a waiting caller may want to know."""
-        return self._core.version
+        return self.core.version
 
     def resolve_key(self, principal: bytes) -> VerifyKey | None:
         return self._subjects.resolve_key(principal)
@@ -111,31 +111,31 @@ class Authority:
         self._finish_restore()
         self._enrol_itself()
         self._epochs.tick()
-        self._core.send_outbox()
+        self.core.send_outbox()
         self._follower.follow()
         self._epochs.tick()
-        with self._core.store.transaction():
-            old_ms = self._core.now_ms - _ANSWERS_KEPT_S * 1000
-            self._core.store.write("DELETE FROM answers WHERE time_ms < ?", (old_ms,))
+        with self.core.store.transaction():
+            old_ms = self.core.now_ms - _ANSWERS_KEPT_S * 1000
+            self.core.store.write("DELETE FROM answers WHERE time_ms < ?", (old_ms,))
 
     def check_ready(self) -> None:
         """Raise `Unavailable` unless requests may be served."""
-        head = self._core.ledger.head
-        if head is None or not self._core.ledger.is_caught_up:
+        head = self.core.ledger.head
+        if head is None or not self.core.ledger.is_caught_up:
             raise Unavailable("the authority has not followed the ledger yet", retry_after_s=1.0)
-        if self._core.store.meta("restored") is not None:
+        if self.core.store.meta("restored") is not None:
             raise Unavailable("the authority was restored and is still catching up", retry_after_s=1.0)
-        age_s = (self._core.now_ms - head.time_ms) / 1000
-        if age_s > self._core.settings.head_age_max_s:
+        age_s = (self.core.now_ms - head.time_ms) / 1000
+        if age_s > self.core.settings.head_age_max_s:
             raise Unavailable(
                 f"the ledger's newest checkpoint is {age_s:.0f} s old,"
-                f" accepted are {self._core.settings.head_age_max_s}",
+                f" accepted are {self.core.settings.head_age_max_s}",
                 hint="check that the node runs and its clock is right",
             )
 
     def _finish_restore(self) -> None:
         """After the ledger was taken over: lost epochs are replaced and numbers skipped, then serving may begin."""
-        core = self._core
+        core = self.core
         if core.store.meta("restored") is None or not core.ledger.is_caught_up:
             return
         head = core.ledger.head
@@ -148,7 +148,7 @@ class Authority:
 
     def _enrol_itself(self) -> None:
         """The first transaction of an authority carries its own certificate."""
-        core = self._core
+        core = self.core
         with core.store.transaction():
             if core.store.meta("enrolled") is not None:
                 return
@@ -160,9 +160,9 @@ class Authority:
         """Bring a queued decision to the ledger and take over what it did there."""
         if place is None:
             return
-        self._core.send_outbox()
+        self.core.send_outbox()
         self._follower.follow()
-        self._core.check_sent(place)
+        self.core.check_sent(place)
         self._epochs.tick()
 
     # --- the operator's ---
@@ -190,7 +190,7 @@ class Authority:
         """An invitation to the caller's tenant, sealed; by the tenant's owner."""
         self.check_ready()
         code = self._enrolment.invite(caller).encode()
-        return self._core.seal_for(self._subjects.require_caller(caller), caller, code)
+        return self.core.seal_for(self._subjects.require_caller(caller), caller, code)
 
     def revoke(self, caller: Caller, principal: bytes) -> None:
         """Revoke a principal of the caller's tenant; by the tenant's owner."""
@@ -199,8 +199,8 @@ class Authority:
         certificate = self._subjects.find(principal)
         if certificate is None or certificate.tenant != admin.tenant or certificate.kind is not Kind.PRINCIPAL:
             raise Refused("the tenant has no such principal", reason="unknown-principal")
-        with self._core.store.transaction():
-            place = self._core.queue([entries.revoke(principal)])
+        with self.core.store.transaction():
+            place = self.core.queue([entries.revoke(principal)])
         self._settle(place)
         self.work()
 
@@ -247,11 +247,11 @@ class Authority:
         """Let the topic's next epoch begin `revoke_s` from now; by its owner."""
         self.check_ready()
         topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
-        with self._core.store.transaction():
+        with self.core.store.transaction():
             self._epochs.rekey(topic.token)
-        self._core.send_outbox()
+        self.core.send_outbox()
         self._follower.follow()
-        coming = [one for one in self._epochs.announced(token) if one.begins_ms > self._core.now_ms]
+        coming = [one for one in self._epochs.announced(token) if one.begins_ms > self.core.now_ms]
         if not coming:
             raise Unavailable("the topic has no epoch prepared", retry_after_s=1.0)
         return Rotation(coming[0].number, coming[0].begins_ms)
@@ -259,7 +259,7 @@ class Authority:
     # --- telling ---
 
     def statistics(self) -> Statistics:
-        core, count = self._core, self._count
+        core, count = self.core, self._count
         try:
             self.check_ready()
             ready = True
@@ -282,10 +282,10 @@ class Authority:
         )
 
     def _count(self, what: str, *values: int) -> int:
-        return int(self._core.store.scalar(f"SELECT count(*) FROM {what}", values))  # noqa: S608
+        return int(self.core.store.scalar(f"SELECT count(*) FROM {what}", values))  # noqa: S608
 
     def close(self) -> None:
-        self._core.store.close()
+        self.core.store.close()
 
 
 @dataclass(frozen=True)

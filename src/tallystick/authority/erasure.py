@@ -68,7 +68,7 @@ class Erasure:
             self._draw(token, publisher, core.now_ms, end_ms)
             living = living or [(core.now_ms, end_ms)]
         end_ms = living[-1][1]
-        while end_ms < core.now_ms + core.settings.erasure_ahead * period_ms:
+        while end_ms <= core.now_ms + core.settings.erasure_ahead * period_ms:
             self._draw(token, publisher, end_ms, end_ms + period_ms)
             end_ms += period_ms
 

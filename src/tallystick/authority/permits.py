@@ -23,8 +23,9 @@ from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topic, Topics, unknown
 from tallystick.errors import Forged, Malformed, Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts import access
+from tallystick.ledger.contracts import access, reputation
 from tallystick.ledger.contracts.permits import Status
+from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import LAST_EPOCH, Operation, Permit, UndoOrder, undo_hash
 
@@ -111,8 +112,7 @@ class Permits:
         return current
 
     def _check_number(self, certificate: Certificate, topic: Topic) -> None:
-        value = self._core.ledger.value(b"reputation/" + certificate.subject)
-        if value is not None and value[3]:
+        if reputation.is_blacklisted(State(self._core.ledger.raw), certificate.subject):
             raise Refused(f"principal {certificate.subject.hex()} is blacklisted", reason="blacklisted")
         count = self._core.store.scalar(
             "SELECT count(*) FROM permits WHERE token = ? AND principal = ? AND status = ? AND not_after_ms > ?",

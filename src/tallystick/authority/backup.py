@@ -1,0 +1,114 @@
+"""Backup and restore: the whole store as one age file.
+
+Inside: the store (private halves wrapped), the master key file (locked by the passphrase) and what names the
+instance; never the passphrase. So a backup opens only for who holds an age identity of its recipients *and* the
+passphrase. age (X25519) is not post-quantum by itself; the second lock is symmetric.
+
+Threat: a restored authority that says yesterday's things: draws an epoch or identifier a second time, serves a key
+that was erased since, honours a permit that was undone. A restored store is marked, and serves nothing until it has
+followed the ledger to a checkpoint of today (`Authority.work`): erasures are applied, permits and principals since
+the backup are taken over, epochs whose keys the backup lacks are ended and replaced. What was sealed under those is
+lost: `lost_epochs` lists them. Run one of the two only: the store's own process must be dead.
+
+Each backup is noted in the store before it is made, with the newest erasable key it holds, so that `erase` can name
+the backups that still hold a destroyed key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+import pyrage
+
+from tallystick import wire
+from tallystick.authority.authority import MASTER_FILE, STORE_FILE, Authority
+from tallystick.authority.master import write_private
+from tallystick.authority.store import Store
+from tallystick.errors import CannotOpen, Malformed, Misuse
+from tallystick.trust.signed import Fields
+
+KIND = "tallystick authority backup"
+BYTES_MAX = 8 << 30  # SQLite hands the whole store over in memory
+
+
+@dataclass(frozen=True)
+class Backup:
+    """An encrypted backup and the identifier under which `erase` names it."""
+
+    identifier: bytes
+    data: bytes
+
+
+def back_up(authority: Authority, folder: Path, recipients: list[str]) -> Backup:
+    """The authority of `folder`, running, encrypted to age recipients (`age1…`)."""
+    keys = _recipients(recipients)
+    core = authority.core
+    identifier = core.entropy.bytes(16)
+    with core.store.lock:
+        with core.store.transaction():
+            last = core.store.scalar("SELECT max(number) FROM erasure_keys")
+            core.store.insert(
+                "backups",
+                id=identifier,
+                time_ms=core.now_ms,
+                last_key=last or 0,
+                recipients=" ".join(recipients),
+            )
+        snapshot = core.store.snapshot()
+    master = (folder / MASTER_FILE).read_bytes()
+    content = wire.encode([1, KIND, core.instance, identifier, master, snapshot])
+    return Backup(identifier, pyrage.encrypt(content, keys))
+
+
+def restore(data: bytes, age_identity: str, folder: Path) -> bytes:
+    """Write the backed-up authority into `folder`, marked as restored; the backup's identifier.
+
+    `CannotOpen` for a wrong age identity; the passphrase is asked for only when the authority is opened.
+    """
+    try:
+        content = pyrage.decrypt(data, [pyrage.x25519.Identity.from_str(age_identity.strip())])
+    except pyrage.IdentityError as error:
+        raise Misuse("age identity: expected AGE-SECRET-KEY-1…") from error
+    except pyrage.DecryptError:
+        raise CannotOpen("backup: cannot open", hint="is it encrypted to this age identity?") from None
+    fields = Fields.parse(content, "authority backup", 6)
+    fields.version(1)
+    if fields.text() != KIND:
+        raise Malformed("authority backup: it is a file of another kind")
+    fields.octets(32)
+    identifier, master, snapshot = fields.octets(16), fields.octets(), fields.octets(at_most=BYTES_MAX)
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / STORE_FILE).exists() or (folder / MASTER_FILE).exists():
+        raise Misuse(f"{folder.name}: an authority is here already", hint="restore into an empty folder")
+    write_private(folder / STORE_FILE, snapshot)
+    _mark_restored(folder / STORE_FILE)
+    write_private(folder / MASTER_FILE, master)  # last: without it the folder does not open
+    return identifier
+
+
+def lost_epochs(authority: Authority) -> list[tuple[bytes, int]]:
+    """(token, epoch) that the ledger announced and this store has no key for: what was sealed under them is lost."""
+    return authority.core.store.rows(
+        "SELECT token, epoch FROM epochs WHERE announced = 1 AND secret IS NULL ORDER BY token, epoch"
+    )
+
+
+def _mark_restored(path: Path) -> None:
+    try:
+        store = Store(str(path))
+        with store.transaction():
+            store.set_meta("restored", b"\x01")
+        store.close()
+    except apsw.Error as error:
+        raise Malformed("authority backup: its store is damaged") from error
+
+
+def _recipients(texts: list[str]) -> list[pyrage.x25519.Recipient]:
+    if not texts:
+        raise Misuse("backup: no recipient", hint="name an age recipient: age1…")
+    try:
+        return [pyrage.x25519.Recipient.from_str(text.strip()) for text in texts]
+    except pyrage.RecipientError as error:
+        raise Misuse("backup: a recipient is not an age key", hint="age-keygen makes one: age1…") from error
