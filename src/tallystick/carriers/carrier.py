@@ -92,3 +92,6 @@ class Carrier(Protocol):
     def lane_front(
         self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
     ) -> LaneFront | None: ...
+
+    def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
+        """The path of each offset in the tree of `size` parcels."""

@@ -17,6 +17,7 @@ by reason and enters as one aggregate each.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,11 +26,15 @@ from typing import Protocol
 from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.engine import Submitted
 from tallystick.ledger.transaction import compose
 from tallystick.trust.promise import Anchor
 from tallystick.trust.signed import Fields
+
+log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 512  # BPS Fig. 7: the batch at which committing is most efficient
 COUNTED_AGAINST = frozenset({"no-right", "unknown-topic"})  # what the access contract can judge from its own state
@@ -98,7 +103,7 @@ class Scribe:
         node: bytes,
         key: SigningKey,
         journal: Journal,
-        submit: Callable[[bytes], None],
+        submit: Callable[[bytes], Submitted],
         settings: ScribeSettings,
     ) -> None:
         self._instance, self._node, self._key = instance, node, key
@@ -108,7 +113,8 @@ class Scribe:
         self._recent: list[tuple[int, int]] = []  # (sequence, time) of notes that are still in the journal
         self._covered = 0  # notes below are on the ledger
         self._number = 0
-        self._unfinished: bytes | None = None
+        self._isolating = False
+        self._prepared: tuple[int, bytes] | None = None  # the transaction under way, and what it covers
 
     def recover(self) -> list[Note]:
         """Take up the journal of an earlier process; the notes in it, for the duplicate window."""
@@ -122,8 +128,8 @@ class Scribe:
             else:
                 fields = Fields.parse(record, "journal record", 3)
                 fields.version(_TRANSACTION)
-                self._covered, self._unfinished = fields.number(), fields.octets(at_most=1 << 24)
-        self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence >= self._covered]
+                # The last one may not have reached the ledger; those before it did.
+                self._prepared = fields.number(), fields.octets(at_most=1 << 24)
         return notes
 
     def note(self, note: Note) -> None:
@@ -142,29 +148,53 @@ class Scribe:
 
     def prepare(self, anchors: Sequence[Anchor], now_ms: int) -> bytes | None:
         """The next transaction, staged in the journal; sync the journal before `submit`. None if nothing waits."""
-        if self._unfinished is not None:
-            return self._unfinished
-        if not (self._waiting or anchors or self._junk):
-            return None
+        if self._prepared is not None:
+            return self._prepared[1]
+        if self._isolating:  # one entry at a time: a note if there is one, else an anchor
+            anchors = anchors[:0] if self._waiting else anchors[:1]
         written = [anchor.encode_entry() for anchor in anchors]
-        written += [
-            entries.junk(reason, count, operation, time_ms=now_ms) for (reason, operation), count in self._junk.items()
-        ]
-        self._junk.clear()
-        covered, acts = self._gather(ENTRIES_MAX)
+        if not self._isolating:
+            written += [
+                entries.junk(reason, count, operation, time_ms=now_ms)
+                for (reason, operation), count in self._junk.items()
+            ]
+        covered, acts = self._gather(1 if self._isolating else ENTRIES_MAX)
+        if not written and not acts:
+            self._isolating = False
+            return None
         self._number = max(self._number + 1, now_ms * 1000)
         transaction = compose(self._instance, self._node, self._number, [*written, *acts], self._key).data
         self._journal.append(wire.encode([_TRANSACTION, covered, transaction]))
-        self._covered, self._unfinished = covered, transaction
+        self._prepared = covered, transaction
         return transaction
 
-    def submit(self, transaction: bytes) -> None:
+    def refused(self, error: Refused, now_ms: int) -> None:
+        """The ledger refused the prepared transaction. One entry spoils it for all, so they go one by one from now
+        until all are through, and the one that is refused alone is given up: it is in the log, and in this line."""
+        if not self._isolating:
+            self._isolating, self._prepared = True, None
+            return
+        log.error("the ledger does not take an entry of this node: %s (%s)", error, error.reason)
+        self.finish(now_ms)
+
+    def revert(self) -> None:
+        """The sync failed: what was noted or prepared since the last good one never happened."""
+        end = self._journal.replay_end
+        self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence < end]
+        self._recent = [(sequence, time_ms) for sequence, time_ms in self._recent if sequence < end]
+        self._prepared = None
+
+    def submit(self, transaction: bytes) -> Submitted:
         """Hand it to the ledger and wait for its block; the same bytes may be handed over again."""
-        self._submit(transaction)
+        return self._submit(transaction)
 
     def finish(self, now_ms: int) -> None:
         """After `submit`: forget what is both on the ledger and older than the duplicate window."""
-        self._unfinished = None
+        assert self._prepared is not None
+        self._covered, self._prepared = self._prepared[0], None
+        self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence >= self._covered]
+        if not self._isolating:
+            self._junk.clear()
         oldest_ms = now_ms - int(self._settings.keep_s * 1000)
         crowded = len(self._recent) > self._settings.journal_records_max
         done = 0
@@ -193,7 +223,6 @@ class Scribe:
             groups.setdefault(key, []).append(note)
             taken += 1
         covered = self._waiting[taken - 1][0] + 1 if taken else self._covered
-        del self._waiting[:taken]
         return covered, [_entry(notes) for notes in groups.values()]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Protocol
 
 from tallystick.crypto import hpke
 from tallystick.parcel.header import Header
@@ -15,6 +16,12 @@ from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.locks import ErasureLock, Lock, TopicLock, check_lane, decode_lock
 
 LANE_KEYS_MAX = 65_536  # about 20 MiB
+
+
+class LaneKeys(Protocol):
+    """Whoever can tell the lane key of a header's group: a reader's ring, or the publisher itself."""
+
+    def lane_key(self, header: Header, group: int) -> LaneKey: ...
 
 
 class KeyRing:

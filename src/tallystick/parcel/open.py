@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from tallystick.crypto import aead
 from tallystick.crypto.merkle import leaf_hash
-from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError
+from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError, Unavailable
 from tallystick.parcel.header import Kind
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keyring import LaneKeys
 from tallystick.parcel.keys import ParcelKeys
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.parcel import VerifiedParcel, describe
@@ -41,7 +41,7 @@ class OpenedGroup:
 
 def open_batch(
     verified: VerifiedParcel,
-    ring: KeyRing,
+    ring: LaneKeys,
     schema: Schema,
     *,
     groups: tuple[int, ...] | None = None,
@@ -51,7 +51,7 @@ def open_batch(
 
     `schema` is the version named in the header. `fast` skips recomputing the leaves and nothing else: the body's hash
     in the signed header already says that these are the publisher's bytes. Raises `MissingKey` if the ring lacks a
-    key, `CannotOpen` for everything else.
+    key, `Unavailable` if a lock cannot be fetched, `CannotOpen` for everything else.
     """
     wanted = tuple(range(len(schema.groups))) if groups is None else groups
     opened = [open_group(verified, ring, schema, group, fast=fast).batch for group in wanted]
@@ -62,7 +62,7 @@ def open_batch(
 
 
 def open_group(
-    verified: VerifiedParcel, ring: KeyRing, schema: Schema, group: int, *, fast: bool = False
+    verified: VerifiedParcel, ring: LaneKeys, schema: Schema, group: int, *, fast: bool = False
 ) -> OpenedGroup:
     """One column group of a data parcel, verified in full on its own."""
     header = verified.header
@@ -76,14 +76,14 @@ def open_group(
         salts = keys.salts(section.count)
         if not fast and leaf_root(batch, salts) != header.groups[group].root:
             raise Malformed("leaves do not match the root", reason="wrong-leaves")
-    except MissingKey:
+    except (MissingKey, Unavailable):  # local news: no key, or its lock is out of reach for now
         raise
     except TallystickError as error:
         raise CannotOpen(f"{describe(header)}: cannot open") from error
     return OpenedGroup(batch, section.time_ms, salts)
 
 
-def open_content(verified: VerifiedParcel, ring: KeyRing, group: int = 0) -> bytes:
+def open_content(verified: VerifiedParcel, ring: LaneKeys, group: int = 0) -> bytes:
     """The wire object inside a gap or commit parcel."""
     header = verified.header
     if header.kind not in (Kind.GAP, Kind.COMMIT):
@@ -93,14 +93,14 @@ def open_content(verified: VerifiedParcel, ring: KeyRing, group: int = 0) -> byt
         content = bytes(section.content)
         if leaf_hash(keys.salts(1) + content) != header.groups[group].root:
             raise Malformed("content does not match the root", reason="wrong-leaves")
-    except MissingKey:
+    except (MissingKey, Unavailable):  # local news: no key, or its lock is out of reach for now
         raise
     except TallystickError as error:
         raise CannotOpen(f"{describe(header)}: cannot open") from error
     return content
 
 
-def _open_section(verified: VerifiedParcel, ring: KeyRing, group: int) -> tuple[ParcelKeys, Section]:
+def _open_section(verified: VerifiedParcel, ring: LaneKeys, group: int) -> tuple[ParcelKeys, Section]:
     header = verified.header
     keys = ParcelKeys.of(ring.lane_key(header, group), header.sequence, header.identifier)
     if not hmac.compare_digest(keys.commitment, header.groups[group].commitment):

@@ -37,6 +37,7 @@ from tallystick.record.codec import NAMES as CODECS
 from tallystick.record.leaves import leaf_root
 from tallystick.record.planes import regions_of
 from tallystick.record.schema import Schema
+from tallystick.trust.signed import Fields
 
 PLANES_BYTES_MIN = 16 * 1024  # a smaller message goes as plain lz4: the list of regions would eat what planes save
 
@@ -52,6 +53,12 @@ class Gap:
 
     def encode(self) -> bytes:
         return wire.encode([1, self.rows, self.from_ms, self.to_ms, self.reason])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Gap:
+        fields = Fields.parse(data, "gap", 5)
+        fields.version(1)
+        return cls(fields.number(), fields.number(), fields.number(), fields.text())
 
 
 @dataclass(repr=False)

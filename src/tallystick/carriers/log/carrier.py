@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tallystick import wire
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.log.heads import Heads
 from tallystick.carriers.log.segments import Place
@@ -39,13 +40,17 @@ from tallystick.guards.subscribe import fetch, subscribe
 from tallystick.guards.unadvertise import unadvertise
 from tallystick.guards.unsubscribe import unsubscribe
 from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.transaction import parse
 from tallystick.parcel.header import Header
 from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
 from tallystick.trust.envelope import Envelope
 from tallystick.trust.permit import Operation, Permit, UndoOrder
-from tallystick.trust.promise import Anchor, Promise
+from tallystick.trust.promise import ANCHOR_ENTRY, Anchor, Promise
+from tallystick.trust.receipt import EntryProof, Receipt
+
+_ANCHOR_PREFIX = b"\x85" + wire.encode(ANCHOR_ENTRY)  # an array of five that begins with the kind
 
 
 @dataclass(frozen=True)
@@ -80,21 +85,23 @@ class LogCarrier:
         quotas: Quotas,
         settings: LogSettings,
         evidence: Callable[[Permit, Parcel, Parcel], None],
-        anchored: dict[Place, int],
+        anchored: dict[Place, tuple[int, int, int]],
+        entry_proof: Callable[[int, int], EntryProof],
     ) -> None:
         """`block` tells height and time of the newest block; `evidence` takes a publisher's two contradicting parcels;
-        `anchored` is the size of each partition's newest anchor."""
+        `anchored` is each partition's newest anchor (size, transaction, entry); `entry_proof` proves an entry."""
         self._store, self._rules, self._scribe, self._block = store, rules, scribe, block
         self._node, self._key = node, key
         self._limits, self._quotas, self._settings = limits, quotas, settings
-        self._evidence = evidence
+        self._evidence, self._entry_proof = evidence, entry_proof
         self._lock = threading.RLock()
         self._live = Live(limits.live_max, self._load_permit)
         self._heads = Heads(disk, store, limits.lanes_max, self._principal_of)
         self._window = Window(limits.delay_max_s, limits.skew_max_s, limits.window_share_max)
         self._window.restore(window_entries(scribe.recover()))
-        self._anchored = dict(anchored)
-        self._grown = threading.Condition()
+        self._anchored = {place: size for place, (size, _, _) in anchored.items()}
+        self._anchor_entries = {place: (number, index) for place, (_, number, index) in anchored.items()}
+        self.on_growth: Callable[[], None] = lambda: None  # called when something was stored or anchored
 
     # Publishing.
 
@@ -106,12 +113,10 @@ class LogCarrier:
         with self._lock:
             judged = [self._judge(asked, token, parcels) for asked, token, parcels in requests]
             try:
-                self._store.sync()
+                self._sync()
             except Unavailable as error:
-                self._heads.revert()
                 return [error if isinstance(answer, list) else answer for answer in judged]
-            self._heads.settle()
-        self._announce_growth()
+        self.on_growth()
         return [self._promise(answer) if isinstance(answer, list) else answer for answer in judged]
 
     def _judge(
@@ -239,7 +244,10 @@ class LogCarrier:
                 permit = (advertise if is_publisher else subscribe)(data, self._act(asked), self._rules, self._live)
                 self._store.stage_blob(_permit_name(permit.identifier), data)
                 self._note(asked, token, right, role)
-                self._store.sync()
+                self._sync()
+            except Unavailable:
+                self._live.remove(Permit.decode(data).identifier)
+                raise
             except Refused as error:
                 self._note(asked, token, right, role, reason=error.reason)
                 raise
@@ -252,7 +260,7 @@ class LogCarrier:
             guard = unsubscribe if order.operation is Operation.SUBSCRIBE else unadvertise
             guard(data, self._act(asked), self._rules, self._live)
             self._store.stage_blob(_undo_name(order.identifier), data)
-            self._store.sync()
+            self._sync()
 
     def put_locks(self, asked: Asked, token: bytes, identifier: bytes, locks: Sequence[bytes]) -> None:
         """Store locks for a publisher with a live advertisement; each lock once, whoever brings it."""
@@ -270,7 +278,7 @@ class LogCarrier:
                 decode_lock(data)
                 self._quotas.charge(permit.tenant, len(data), self._store.bytes_stored(token), asked.now)
                 self._store.stage_blob(lock_hash(data), data)
-            self._store.sync()
+            self._sync()
 
     def lock(self, name: bytes) -> bytes:
         return self._blob(name, "lock")
@@ -293,7 +301,7 @@ class LogCarrier:
         headers: bool,
         size: int | None,
     ) -> Fetched:
-        """Parcels from `offset` on; the fetch is noted. Long polls wait outside, on `wait_growth`."""
+        """Parcels from `offset` on; the fetch is noted. Long polls wait outside, for `on_growth`."""
         self.check_fetch(asked, token, partition, identifier)
         place = Place(token, partition)
         anchored = self._anchored_size(place, size)
@@ -357,29 +365,49 @@ class LogCarrier:
         place = Place(token, partition)
         return self._anchored.get(place, 0), self._store.end_offset(place)
 
-    def wait_growth(self, timeout_s: float) -> None:
-        """Return when something was stored or anchored, or the time is up."""
-        with self._grown:
-            self._grown.wait(timeout_s)
-
     # The ledger.
 
     def commit(self, now: float) -> bool:
         """Write what waits (operations, anchors of grown partitions) to the ledger; False if there was nothing."""
         with self._lock:
-            anchors = self._anchors()
-            transaction = self._scribe.prepare(anchors, int(now * 1000))
+            transaction = self._scribe.prepare(self._anchors(), int(now * 1000))
             if transaction is None:
                 return False
-            self._store.sync()
-        self._scribe.submit(transaction)
+            self._sync()
+        try:
+            submitted = self._scribe.submit(transaction)
+        except Refused as error:
+            with self._lock:
+                self._scribe.refused(error, int(now * 1000))
+            return True
         with self._lock:
             self._scribe.finish(int(now * 1000))
-            for anchor in anchors:
-                place = Place(anchor.token, anchor.partition)
-                self._anchored[place] = max(self._anchored.get(place, 0), anchor.size)
-        self._announce_growth()
+            for index, entry in enumerate(parse(transaction).entries):
+                if entry[:3] == _ANCHOR_PREFIX:
+                    self._remember(Anchor.decode_entry(entry), submitted.number, index)
+        self.on_growth()
         return True
+
+    def _remember(self, anchor: Anchor, number: int, index: int) -> None:
+        place = Place(anchor.token, anchor.partition)
+        if anchor.size > self._anchored.get(place, 0):
+            self._anchored[place] = anchor.size
+            self._anchor_entries[place] = (number, index)
+
+    def receipt(self, token: bytes, partition: int, offset: int) -> Receipt:
+        """The proof that the parcel at `offset` is anchored, under the newest published checkpoint."""
+        place = Place(token, partition)
+        if offset >= self._anchored.get(place, 0):
+            raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=0.5)
+        proof = self._entry_proof(*self._anchor_entries[place])
+        anchor = Anchor.decode_entry(proof.entry)
+        return Receipt(offset, tuple(self._store.partition(place).inclusion(offset, anchor.size)), proof)
+
+    def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
+        """Paths of several offsets in the tree of `size` parcels, which must be anchored."""
+        place = Place(token, partition)
+        anchored = self._anchored_size(place, size)
+        return [self._store.partition(place).inclusion(offset, anchored) for offset in offsets]
 
     def count_junk(self, reason: str, right: Right) -> None:
         """Count what nobody signed."""
@@ -411,6 +439,16 @@ class LogCarrier:
 
     def _act(self, asked: Asked) -> Act:
         return Act(asked.envelope.principal, asked.host, asked.envelope.base_hash, self._block()[1])
+
+    def _sync(self) -> None:
+        """Make everything staged durable; if that fails, take back all that was built on it."""
+        try:
+            self._store.sync()
+        except Unavailable:
+            self._heads.revert()
+            self._scribe.revert()
+            raise
+        self._heads.settle()
 
     def _check_seen(self, asked: Asked) -> None:
         self._window.check(asked.envelope.principal, asked.envelope.nonce, asked.now)
@@ -478,10 +516,6 @@ class LogCarrier:
             for entry in reversed([entry for entry in entries if entry.offset < below]):
                 yield entry.offset, Parcel.decode_front(entry.header)
             below = first
-
-    def _announce_growth(self) -> None:
-        with self._grown:
-            self._grown.notify_all()
 
 
 def _permit_name(identifier: bytes) -> bytes:

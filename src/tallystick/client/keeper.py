@@ -1,0 +1,202 @@
+"""Grants and lanes: which keys a publisher seals under now, and the locks that carry them.
+
+A lane key is refreshed when a topic's epoch changes, or after so many parcels or bytes: it is a fresh secret in a new
+topic lock (and, on an erasable topic, a second one in an erasure lock of the current period). The lock goes to the
+carrier before the first parcel that names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tallystick import wire
+from tallystick.authority.grant import Grant
+from tallystick.client.identity import Identity
+from tallystick.crypto import aead, hpke
+from tallystick.errors import Malformed, Misuse, Unavailable
+from tallystick.ledger.contracts.topics import ERASABLE, PADDED
+from tallystick.parcel.header import Header, LaneRef, TopicRef
+from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.locks import ErasureLock, TopicLock, lock_hash
+from tallystick.parcel.seal import Lane
+from tallystick.record.schema import Schema
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.permit import Operation, Permit
+
+_RECORD_AAD = b"tallystick spool lane 1"
+
+
+class AuthorityClient(Protocol):
+    """What publishers and subscribers ask of an authority; grants come opened."""
+
+    def permit(self, operation: Operation, topic: str | bytes) -> Grant: ...
+
+    def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None: ...
+
+    def undo(self, permit: bytes, undo_token: bytes) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Held:
+    """A grant as its holder keeps it: the first one, with every update folded in."""
+
+    grant: Grant
+    permit: Permit
+    schemas: tuple[Schema, ...]
+
+    @classmethod
+    def of(cls, grant: Grant) -> Held:
+        return cls(grant, Permit.decode(grant.permit), tuple(Schema.decode(text) for text in grant.schemas))
+
+    def updated(self, update: Grant) -> Held:
+        """Fold an update in: what it names replaces or adds, the rest stays."""
+        epochs = {one.number: one for one in (*self.grant.epochs, *update.epochs)}
+        grant = replace(
+            update,
+            permit=self.grant.permit,
+            undo_token=self.grant.undo_token,
+            epochs=tuple(epochs[number] for number in sorted(epochs)),
+            private_keys=tuple({**dict(self.grant.private_keys), **dict(update.private_keys)}.items()),
+            schemas=update.schemas or self.grant.schemas,
+            erasure_keys=tuple(
+                {(k.publisher, k.period): k for k in (*self.grant.erasure_keys, *update.erasure_keys)}.values()
+            ),
+            erased=tuple({*self.grant.erased, *update.erased}),
+        )
+        schemas = tuple(Schema.decode(text) for text in update.schemas) if update.schemas else self.schemas
+        return Held(grant, self.permit, schemas)
+
+    def epoch(self, now_ms: int) -> tuple[int, hpke.PublicKey]:
+        """The epoch to seal under now, and its public half."""
+        for one in reversed(self.grant.epochs):
+            if one.not_before_ms <= now_ms and (not one.not_after_ms or now_ms < one.not_after_ms):
+                return one.number, hpke.PublicKey.decode(one.public)
+        raise Unavailable("no epoch of the topic is current", hint="the authority must be reached for its keys")
+
+    def erasure_key(self, publisher: bytes, now_ms: int) -> tuple[int, hpke.PublicKey]:
+        """The period of this publisher that is current, and its public half."""
+        for one in reversed(self.grant.erasure_keys):
+            if one.publisher == publisher and one.not_before_ms <= now_ms < one.not_after_ms:
+                return one.period, hpke.PublicKey.decode(one.key)
+        raise Unavailable("no erasure period of the topic is current")
+
+    @property
+    def is_erasable(self) -> bool:
+        return bool(self.grant.flags & ERASABLE)
+
+    @property
+    def is_padded(self) -> bool:
+        return bool(self.grant.flags & PADDED)
+
+
+@dataclass(frozen=True, repr=False)
+class LaneSecrets:
+    """Locks of a lane key, and the keys behind them."""
+
+    locks: tuple[bytes, ...]
+    keys: tuple[LaneKey, ...]
+    topics: tuple[TopicRef, ...]
+    period: int | None
+
+
+def draw_secrets(
+    identity: Identity, lane: bytes, grants: list[Held], schema: Schema, now_ms: int, entropy: Entropy
+) -> LaneSecrets:
+    """A fresh lane key for every column group of the lane, under the topics' current epochs."""
+    instance = identity.instance
+    epochs = {held.grant.token: held.epoch(now_ms) for held in grants}
+    secrets, period = [entropy.bytes(32)], None
+    locks = [TopicLock.seal(secrets[0], instance, lane, epochs).encode()]
+    if any(held.is_erasable for held in grants):
+        if len(grants) > 1:
+            raise Misuse("an erasable topic has lanes of its own", hint="publish to it by a publisher of its own")
+        period, public = grants[0].erasure_key(identity.principal, now_ms)
+        secrets.append(entropy.bytes(32))
+        locks.append(
+            ErasureLock.seal(
+                secrets[1], instance, lane, grants[0].grant.token, identity.principal, period, public
+            ).encode()
+        )
+    names = [lock_hash(lock) for lock in locks]
+    keys = [
+        LaneKey.of(secrets, names, instance=instance, lane=lane, group=group) for group in range(len(schema.groups))
+    ]
+    refs = [TopicRef(held.grant.token, held.permit.identifier, epochs[held.grant.token][0]) for held in grants]
+    return LaneSecrets(tuple(locks), tuple(keys), tuple(sorted(refs, key=lambda ref: ref.token)), period)
+
+
+def open_lane(
+    identity: Identity,
+    grants: list[Held],
+    now_ms: int,
+    entropy: Entropy,
+    *,
+    codec: str,
+    continues: LaneRef | None = None,
+) -> tuple[Lane, LaneSecrets]:
+    """A new lane of these topics, which share one schema."""
+    schema = grants[0].schemas[-1]
+    if any(held.schemas[-1].hash != schema.hash for held in grants):
+        raise Misuse("the topics of a lane share one schema", hint="use a publisher for each")
+    if len({held.is_padded for held in grants}) > 1:
+        raise Misuse("a padded topic does not share a lane with one that is not")
+    name = entropy.bytes(16)
+    secrets = draw_secrets(identity, name, grants, schema, now_ms, entropy)
+    lane = Lane(
+        instance=identity.instance,
+        lane=name,
+        topics=secrets.topics,
+        schema=schema,
+        keys=secrets.keys,
+        signing_key=identity.signing_key,
+        identifier_secret=identity.identifier_secret,
+        padded=grants[0].is_padded,
+        codec=codec,
+        continues=continues,
+    )
+    return lane, secrets
+
+
+def encode_lane(identity: Identity, lane: Lane, secrets: list[LaneSecrets], entropy: Entropy) -> bytes:
+    """A lane as the spool keeps it, under the publisher's own key: with every lane key, the newest last, under which
+    parcels may still wait."""
+    plain = wire.encode(
+        [
+            1,
+            lane.lane,
+            [[topic.token, topic.permit, topic.epoch] for topic in lane.topics],
+            lane.schema.encode(),
+            [[list(one.locks), [[key.key, list(key.locks)] for key in one.keys], one.period] for one in secrets],
+            lane.padded,
+            lane.codec,
+        ]
+    )
+    return aead.wrap(identity.spool_key, plain, _RECORD_AAD, entropy.bytes(32))
+
+
+def decode_lane(identity: Identity, record: bytes, newest: Header | None) -> tuple[Lane, list[LaneSecrets]]:
+    """The lane in a spool's record, going on after its newest parcel."""
+    value = wire.decode(aead.unwrap(identity.spool_key, record, _RECORD_AAD), "spooled lane")
+    if not isinstance(value, list) or len(value) != 7 or value[0] != 1:
+        raise Malformed("spooled lane: version 1 expected", reason="version")
+    _, name, topics, schema, kept, padded, codec = value
+    refs = tuple(TopicRef(*topic) for topic in topics)
+    secrets = [
+        LaneSecrets(tuple(locks), tuple(LaneKey(key, tuple(names)) for key, names in keys), refs, period)
+        for locks, keys, period in kept
+    ]
+    lane = Lane(
+        instance=identity.instance,
+        lane=name,
+        topics=refs,
+        schema=Schema.decode(schema),
+        keys=secrets[-1].keys,
+        signing_key=identity.signing_key,
+        identifier_secret=identity.identifier_secret,
+        padded=padded,
+        codec=codec,
+    )
+    if newest is not None:
+        lane.sequence, lane.previous = newest.sequence + 1, newest.hash
+    return lane, secrets

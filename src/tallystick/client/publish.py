@@ -1,0 +1,716 @@
+"""The publisher: rows in, sealed parcels out, and nothing forgotten before the ledger vouches for it.
+
+The numbers are those of docs/life-of-a-record.md. `produce`, `poll`, `flush` and `on_delivery` behave as Kafka's
+producer does; `send` takes columns. A background thread does the work (`pump`); with `background=False` the caller's
+`poll` does, which is how simulations and tests drive it.
+
+Invariants: a parcel is in the spool, synced, before it is sent; a sequence of a lane is sealed once; a copy is
+forgotten only when its inclusion under a verified anchor was checked. What a node refuses for good breaks the lane
+(the next sequence can never follow), so the rest of the lane is failed or sealed again in a new lane that names the old
+one's last stored head.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+
+from tallystick.carriers.carrier import Carrier, NotStored, Stored
+from tallystick.client.identity import Identity
+from tallystick.client.keeper import (
+    AuthorityClient,
+    Held,
+    LaneSecrets,
+    decode_lane,
+    draw_secrets,
+    encode_lane,
+    open_lane,
+)
+from tallystick.client.spool import Spool
+from tallystick.client.view import View
+from tallystick.crypto.merkle import leaf_hash, verify_inclusion
+from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
+from tallystick.parcel.header import Header, Kind, LaneRef
+from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.open import open_batch, open_content
+from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.seal import Gap, Lane
+from tallystick.parcel.verify import PermitBook, verify_one
+from tallystick.record.batch import Batch
+from tallystick.record.gather import to_batches
+from tallystick.record.schema import Schema
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.disk import Disk
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.permit import Operation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PublisherSettings:
+    acks: str = "stored"  # what a delivery waits for: stored (the promise) or anchored (the checked anchor)
+    linger_s: float = 0.05  # how long a row waits for company
+    batch_rows_max: int = 4_096  # beyond it sealing gains little
+    parcel_bytes_max: int = 900 * 1024  # under Kafka's own limit of 1 MiB
+    lanes: int = 1
+    key: str | None = None  # the column by which rows are dealt to lanes
+    codec: str = "lz4"
+    spool_bytes_max: int = 256 << 20  # some hours of a busy vehicle
+    when_full: str = "block"  # or "gap": drop rows, and seal a gap that says so
+    heartbeat_s: float = 30.0  # how long a lane may be silent
+    lane_parcels_max: int = 65_536  # then the lane key is refreshed,
+    lane_bytes_max: int = 16 << 30  # or after so many bytes
+    request_parcels_max: int = 64
+    request_bytes_max: int = 4 << 20
+    anchor_check_s: float = 0.5
+    retry_s: float = 0.5  # between attempts while the node cannot be reached
+    keys_wait_ms: int = 20_000  # the long poll for news of keys
+
+    def __post_init__(self) -> None:
+        if self.acks not in ("stored", "anchored"):
+            raise Misuse(f'acks "{self.acks}" is unknown, expected stored or anchored')
+        if self.when_full not in ("block", "gap"):
+            raise Misuse(f'when_full "{self.when_full}" is unknown, expected block or gap')
+        if not 1 <= self.lanes <= 64:
+            raise Misuse(f"lanes: 1 to 64 expected, found {self.lanes}")
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of rows: the parcel that holds them, and where it lies in each topic."""
+
+    parcel: bytes
+    lane: bytes
+    sequence: int
+    rows: int
+    offsets: tuple[tuple[bytes, int, int], ...]  # (token, partition, offset)
+
+
+OnDelivery = Callable[[TallystickError | None, Delivery | None], None]
+
+
+@dataclass
+class _Sent:
+    """A sealed parcel on its way."""
+
+    sequence: int
+    parcel: bytes  # its hash
+    rows: int
+    size_bytes: int
+    callbacks: list[OnDelivery]
+    offsets: tuple[tuple[bytes, int, int], ...] = ()
+
+
+@dataclass
+class _LaneState:
+    """A lane and its parcels in order: not yet stored, and stored but not yet anchored."""
+
+    lane: Lane
+    secrets: list[LaneSecrets]  # every lane key under which parcels wait, the newest last
+    unsent: deque[_Sent] = field(default_factory=deque)
+    stored: deque[_Sent] = field(default_factory=deque)
+    locks_sent: set[bytes] = field(default_factory=set)
+    parcels: int = 0  # under the present key
+    size_bytes: int = 0
+    last_ms: int = 0
+    retired: bool = False  # drained, but takes nothing new
+    stored_head: LaneRef | None = None
+
+
+class Publisher:
+    """Publishes rows of one schema to one topic, or to several at once.
+
+    >>> with Publisher(identity, "brakes", session) as publisher:  # doctest: +SKIP
+    ...     publisher.produce({"vin": "WVW…", "speed": 12.5})
+    ...     publisher.flush()
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        topics: str | Sequence[str],
+        *,
+        carrier: Carrier,
+        authority: AuthorityClient,
+        view: View,
+        disk: Disk,
+        clock: Clock,
+        entropy: Entropy,
+        settings: PublisherSettings = PublisherSettings(),
+        on_delivery: OnDelivery | None = None,
+        background: bool = True,
+    ) -> None:
+        self._identity, self._carrier, self._authority, self._view = identity, carrier, authority, view
+        self._clock, self._entropy, self._settings = clock, entropy, settings
+        self._on_delivery = on_delivery
+        names = [topics] if isinstance(topics, str) else list(topics)
+        self._held = [Held.of(authority.permit(Operation.ADVERTISE, name)) for name in names]
+        self._held.sort(key=lambda held: held.grant.token)
+        for held in self._held:
+            carrier.advertise(held.grant.permit)
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._pumping = threading.Lock()
+        self._rows: list[dict[str, Any]] = []
+        self._row_callbacks: list[OnDelivery] = []
+        self._since_ms = 0
+        self._batches: deque[tuple[pa.RecordBatch, list[OnDelivery]]] = deque()
+        self._events: deque[tuple[OnDelivery, TallystickError | None, Delivery | None]] = deque()
+        self._dropped = [0, 0, 0]  # rows, from ms, to ms
+        self._next_lane = 0
+        self._not_before = 0.0  # no sending before: the node asked for a pause
+        self._anchors_at = 0.0
+        self._failure: TallystickError | None = None
+        self._spool = Spool(disk)
+        self._lanes: list[_LaneState] = self._recover()
+        self._stopping = False
+        self._threads: list[threading.Thread] = []
+        if background:
+            self._threads = [
+                threading.Thread(target=self._run, name="publisher", daemon=True),
+                threading.Thread(target=self._follow_keys, name="publisher keys", daemon=True),
+            ]
+            for thread in self._threads:
+                thread.start()
+
+    # ── 1. Gather ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def produce(self, row: dict[str, Any], on_delivery: OnDelivery | None = None) -> None:
+        """Take one row; it is checked against the schema when its batch is cut, at the latest by `flush`."""
+        with self._lock:
+            if not self._make_room():
+                self._drop(1)
+                return
+            if not self._rows:
+                self._since_ms = self._now_ms
+            self._rows.append(row)
+            if on_delivery is not None:
+                self._row_callbacks.append(on_delivery)
+            if len(self._rows) >= self._settings.batch_rows_max:
+                self._cut_rows()
+                self._changed.notify_all()
+
+    def send(self, rows: Any, on_delivery: OnDelivery | None = None) -> None:
+        """Take many rows at once: a list of dicts, Arrow, pandas, polars, or a dict of columns."""
+        with self._lock:
+            self._cut_rows()
+            batch = to_batches(rows, self._schema.arrow)
+            if batch.num_rows == 0:
+                return
+            if not self._make_room():
+                self._drop(batch.num_rows)
+                return
+            self._take(batch, [on_delivery] if on_delivery is not None else [])
+            self._changed.notify_all()
+
+    def _cut_rows(self) -> None:
+        """Turn waiting rows into a batch; a row that does not fit is a `Misuse` at the caller's own line."""
+        if not self._rows:
+            return
+        rows, callbacks = self._rows, self._row_callbacks
+        self._rows, self._row_callbacks = [], []
+        self._take(to_batches(rows, self._schema.arrow), callbacks)
+
+    def _take(self, batch: pa.RecordBatch, callbacks: list[OnDelivery]) -> None:
+        """Cut to parcels' size and queue; the callbacks hang on the last piece."""
+        pieces = _cut(batch, self._settings.batch_rows_max, self._settings.parcel_bytes_max)
+        for piece in pieces[:-1]:
+            self._batches.append((piece, []))
+        self._batches.append((pieces[-1], callbacks))
+
+    def _make_room(self) -> bool:
+        """Whether another row may come: waits while the spool is full, or says no where gaps are wanted."""
+        self._check_failure()
+        while self._spool.size_bytes >= self._settings.spool_bytes_max:
+            if self._settings.when_full == "gap":
+                return False
+            if not self._threads:
+                raise Unavailable("the spool is full", retry_after_s=self._settings.retry_s, hint="call poll")
+            self._changed.wait(0.1)
+            self._check_failure()
+        return True
+
+    def _drop(self, rows: int) -> None:
+        """Count rows that had to be dropped; the gap is sealed when there is room again."""
+        if not self._dropped[0]:
+            self._dropped[1] = self._now_ms
+        self._dropped[0] += rows
+        self._dropped[2] = self._now_ms
+
+    # ── 2. Seal ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _seal_waiting(self) -> None:
+        """Seal what is due into lanes, and write it to the spool."""
+        now_ms = self._now_ms
+        if self._rows and now_ms - self._since_ms >= self._settings.linger_s * 1000:
+            self._cut_rows()
+        self._seal_gap()
+        while self._batches:
+            record_batch, callbacks = self._batches[0]
+            batch = Batch.of(self._schema, record_batch)
+            parts = _deal(batch, self._settings.lanes, self._settings.key, self._next_lane)
+            self._next_lane += 1
+            self._batches.popleft()
+            for number, (lane, part) in enumerate(parts):
+                state = self._lane(lane)
+                parcel = state.lane.seal(
+                    part, now_ms=now_ms, entropy=self._entropy.bytes(32), checkpoint=self._view.accepted
+                )
+                self._spool_parcel(state, parcel, part.rows, callbacks if number == len(parts) - 1 else [])
+        for state in self._lanes:
+            if not state.retired and now_ms - state.last_ms >= self._settings.heartbeat_s * 1000:
+                self._refresh_if_due(state)
+                heartbeat = state.lane.seal_heartbeat(
+                    now_ms=now_ms, entropy=self._entropy.bytes(32), checkpoint=self._view.accepted
+                )
+                self._spool_parcel(state, heartbeat, 0, [])
+
+    def _seal_gap(self) -> None:
+        rows, from_ms, to_ms = self._dropped
+        if not rows or self._spool.size_bytes >= self._settings.spool_bytes_max:
+            return
+        state = self._lane(0)
+        gap = Gap(rows, from_ms, to_ms, "spool full")
+        parcel = state.lane.seal_gap(gap, now_ms=self._now_ms, entropy=self._entropy.bytes(32))
+        self._spool_parcel(state, parcel, 0, [])
+        self._dropped = [0, 0, 0]
+
+    def _lane(self, number: int) -> _LaneState:
+        """The lane with this number, opened or refreshed as need be."""
+        active = [state for state in self._lanes if not state.retired]
+        if number < len(active):
+            self._refresh_if_due(active[number])
+            return active[number]
+        state = self._open_lane(None)
+        return state if number == len(active) else self._lane(number)
+
+    def _open_lane(self, continues: LaneRef | None) -> _LaneState:
+        lane, secrets = open_lane(
+            self._identity,
+            self._held,
+            self._now_ms,
+            self._entropy,
+            codec=self._settings.codec,
+            continues=continues,
+        )
+        state = _LaneState(lane, [secrets], last_ms=self._now_ms)
+        self._spool.put_lane(lane.lane, encode_lane(self._identity, lane, state.secrets, self._entropy))
+        self._lanes.append(state)
+        return state
+
+    def _refresh_if_due(self, state: _LaneState) -> None:
+        """New keys where the epoch, the erasure period or the schema changed, or the old ones served long enough."""
+        now_ms, settings = self._now_ms, self._settings
+        schema = self._schema
+        epochs = {held.grant.token: held.epoch(now_ms)[0] for held in self._held}
+        same_epoch = all(epochs[topic.token] == topic.epoch for topic in state.lane.topics)
+        erasable = self._held[0].is_erasable
+        period = self._held[0].erasure_key(self._identity.principal, now_ms)[0] if erasable else None
+        worn = state.parcels >= settings.lane_parcels_max or state.size_bytes >= settings.lane_bytes_max
+        if schema.hash != state.lane.schema.hash:
+            state.lane.change_schema(schema)
+        elif same_epoch and period == state.secrets[-1].period and not worn:
+            return
+        fresh = draw_secrets(self._identity, state.lane.lane, self._held, schema, now_ms, self._entropy)
+        state.secrets = [*state.secrets, fresh] if state.unsent else [fresh]
+        state.lane.refresh(fresh.topics, fresh.keys)
+        state.parcels = state.size_bytes = 0
+        record = encode_lane(self._identity, state.lane, state.secrets, self._entropy)
+        self._spool.put_lane(state.lane.lane, record)
+
+    def _spool_parcel(self, state: _LaneState, parcel: Parcel, rows: int, callbacks: list[OnDelivery]) -> None:
+        """Written before it is sent: a retry sends the same bytes."""
+        self._spool.append(parcel)
+        size = len(parcel.header.encoded) + len(parcel.body) + 80
+        state.unsent.append(_Sent(parcel.header.sequence, parcel.hash, rows, size, callbacks))
+        state.parcels += 1
+        state.size_bytes += size
+        state.last_ms = self._now_ms
+
+    # ── 3. Send, past the guards ─────────────────────────────────────────────────────────────────────────────────
+
+    def _send_lane(self, state: _LaneState) -> bool:
+        """Send the next parcels of a lane; whether anything moved."""
+        with self._lock:
+            batch = self._next_request(state)
+            if not batch:
+                return False
+            locks = [lock for one in state.secrets for lock in one.locks if lock not in state.locks_sent]
+            parcels = [self._spool.read(state.lane.lane, one.sequence) for one in batch]
+        topic = state.lane.topics[0]
+        if locks:
+            self._carrier.put_locks(topic.token, topic.permit, locks)
+            state.locks_sent.update(locks)
+        outcomes = self._carrier.publish(topic.token, parcels)
+        with self._lock:
+            moved = False
+            for one, outcome in zip(batch, outcomes, strict=True):
+                if isinstance(outcome, Stored):
+                    self._take_promise(state, one, outcome)
+                    moved = True
+                else:
+                    self._take_refusal(state, one, outcome)
+                    break
+            return moved
+
+    def _next_request(self, state: _LaneState) -> list[_Sent]:
+        taken: list[_Sent] = []
+        size = 0
+        for one in state.unsent:
+            size += one.size_bytes
+            if taken and (size > self._settings.request_bytes_max or len(taken) == self._settings.request_parcels_max):
+                break
+            taken.append(one)
+        return taken
+
+    def _take_refusal(self, state: _LaneState, one: _Sent, refusal: NotStored) -> None:
+        """What to do about a refusal, by its reason."""
+        match refusal.reason:
+            case "ahead":  # the node has less than we thought: it said so, and parcels are still in the spool
+                self._rewind(state, refusal.expected or 0)
+            case "unknown-lock":
+                state.locks_sent.clear()
+            case "not-advertised":
+                for held in self._held:
+                    self._carrier.advertise(held.grant.permit)
+            case "quota":
+                self._pause(Unavailable(refusal.message, retry_after_s=30.0))
+            case "epoch-over":
+                self._seal_again(state)
+            case _:
+                self._fail_lane(state, Refused(f"{refusal.message}", reason=refusal.reason))
+
+    def _rewind(self, state: _LaneState, expected: int) -> None:
+        """Send again from `expected` on, if the spool still has it."""
+        again = [one for one in state.stored if one.sequence >= expected]
+        if not again or again[0].sequence != expected:
+            self._fail_lane(state, Forged(f"the node lost parcel {expected}, which it had promised", reason="lost"))
+            return
+        for one in reversed(again):
+            state.stored.remove(one)
+            state.unsent.appendleft(one)
+
+    def _fail_lane(self, state: _LaneState, error: TallystickError) -> None:
+        """Nothing can follow a parcel that was refused for good: fail what waits, and go on in a new lane."""
+        log.warning("lane %s ends: %s", state.lane.lane.hex()[:8], error)
+        for one in state.unsent:
+            self._report(one.callbacks, error, None)
+            self._spool.forget(state.lane.lane, one.sequence)
+        state.unsent.clear()
+        state.retired = True
+
+    def _seal_again(self, state: _LaneState) -> None:
+        """The epoch ended while we were away: open our own parcels and seal the rows under the current one, in a new
+        lane that names the last head of the old. The old sequences are never sealed twice."""
+        waiting = list(state.unsent)
+        state.unsent.clear()
+        state.retired = True
+        fresh = self._open_lane(state.stored_head)
+        ring = _OwnRing(state.secrets)
+        book = PermitBook(self._identity.instance, [self._identity.authority])
+        for held in self._held:
+            book.add(held.grant.permit)
+        for one in waiting:
+            parcel = Parcel.decode(self._spool.read(state.lane.lane, one.sequence))
+            verified = verify_one(parcel, self._identity.instance, book)
+            now_ms, entropy = self._now_ms, self._entropy.bytes(32)
+            if parcel.header.kind is Kind.DATA:
+                batch = open_batch(verified, ring, state.lane.schema).upgraded(fresh.lane.schema)
+                again = fresh.lane.seal(batch, now_ms=now_ms, entropy=entropy)
+            elif parcel.header.kind is Kind.GAP:
+                gap = Gap.decode(open_content(verified, ring))
+                again = fresh.lane.seal_gap(gap, now_ms=now_ms, entropy=entropy)
+            else:
+                self._spool.forget(state.lane.lane, one.sequence)
+                continue
+            self._spool_parcel(fresh, again, one.rows, one.callbacks)
+            self._spool.forget(state.lane.lane, one.sequence)
+        self._spool.sync()
+
+    # ── 4. Store, promise, anchor ────────────────────────────────────────────────────────────────────────────────
+
+    def _take_promise(self, state: _LaneState, one: _Sent, outcome: Stored) -> None:
+        """Hold the node to its word: signed, for this parcel, for each of its topics."""
+        keys = {node.subject: node.verify_key for node in self._identity.nodes}
+        tokens = [topic.token for topic in state.lane.topics]
+        if [promise.token for promise in outcome.promises] != tokens:
+            raise Forged("the node's promises are not for the parcel's topics", reason="bad-promise")
+        for promise in outcome.promises:
+            key = keys.get(promise.node)
+            if key is None or promise.parcel != one.parcel or promise.instance != self._identity.instance:
+                raise Forged("the node's promise is for another parcel, or another's", reason="bad-promise")
+            promise.verify(key)
+        one.offsets = tuple((promise.token, promise.partition, promise.offset) for promise in outcome.promises)
+        state.unsent.popleft()
+        state.stored.append(one)
+        state.stored_head = LaneRef(state.lane.lane, one.sequence, one.parcel)
+        if self._settings.acks == "stored":
+            self._delivered(state, one)
+
+    def _check_anchors(self) -> None:
+        """Forget what the ledger vouches for: one proved anchor per partition, one path per parcel."""
+        places = {(token, partition) for s in self._lanes for one in s.stored for token, partition, _ in one.offsets}
+        for token, partition in sorted(places):
+            anchor = self._view.value(b"anchor/" + token + partition.to_bytes(4, "big"))
+            if anchor is None:
+                continue
+            size, root = anchor[0], anchor[1]
+            waiting = [
+                (state, one, offset)
+                for state in self._lanes
+                for one in state.stored
+                for place in [(token, partition)]
+                for *there, offset in one.offsets
+                if tuple(there) == place and offset < size
+            ]
+            if not waiting:
+                continue
+            paths = self._carrier.inclusion(token, partition, size, [offset for _, _, offset in waiting])
+            for (state, one, offset), path in zip(waiting, paths, strict=True):
+                verify_inclusion(leaf_hash(one.parcel), offset, size, path, root)
+                with self._lock:
+                    self._anchored(state, one, (token, partition, offset))
+
+    def _anchored(self, state: _LaneState, one: _Sent, place: tuple[bytes, int, int]) -> None:
+        """One topic's anchor covers the parcel; when all do, the copy may go."""
+        if one not in state.stored:
+            return
+        anchored = self._anchored_places.setdefault((state.lane.lane, one.sequence), set())
+        anchored.add(place)
+        if anchored != set(one.offsets):
+            return
+        del self._anchored_places[state.lane.lane, one.sequence]
+        state.stored.remove(one)
+        self._spool.forget(state.lane.lane, one.sequence)
+        if self._settings.acks == "anchored":
+            self._delivered(state, one)
+        if state.retired and not state.unsent and not state.stored:
+            self._lanes.remove(state)
+            self._spool.drop_lane(state.lane.lane)
+        self._changed.notify_all()
+
+    def _delivered(self, state: _LaneState, one: _Sent) -> None:
+        delivery = Delivery(one.parcel, state.lane.lane, one.sequence, one.rows, one.offsets)
+        self._report(one.callbacks, None, delivery)
+
+    def _report(self, callbacks: list[OnDelivery], error: TallystickError | None, delivery: Delivery | None) -> None:
+        everyone = [*callbacks, *([self._on_delivery] if self._on_delivery is not None else [])]
+        for callback in everyone:
+            self._events.append((callback, error, delivery))
+        self._changed.notify_all()
+
+    # ── The caller's side ────────────────────────────────────────────────────────────────────────────────────────
+
+    def poll(self, timeout_s: float = 0.0) -> int:
+        """Serve delivery callbacks, in the caller's thread; how many."""
+        if not self._threads:
+            self.pump()
+        with self._lock:
+            if not self._events and timeout_s > 0 and self._threads:
+                self._changed.wait(timeout_s)
+            events, self._events = self._events, deque()
+        for callback, error, delivery in events:
+            callback(error, delivery)
+        return len(events)
+
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Wait until everything produced so far is delivered; how many parcels and rows are not."""
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        with self._lock:
+            self._cut_rows()
+            self._changed.notify_all()
+        while self._pending:
+            self._check_failure()
+            self.poll(0.05)
+            if deadline is not None and self._clock.monotonic() >= deadline:
+                break
+        self.poll()
+        return self._pending
+
+    def update_keys(self, wait_ms: int = 0) -> bool:
+        """Ask the authority for news of epochs and schemas; whether there was any."""
+        news = False
+        for number, held in enumerate(self._held):
+            update = self._authority.keys(held.permit.identifier, held.grant.version, wait_ms)
+            if update is not None:
+                with self._lock:
+                    self._held[number] = held.updated(update)
+                news = True
+        return news
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Deliver what waits, seal a closing parcel in every lane, and stop. What could not be sent stays spooled."""
+        self.flush(timeout_s)
+        with self._lock:
+            for state in self._lanes:
+                if not state.retired and state.lane.sequence:
+                    self._refresh_if_due(state)
+                    closing = state.lane.seal_close(now_ms=self._now_ms, entropy=self._entropy.bytes(32))
+                    self._spool_parcel(state, closing, 0, [])
+                    state.retired = True
+            self._changed.notify_all()
+        self.flush(timeout_s)
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
+        for thread in self._threads[:1]:
+            thread.join(timeout_s)
+        self._spool.close()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ── The driver ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pump(self) -> bool:
+        """One round of work: seal what is due, send, check anchors. Whether anything moved."""
+        with self._pumping:
+            try:
+                with self._lock:
+                    self._seal_waiting()
+                    self._spool.sync()
+                if self._clock.monotonic() < self._not_before:
+                    return False
+                moved = False
+                for state in list(self._lanes):
+                    moved |= self._send_lane(state)
+                if self._clock.monotonic() >= self._anchors_at and any(state.stored for state in self._lanes):
+                    self._anchors_at = self._clock.monotonic() + self._settings.anchor_check_s
+                    self._check_anchors()
+                return moved
+            except Unavailable as error:
+                self._pause(error)
+                return False
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                moved = self.pump()
+            except TallystickError as error:
+                self._fail(error)
+                return
+            if not moved:
+                with self._lock:
+                    self._changed.wait(min(self._settings.linger_s, 0.05) or 0.01)
+
+    def _follow_keys(self) -> None:
+        while not self._stopping:
+            try:
+                self.update_keys(self._settings.keys_wait_ms)
+            except TallystickError as error:
+                log.info("no news of keys: %s", error)
+                self._clock.pause(self._settings.retry_s)
+
+    def _pause(self, error: Unavailable) -> None:
+        wait_s = self._settings.retry_s if error.retry_after_s is None else error.retry_after_s
+        log.info("waiting %.1f s: %s", wait_s, error)
+        self._not_before = self._clock.monotonic() + wait_s
+
+    def _fail(self, error: TallystickError) -> None:
+        """Something that no retry mends: everybody who waits is told."""
+        log.error("the publisher stops: %s", error)
+        with self._lock:
+            self._failure = error
+            for state in self._lanes:
+                for one in state.unsent:
+                    self._report(one.callbacks, error, None)
+            self._changed.notify_all()
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _recover(self) -> list[_LaneState]:
+        """Take up the spool of an earlier process: its lanes go on, its parcels are sent again."""
+        self._anchored_places: dict[tuple[bytes, int], set[tuple[bytes, int, int]]] = {}
+        tokens = [held.grant.token for held in self._held]
+        states = []
+        for name in self._spool.lanes():
+            newest = self._spool.newest(name)
+            lane, secrets = decode_lane(
+                self._identity, self._spool.lane_record(name), None if newest is None else newest.header
+            )
+            state = _LaneState(lane, secrets, last_ms=self._now_ms)
+            closed = newest is not None and newest.header.kind is Kind.CLOSE
+            if [topic.token for topic in lane.topics] != tokens:
+                continue  # of another publisher that shares this folder
+            for sequence in self._spool.kept(name):
+                data = self._spool.read(name, sequence)
+                header = Parcel.decode(data).header
+                state.unsent.append(_Sent(sequence, header.hash, header.count, len(data), []))
+            state.retired = closed
+            states.append(state)
+        return states
+
+    @property
+    def _schema(self) -> Schema:
+        return self._held[0].schemas[-1]
+
+    @property
+    def _pending(self) -> int:
+        """Rows and batches that wait, and parcels that are not delivered."""
+        with self._lock:
+            waiting = len(self._rows) + len(self._batches)
+            for state in self._lanes:
+                waiting += len(state.unsent) + (len(state.stored) if self._settings.acks == "anchored" else 0)
+            return waiting
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)
+
+
+class _OwnRing:
+    """The publisher's own lane keys, in the place of a reader's ring."""
+
+    def __init__(self, secrets: Sequence[LaneSecrets]) -> None:
+        self._keys = {(key.locks, group): key for one in secrets for group, key in enumerate(one.keys)}
+
+    def lane_key(self, header: Header, group: int) -> LaneKey:
+        return self._keys[header.groups[group].locks, group]
+
+
+def _cut(batch: pa.RecordBatch, rows_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+    """Slices that fit a parcel even uncompressed."""
+    per_row = max(1, batch.nbytes // max(1, batch.num_rows))
+    rows = max(1, min(rows_max, bytes_max // per_row))
+    pieces = []
+    for first in range(0, batch.num_rows, rows):
+        piece = batch.slice(first, rows)
+        if piece.nbytes > bytes_max and piece.num_rows > 1:  # a few fat rows among thin ones
+            pieces += _cut(piece, piece.num_rows // 2, bytes_max)
+        elif piece.nbytes > bytes_max:
+            raise Misuse(
+                f"a record of {piece.nbytes} bytes does not fit a parcel of {bytes_max}",
+                hint="store large objects elsewhere and publish their hash, or raise parcel_bytes_max",
+            )
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+def _deal(batch: Batch, lanes: int, key: str | None, turn: int) -> list[tuple[int, Batch]]:
+    """The batch's rows for each lane: by key, or whole batches in turn."""
+    if lanes == 1 or key is None:
+        return [(turn % lanes, batch)]
+    codes = batch.data.column(key).dictionary_encode()
+    lane_of = [_lane_of(value, lanes) for value in codes.dictionary.to_pylist()]
+    chosen: dict[int, list[int]] = {}
+    for row, code in enumerate(codes.indices.to_pylist()):
+        chosen.setdefault(0 if code is None else lane_of[code], []).append(row)
+    return [(lane, Batch.of(batch.schema, batch.data.take(pa.array(rows)))) for lane, rows in sorted(chosen.items())]
+
+
+def _lane_of(value: object, lanes: int) -> int:
+    return int.from_bytes(sha256(repr(value).encode()).digest()[:8], "big") % lanes

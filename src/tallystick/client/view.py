@@ -1,0 +1,70 @@
+"""A client's view of the ledger: checkpoints it accepted, and state proved under them.
+
+The node is asked and not believed: every checkpoint goes through the memory (signatures and witnesses that the trust
+file demands, continuity with the last one), every value through its proof. A head older than `head_age_max_s` is a
+withheld tail until the contrary is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tallystick import wire
+from tallystick.crypto.merkle_map import verify_map
+from tallystick.errors import Withheld
+from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import StateProof
+from tallystick.runtime.clock import Clock
+
+
+class LedgerSource(Protocol):
+    """Where checkpoints and proofs come from; nothing of it is trusted."""
+
+    def checkpoint(self) -> bytes: ...
+
+    def consistency(self, old: int, new: int) -> Sequence[bytes]: ...
+
+    def state(self, key: bytes) -> StateProof: ...
+
+
+class View:
+    def __init__(self, source: LedgerSource, memory: CheckpointMemory, clock: Clock, head_age_max_s: float) -> None:
+        self._source, self._memory, self._clock = source, memory, clock
+        self._head_age_max_s = head_age_max_s
+
+    @property
+    def accepted(self) -> tuple[int, bytes] | None:
+        """Size and root of the newest accepted checkpoint, as headers carry it."""
+        head = self._memory.head
+        return None if head is None else (head.size, head.root)
+
+    def refresh(self) -> Head:
+        """The newest checkpoint; `Withheld` if it contradicts an earlier one, or is too old."""
+        return self._check_age(self._memory.accept(self._source.checkpoint(), self._source.consistency))
+
+    def value(self, key: bytes) -> Any:
+        """The value under `key` in the newest state, None where it is proved absent."""
+        return self.value_at(key)[0]
+
+    def value_at(self, key: bytes) -> tuple[Any, Head]:
+        """The value, and the checkpoint under which it was proved."""
+        proof = self._source.state(key)
+        head = self._check_age(self._memory.accept(proof.note, self._source.consistency))
+        verify_map(head.state_root, key, proof.value, proof.proof)
+        return None if proof.value is None else wire.decode(proof.value, "state value"), head
+
+    def check_seen(self, size: int, root: bytes) -> None:
+        """Hold a checkpoint that a publisher accepted against our own history: `Withheld` if they fork."""
+        self._memory.check_seen(size, root, self._source.consistency)
+
+    def _check_age(self, head: Head) -> Head:
+        age_s = self._clock.now() - head.time_ms / 1000
+        if age_s > self._head_age_max_s:
+            raise Withheld(
+                f"ledger: its newest checkpoint is {age_s:.0f} s old, accepted are {self._head_age_max_s:g}",
+                reason="stale-head",
+                hint="the node withholds newer ones, or the ledger stands still",
+            )
+        return head
