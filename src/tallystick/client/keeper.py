@@ -8,7 +8,6 @@ carrier before the first parcel that names it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from tallystick import wire
 from tallystick.authority.grant import Grant
@@ -22,19 +21,9 @@ from tallystick.parcel.locks import ErasureLock, TopicLock, lock_hash
 from tallystick.parcel.seal import Lane
 from tallystick.record.schema import Schema
 from tallystick.runtime.entropy import Entropy
-from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.permit import Permit
 
 _RECORD_AAD = b"tallystick spool lane 1"
-
-
-class AuthorityClient(Protocol):
-    """What publishers and subscribers ask of an authority; grants come opened."""
-
-    def permit(self, operation: Operation, topic: str | bytes) -> Grant: ...
-
-    def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None: ...
-
-    def undo(self, permit: bytes, undo_token: bytes) -> bytes: ...
 
 
 @dataclass(frozen=True)

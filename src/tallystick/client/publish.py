@@ -22,10 +22,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tallystick.authority.client import AuthorityClient
 from tallystick.carriers.carrier import Carrier, NotStored, Stored
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import (
-    AuthorityClient,
     Held,
     LaneSecrets,
     decode_lane,

@@ -1,0 +1,97 @@
+"""A group: members share a topic's partitions by leases on the ledger.
+
+Everything is a signed entry of the member's own: joining, renewing, leaving, and moving an offset, which is a
+compare-and-set under the group's fence. A node can refuse to carry them, but it cannot move an offset, and a member
+that lost its lease cannot commit.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tallystick.client.identity import Identity
+from tallystick.client.view import View
+from tallystick.crypto.hashes import named_hash
+from tallystick.errors import Refused
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.groups import Group
+from tallystick.ledger.transaction import compose
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.entropy import Entropy
+
+LEASE_MS = 15_000  # a dead member's partitions are dealt anew after this
+
+
+class Submitter(Protocol):
+    def submit(self, transaction: bytes) -> None: ...
+
+
+class Author:
+    """Writes entries in the name of an identity, under rising numbers."""
+
+    def __init__(self, identity: Identity, ledger: Submitter, clock: Clock) -> None:
+        self._identity, self._ledger, self._clock = identity, ledger, clock
+        self._last = 0
+
+    def write(self, *entry: bytes) -> None:
+        """Submit one transaction of these entries; returns when it is in a block."""
+        self._last = max(self._last + 1, int(self._clock.now() * 1_000_000))
+        identity = self._identity
+        transaction = compose(identity.instance, identity.principal, self._last, entry, identity.signing_key)
+        self._ledger.submit(transaction.data)
+
+
+def group_id(tenant: bytes, name: str) -> bytes:
+    """The identifier of a tenant's group."""
+    return named_hash("tallystick group 1", tenant + name.encode())[:16]
+
+
+class Member:
+    """One process's membership in a group that reads one topic."""
+
+    def __init__(
+        self, author: Author, view: View, identifier: bytes, token: bytes, partitions: int, entropy: Entropy
+    ) -> None:
+        self._author, self._view = author, view
+        self.identifier, self._token, self._partitions = identifier, token, partitions
+        self.member = entropy.bytes(16)
+        self.fence = 0
+        self._principal = author._identity.principal
+
+    def join(self, lease_ms: int = LEASE_MS) -> list[int]:
+        """Join or renew, making the group if there is none; the partitions that are ours now."""
+        if self._view.value(b"group/" + self.identifier) is None:
+            try:
+                self._author.write(entries.group(self.identifier, lease_ms, [self._token]))
+            except Refused as error:
+                if error.reason != "group-exists":  # another member was quicker
+                    raise
+        self._author.write(entries.join(self.identifier, self.member))
+        return self.assigned()
+
+    def assigned(self) -> list[int]:
+        """The partitions dealt to us, as the ledger stands; the fence is remembered."""
+        value = self._view.value(b"group/" + self.identifier)
+        if value is None:
+            return []
+        group = Group(self.identifier, value)
+        self.fence = group.fence
+        members = [(principal, member) for principal, member, _ in group.members]
+        me = (self._principal, self.member)
+        return [p for p in range(self._partitions) if members and members[p % len(members)] == me]
+
+    def offset(self, partition: int) -> int:
+        """Where the group goes on in a partition."""
+        value = self._view.value(b"offset/" + self.identifier + self._token + partition.to_bytes(4, "big"))
+        return 0 if value is None else int(value[0])
+
+    def commit(self, partition: int, old: int, new: int) -> None:
+        """Move the offset; `Refused` (`fenced`, `not-holder`, `offset-moved`) if it is no longer ours to move."""
+        self._author.write(
+            entries.commit_offset(
+                self.identifier, self.member, self._token, partition, fence=self.fence, old=old, new=new
+            )
+        )
+
+    def leave(self) -> None:
+        self._author.write(entries.leave(self.identifier, self.member))

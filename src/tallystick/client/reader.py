@@ -1,0 +1,273 @@
+"""Verifying a partition: fetched bytes become verified parcels, or findings that say what was done to them.
+
+Subscribers and the Spark reader use the same class. It holds the head of every lane in one partition and takes ranges
+in order. For each range it is given an anchor that the caller proved (size and root, at a height and block time):
+
+  a. the range is the anchored range: a range proof over the parcel hashes;
+  b. each lane lies in the partition where it belongs;
+  c. each lane's parcels follow its head without gap, repetition or fork, and one signature vouches for the run;
+  d. each body hashes to the root in its header;
+  e. the checkpoint that a publisher accepted lies in our own history of the ledger.
+
+A lane that is met in the middle is joined to its head below the range by a header that the node shows with its
+inclusion proof: without it, a broker could start a lane wherever it likes.
+
+After a finding in a lane the reader goes on with what it saw as the new head, so that one bad parcel is one finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tallystick.carriers.carrier import Fetched, LaneFront
+from tallystick.client.findings import Finding
+from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
+from tallystick.errors import Forged, Malformed, Refused, TallystickError, Withheld
+from tallystick.parcel.header import Header, Kind, parcel_hash
+from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
+from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_run
+
+SEEN_MAX = 4096  # distinct checkpoints of publishers that are remembered as checked
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """A proved anchor: everything below `size` was anchored at or before this height and block time."""
+
+    size: int
+    root: bytes
+    height: int
+    time_ms: int
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A verified parcel and its place."""
+
+    verified: VerifiedParcel
+    offset: int
+    anchor: Anchored | None  # None: stored, not yet anchored (read=stored)
+
+
+@dataclass
+class LaneHead:
+    """The last parcel of a lane that was read."""
+
+    sequence: int
+    parcel: bytes
+    header: bytes
+    signature: bytes
+    time_ms: int  # block time when it was anchored
+    closed: bool
+
+
+class PartitionReader:
+    def __init__(
+        self,
+        instance: bytes,
+        token: bytes,
+        partition: int,
+        partitions: int,
+        book: PermitBook,
+        *,
+        lane_front: Callable[[bytes, bytes, int, int], LaneFront | None],
+        check_seen: Callable[[int, bytes], None],
+        offset: int = 0,
+    ) -> None:
+        """`lane_front(publisher, lane, below, size)` asks the carrier; `check_seen` holds a publisher's checkpoint
+        against our history."""
+        self._instance, self._token, self.partition, self._partitions = instance, token, partition, partitions
+        self._book, self._lane_front, self._check_seen = book, lane_front, check_seen
+        self.offset = offset  # of the next parcel
+        self._first = offset
+        self.heads: dict[tuple[bytes, bytes], LaneHead] = {}
+        self._seen: set[tuple[int, bytes]] = set()
+
+    def take(self, fetched: Fetched, anchor: Anchored) -> list[Placed | Finding]:
+        """Verify a range that begins where the last one ended; raises `Withheld` if it is not the anchored one."""
+        parcels = self._parse(fetched, anchor)
+        found: list[Placed | Finding] = []
+        by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
+        for offset, parcel in enumerate(parcels, self.offset):
+            try:
+                by_lane.setdefault((self._publisher(parcel.header), parcel.header.lane), []).append((offset, parcel))
+            except TallystickError as error:
+                found.append(self._finding(error, offset, parcel))
+        for (publisher, lane), items in by_lane.items():
+            found += self._take_lane(publisher, lane, items, anchor)
+        self.offset += len(parcels)
+        found.sort(key=lambda one: one.offset if one.offset is not None else -1)
+        return found
+
+    def silent(self, time_ms: int, silence_ms: int) -> list[Finding]:
+        """Lanes that were neither closed nor heard of for `silence_ms` of block time."""
+        return [
+            Finding(
+                "silent",
+                f"lane {lane.hex()[:8]} was last heard of {(time_ms - head.time_ms) // 1000} s ago and is not closed",
+                self._token,
+                self.partition,
+                None,
+                publisher,
+                lane,
+                head.sequence,
+            )
+            for (publisher, lane), head in self.heads.items()
+            if not head.closed and time_ms - head.time_ms > silence_ms
+        ]
+
+    def _parse(self, fetched: Fetched, anchor: Anchored) -> list[Parcel]:
+        """(a): the parcels of the range, whose hashes are the anchored ones."""
+        if fetched.first != self.offset or fetched.first + len(fetched.parcels) > anchor.size:
+            raise Withheld(
+                f"partition {self.partition}: offset {self.offset} was asked for, {fetched.first} came",
+                reason="altered",
+            )
+        parcels = []
+        for offset, data in enumerate(fetched.parcels, fetched.first):
+            try:
+                parcels.append(Parcel.decode(data))
+            except Malformed as error:
+                raise Withheld(
+                    f"partition {self.partition}, offset {offset}: not a parcel: {error}", reason="altered"
+                ) from error
+        leaves = [leaf_hash(parcel.hash) for parcel in parcels]
+        try:
+            verify_range(leaves, fetched.first, anchor.size, list(fetched.proof), anchor.root)
+        except Forged as error:
+            end = fetched.first + len(parcels)
+            raise Withheld(
+                f"partition {self.partition}: offsets {fetched.first} to {end} are not what was anchored at height"
+                f" {anchor.height}",
+                reason="altered",
+            ) from error
+        return parcels
+
+    def _take_lane(
+        self, publisher: bytes, lane: bytes, items: list[tuple[int, Parcel]], anchor: Anchored
+    ) -> list[Placed | Finding]:
+        found: list[Placed | Finding] = []
+        try:
+            head = self._head(publisher, items[0][1].header, anchor)
+        except TallystickError as error:
+            found.append(self._finding(error, *items[0]))
+            head = None
+        while items:
+            run, bad = self._contiguous(items, head)
+            if run:
+                found += self._verify(run, head, anchor)
+                head = self._remember(publisher, run[-1][1], anchor)
+                items = items[len(run) :]
+            if bad is not None:
+                offset, parcel = items[0]
+                found.append(self._explain(bad, offset, parcel, publisher))
+                # Go on behind it; a repeated parcel moves nothing.
+                if head is None or parcel.header.sequence > head.sequence:
+                    found += self._verify([(offset, parcel)], None, anchor, alone=True)
+                    head = self._remember(publisher, parcel, anchor)
+                items = items[1:]
+        return found
+
+    def _contiguous(
+        self, items: Sequence[tuple[int, Parcel]], head: LaneHead | None
+    ) -> tuple[list[tuple[int, Parcel]], Refused | None]:
+        """(b, c): the longest run that follows the head, and what is wrong with the parcel behind it."""
+        sequence, previous = (-1, bytes(32)) if head is None else (head.sequence, head.parcel)
+        for number, (_, parcel) in enumerate(items):
+            try:
+                check_partition(parcel.header, self.partition, self._partitions)
+                check_follows(parcel.header, sequence, previous)
+            except Refused as error:
+                return list(items[:number]), error
+            sequence, previous = parcel.header.sequence, parcel.hash
+        return list(items), None
+
+    def _verify(
+        self, run: list[tuple[int, Parcel]], head: LaneHead | None, anchor: Anchored, *, alone: bool = False
+    ) -> list[Placed | Finding]:
+        """(c, d, e) for a contiguous run; if it fails as a whole, parcel by parcel to name the bad one."""
+        first = run[0][1].header
+        start = (first.sequence - 1, first.previous) if alone else (head.sequence, head.parcel) if head else None
+        if alone and first.sequence == 0:
+            start = None
+        try:
+            parcels = [parcel for _, parcel in run]
+            verified = verify_run(parcels, self._instance, self._token, self._book, start)
+            for parcel in parcels:
+                self._check_checkpoint(parcel.header)
+        except TallystickError as error:
+            if len(run) == 1:
+                return [self._finding(error, *run[0])]
+            found: list[Placed | Finding] = []
+            for item in run:
+                found += self._verify([item], None, anchor, alone=True)
+            return found
+        return [Placed(one, offset, anchor) for one, (offset, _) in zip(verified, run, strict=True)]
+
+    def _check_checkpoint(self, header: Header) -> None:
+        """(e): views of the ledger are compared through the data itself."""
+        if header.checkpoint is None or header.checkpoint in self._seen:
+            return
+        self._check_seen(*header.checkpoint)
+        if len(self._seen) >= SEEN_MAX:
+            self._seen.clear()
+        self._seen.add(header.checkpoint)
+
+    def _head(self, publisher: bytes, header: Header, anchor: Anchored) -> LaneHead | None:
+        """The lane's head before this header: known, the beginning, or shown by the node with its proof."""
+        known = self.heads.get((publisher, header.lane))
+        if known is not None or header.sequence == 0 or self._first == 0:
+            return known
+        shown = self._lane_front(publisher, header.lane, self._first, anchor.size)
+        if shown is None:
+            raise Withheld(f"{describe(header)}: the node does not show the parcel before it", reason="missing")
+        front = Parcel.decode_front(shown.front)
+        if shown.anchored != anchor.size or shown.offset >= self._first or front.header.lane != header.lane:
+            raise Withheld(f"{describe(header)}: the node shows another parcel before it", reason="altered")
+        leaf = leaf_hash(parcel_hash(front.header.encoded))
+        verify_inclusion(leaf, shown.offset, anchor.size, list(shown.proof), anchor.root)
+        return self._remember(publisher, front, anchor)
+
+    def _remember(self, publisher: bytes, parcel: Parcel, anchor: Anchored) -> LaneHead:
+        header = parcel.header
+        head = LaneHead(
+            header.sequence, parcel.hash, header.encoded, parcel.signature, anchor.time_ms, header.kind is Kind.CLOSE
+        )
+        self.heads[publisher, header.lane] = head
+        return head
+
+    def _explain(self, error: Refused, offset: int, parcel: Parcel, publisher: bytes) -> Finding:
+        """A parcel that does not follow: an equivocation if it contradicts the head, else what the check said."""
+        head = self.heads.get((publisher, parcel.header.lane))
+        if head is not None and head.sequence == parcel.header.sequence and head.parcel != parcel.hash:
+            return Finding(
+                "equivocation",
+                f"{describe(parcel.header)}: its publisher signed another parcel of this sequence",
+                self._token,
+                self.partition,
+                offset,
+                publisher,
+                parcel.header.lane,
+                parcel.header.sequence,
+                (head.header, head.signature, parcel.header.encoded, parcel.signature),
+            )
+        return self._finding(error, offset, parcel)
+
+    def _finding(self, error: TallystickError, offset: int, parcel: Parcel) -> Finding:
+        reason = error.reason if isinstance(error, Refused) else "unavailable"
+        header = parcel.header
+        return Finding(
+            reason,
+            str(error),
+            self._token,
+            self.partition,
+            offset,
+            b"",
+            header.lane,
+            header.sequence,
+            (header.encoded, parcel.signature),
+        )
+
+    def _publisher(self, header: Header) -> bytes:
+        return self._book.get(header.topic(self._token).permit).principal

@@ -1,0 +1,444 @@
+"""The subscriber: ranges in, verified and opened batches out, and a finding for everything that was done to them.
+
+The numbers are those of docs/life-of-a-record.md. A subscriber trusts neither the node nor the log: what it delivers
+was anchored on a ledger whose checkpoints it checked itself, belongs to a lane without a gap, was signed by a
+publisher with a permit, and opened with its own keys. What does not hold is a `Finding`; by default the first one
+stops the iteration (`on_bad="fail"`), with `on_bad="report"` the subscriber goes on and tells `on_finding`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.authority.client import AuthorityClient
+from tallystick.carriers.carrier import Carrier, LaneFront
+from tallystick.client.findings import Finding
+from tallystick.client.group import Member
+from tallystick.client.identity import Identity
+from tallystick.client.keeper import Held
+from tallystick.client.reader import Anchored, PartitionReader, Placed
+from tallystick.client.view import View
+from tallystick.crypto import hpke
+from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable, Withheld
+from tallystick.parcel.header import Kind
+from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.locks import MissingKey
+from tallystick.parcel.open import open_batch, open_content
+from tallystick.parcel.parcel import describe
+from tallystick.parcel.seal import Gap
+from tallystick.parcel.verify import PermitBook
+from tallystick.record.batch import Batch
+from tallystick.record.schema import Schema
+from tallystick.runtime.clock import Clock
+from tallystick.trust.permit import Operation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SubscriberSettings:
+    start: str | int = "earliest"  # earliest, latest, or an offset; a group's own offset comes first
+    verify: str = "full"  # fast skips recomputing the leaves, and nothing else
+    on_bad: str = "fail"  # or report
+    schema_version: int | None = None  # None: the newest, older rows with nulls
+    fetch_bytes_max: int = 4 << 20
+    wait_ms: int = 5_000  # a long poll for new parcels
+    head_age_max_s: float = 60.0  # an older checkpoint is a withheld tail
+    silence_s: float = 120.0  # four heartbeats
+    late_s: float = 60.0  # a parcel sealed so long before its anchor is marked late
+    renew_s: float = 5.0  # a third of the lease
+
+    def __post_init__(self) -> None:
+        if self.verify not in ("full", "fast"):
+            raise Misuse(f'verify "{self.verify}" is unknown, expected full or fast')
+        if self.on_bad not in ("fail", "report"):
+            raise Misuse(f'on_bad "{self.on_bad}" is unknown, expected fail or report')
+
+
+@dataclass(frozen=True)
+class Received:
+    """A batch and where it comes from."""
+
+    batch: Batch
+    token: bytes
+    partition: int
+    offset: int
+    parcel: bytes
+    publisher: bytes
+    lane: bytes
+    sequence: int
+    height: int  # anchored at or before
+    time_ms: int  # the publisher's claim
+    late: bool
+    suspect: bool  # anchored after the publisher's key was revoked
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        return list(self.batch.data.to_pylist())
+
+
+class FoundError(Withheld):
+    """A finding that stops the iteration."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message, reason=finding.reason)
+        self.finding = finding
+
+
+class Subscriber:
+    """Reads one topic, alone or as a member of a group.
+
+    >>> for received in Subscriber(identity, "brakes", …):  # doctest: +SKIP
+    ...     received.batch.data.to_pandas()
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        topic: str | bytes,
+        *,
+        carrier: Carrier,
+        authority: AuthorityClient,
+        view: View,
+        clock: Clock,
+        settings: SubscriberSettings = SubscriberSettings(),
+        member: Callable[[bytes, int], Member] | None = None,
+        on_finding: Callable[[Finding], None] | None = None,
+    ) -> None:
+        """`member(token, partitions)` makes the membership of a group, where one is wanted."""
+        self._identity, self._carrier, self._authority, self._view = identity, carrier, authority, view
+        self._clock, self._settings, self._on_finding = clock, settings, on_finding
+        self._held = Held.of(authority.permit(Operation.SUBSCRIBE, topic))
+        self.token, self.partitions = self._held.grant.token, self._held.grant.partitions
+        carrier.subscribe(self._held.grant.permit)
+        self._ring = KeyRing(carrier.lock)
+        self._add_keys(self._held)
+        self._book = PermitBook(identity.instance, [identity.authority], carrier.permit)
+        self._member = member(self.token, self.partitions) if member is not None else None
+        self._readers: dict[int, PartitionReader] = {}
+        self._committed: dict[int, int] = {}
+        self._ready: deque[Received] = deque()
+        self._renew_at = 0.0
+        self._told: set[tuple[bytes, int]] = set()
+        self._revoked: dict[bytes, int] = {}
+        self._stopping = False
+        self.findings: list[Finding] = []
+
+    # ── 5. Fetch, verify, open ───────────────────────────────────────────────────────────────────────────────────
+
+    def poll(self, wait_ms: int | None = None) -> list[Received]:
+        """One round over the partitions: what was new and held, in order. Waits up to `wait_ms` if nothing was."""
+        self._assign()
+        received: list[Received] = []
+        for reader in list(self._readers.values()):
+            received += self._read(reader, 0)
+        if not received and self._readers:
+            patience = self._settings.wait_ms if wait_ms is None else wait_ms
+            readers = list(self._readers.values())
+            for number, reader in enumerate(readers):
+                received += self._read(reader, patience // len(readers) if number == 0 or not received else 0)
+        self._look_for_silence()
+        return received
+
+    def _read(self, reader: PartitionReader, wait_ms: int) -> list[Received]:
+        """The next range of a partition."""
+        anchor = self._anchor(reader.partition)
+        if anchor is None or reader.offset >= anchor.size:
+            if not wait_ms:
+                return []
+            self._fetch(reader, None, wait_ms)
+            anchor = self._anchor(reader.partition)
+            if anchor is None or reader.offset >= anchor.size:
+                return []
+        fetched = self._fetch(reader, anchor.size, 0)
+        if not fetched.parcels:
+            raise Withheld(
+                f"partition {reader.partition}: anchored are {anchor.size} parcels, the node shows none from offset"
+                f" {reader.offset}",
+                reason="missing",
+                hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
+            )
+        received = []
+        for item in reader.take(fetched, anchor):
+            if isinstance(item, Finding):
+                self._report(item)
+            else:
+                received += self._open(reader, item)
+        return received
+
+    def _fetch(self, reader: PartitionReader, size: int | None, wait_ms: int) -> Any:
+        fetched = self._carrier.fetch(
+            self.token,
+            reader.partition,
+            self._held.permit.identifier,
+            reader.offset,
+            bytes_max=self._settings.fetch_bytes_max,
+            wait_ms=wait_ms,
+            size=size,
+        )
+        if fetched.retired > reader.offset:
+            self._skip_retired(reader, fetched.retired)
+            return self._fetch(reader, size, wait_ms)
+        return fetched
+
+    def _anchor(self, partition: int) -> Anchored | None:
+        """The partition's newest anchor, proved under a checkpoint that is young enough."""
+        value = self._view.value(b"anchor/" + self.token + partition.to_bytes(4, "big"))
+        return None if value is None else Anchored(value[0], value[1], value[2], value[3])
+
+    def _skip_retired(self, reader: PartitionReader, below: int) -> None:
+        """Go on above a mark of the ledger's; a node that claims one the ledger does not have withholds."""
+        mark = self._view.value(b"retired/" + self.token + reader.partition.to_bytes(4, "big"))
+        if mark is None or below > mark[0]:
+            raise Withheld(
+                f"partition {reader.partition}: the node calls offsets below {below} retired, the ledger does not",
+                reason="missing",
+            )
+        self._readers[reader.partition] = self._reader(reader.partition, below)
+        reader.offset = below
+
+    def _open(self, reader: PartitionReader, placed: Placed) -> list[Received]:
+        """The rows of a verified parcel; heartbeats and closings have none, gaps are told."""
+        header, verified = placed.verified.header, placed.verified
+        try:
+            if header.kind is Kind.GAP:
+                gap = Gap.decode(open_content(verified, self._ring))
+                self._report(self._finding(reader, placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
+            if header.kind is not Kind.DATA or header.pending:
+                return []
+            schema = self._schema(header.schema_version, header.schema_hash)
+            batch = self._try_open(placed, schema)
+        except MissingKey as error:
+            reason = "erased" if self._was_erased(error) else "cannot-open"
+            self._report(self._finding(reader, placed, reason, f"{describe(header)}: {reason}"))
+            return []
+        except CannotOpen as error:
+            self._report(self._finding(reader, placed, "cannot-open", str(error)))
+            return []
+        assert placed.anchor is not None
+        suspect = self._is_suspect(verified.publisher, placed.anchor)
+        if suspect:
+            self._report(self._finding(reader, placed, "suspect", "anchored after its publisher's key was revoked"))
+        late = bool(header.time_ms) and placed.anchor.time_ms - header.time_ms > self._settings.late_s * 1000
+        return [
+            Received(
+                batch=batch.upgraded(self._target_schema(schema)),
+                token=self.token,
+                partition=reader.partition,
+                offset=placed.offset,
+                parcel=header.hash,
+                publisher=verified.publisher,
+                lane=header.lane,
+                sequence=header.sequence,
+                height=placed.anchor.height,
+                time_ms=header.time_ms,
+                late=late,
+                suspect=suspect,
+            )
+        ]
+
+    def _try_open(self, placed: Placed, schema: Schema) -> Batch:
+        """Open a parcel; a key that we lack may have been issued since: ask once."""
+        fast = self._settings.verify == "fast"
+        try:
+            return open_batch(placed.verified, self._ring, schema, fast=fast)
+        except MissingKey:
+            self.update_keys()
+            return open_batch(placed.verified, self._ring, schema, fast=fast)
+
+    def _schema(self, version: int, schema_hash: bytes) -> Schema:
+        """The topic's schema of this version, from the authority; the hash is the header's."""
+        for attempt in (1, 2):
+            for schema in self._held.schemas:
+                if (schema.version, schema.hash) == (version, schema_hash):
+                    return schema
+            if attempt == 1:
+                self.update_keys()
+        raise CannotOpen(hint="the topic has no such schema version")
+
+    def _target_schema(self, schema: Schema) -> Schema:
+        pinned = self._settings.schema_version
+        if pinned is None:
+            return self._held.schemas[-1]
+        for one in self._held.schemas:
+            if one.version == pinned and pinned >= schema.version:
+                return one
+        return schema
+
+    def update_keys(self, wait_ms: int = 0) -> bool:
+        """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
+        update = self._authority.keys(self._held.permit.identifier, self._held.grant.version, wait_ms)
+        if update is None:
+            return False
+        self._held = self._held.updated(update)
+        self._add_keys(self._held)
+        return True
+
+    def _add_keys(self, held: Held) -> None:
+        for epoch, seed in held.grant.private_keys:
+            self._ring.add_topic_key(held.grant.token, epoch, hpke.PrivateKey.decode(seed))
+        for one in held.grant.erasure_keys:
+            key = hpke.PrivateKey.decode(one.key)
+            self._ring.add_erasure_key(held.grant.token, one.publisher, one.period, key)
+        for publisher, period in held.grant.erased:
+            self._ring.forget_erasure_key(held.grant.token, publisher, period)
+
+    def _was_erased(self, error: MissingKey) -> bool:
+        """Whether the ledger says that this key was destroyed on purpose."""
+        if error.epoch is not None:
+            return False
+        key = b"erased/" + error.token + error.publisher + error.period.to_bytes(4, "big")
+        return self._view.value(key) is not None
+
+    def _is_suspect(self, publisher: bytes, anchor: Anchored) -> bool:
+        if publisher not in self._revoked:
+            value = self._view.value(b"identity/" + publisher)
+            self._revoked[publisher] = 0 if value is None else int(value[7])
+        revoked = self._revoked[publisher]
+        return bool(revoked) and anchor.height >= revoked
+
+    # ── Partitions, groups, offsets ──────────────────────────────────────────────────────────────────────────────
+
+    def _assign(self) -> None:
+        """Know which partitions are ours; a group's are renewed from time to time."""
+        if self._member is None:
+            if not self._readers:
+                self._readers = {p: self._reader(p, self._start(p)) for p in range(self.partitions)}
+            return
+        now = self._clock.monotonic()
+        if now < self._renew_at:
+            return
+        self._renew_at = now + self._settings.renew_s
+        mine = set(self._member.join())
+        for partition in set(self._readers) - mine:
+            del self._readers[partition]
+        for partition in sorted(mine - set(self._readers)):
+            offset = self._member.offset(partition)
+            self._committed[partition] = offset
+            self._readers[partition] = self._reader(partition, offset)
+        self._revoked.clear()
+
+    def _reader(self, partition: int, offset: int) -> PartitionReader:
+        def lane_front(publisher: bytes, lane: bytes, below: int, size: int) -> LaneFront | None:
+            permit = self._held.permit.identifier
+            return self._carrier.lane_front(self.token, partition, permit, publisher, lane, below, size)
+
+        return PartitionReader(
+            self._identity.instance,
+            self.token,
+            partition,
+            self.partitions,
+            self._book,
+            lane_front=lane_front,
+            check_seen=self._view.check_seen,
+            offset=offset,
+        )
+
+    def _start(self, partition: int) -> int:
+        match self._settings.start:
+            case "earliest":
+                return 0
+            case "latest":
+                anchor = self._anchor(partition)
+                return 0 if anchor is None else anchor.size
+            case int(offset):
+                return offset
+        raise Misuse(f'start "{self._settings.start}" is unknown, expected earliest, latest or an offset')
+
+    def commit(self) -> None:
+        """Move the group's offsets to what was read; a signed compare-and-set for each partition."""
+        if self._member is None:
+            raise Misuse("only a member of a group commits offsets", hint="give the subscriber a group")
+        for partition, reader in self._readers.items():
+            old = self._committed[partition]
+            if reader.offset > old:
+                self._member.commit(partition, old, reader.offset)
+                self._committed[partition] = reader.offset
+
+    def positions(self) -> dict[int, int]:
+        """The next offset of each partition that is ours."""
+        return {partition: reader.offset for partition, reader in self._readers.items()}
+
+    # ── Findings ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _report(self, finding: Finding) -> None:
+        self.findings.append(finding)
+        log.warning("finding %s: %s", finding.reason, finding.message)
+        if self._on_finding is not None:
+            self._on_finding(finding)
+        # What a publisher or an authority did openly does not stop a reader.
+        if self._settings.on_bad == "fail" and finding.reason not in ("gap", "erased", "silent", "suspect"):
+            raise FoundError(finding)
+
+    def _finding(self, reader: PartitionReader, placed: Placed, reason: str, message: str) -> Finding:
+        header = placed.verified.header
+        return Finding(
+            reason,
+            message,
+            self.token,
+            reader.partition,
+            placed.offset,
+            placed.verified.publisher,
+            header.lane,
+            header.sequence,
+            (header.encoded, placed.verified.parcel.signature),
+        )
+
+    def _look_for_silence(self) -> None:
+        """A publisher that neither spoke nor closed its lane: once for each lane and silence."""
+        now_ms = int(self._clock.now() * 1000)
+        for reader in self._readers.values():
+            for finding in reader.silent(now_ms, int(self._settings.silence_s * 1000)):
+                key = (finding.lane, finding.sequence or 0)
+                if key not in self._told:
+                    self._told.add(key)
+                    self._report(finding)
+
+    # ── The caller's side ────────────────────────────────────────────────────────────────────────────────────────
+
+    def __iter__(self) -> Iterator[Received]:
+        """Batches for ever, until `stop`; the world's failures are waited out."""
+        while not self._stopping:
+            try:
+                yield from self.poll()
+            except Unavailable as error:
+                log.info("waiting: %s", error)
+                self._clock.pause(1.0 if error.retry_after_s is None else error.retry_after_s)
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        while not self._stopping:
+            try:
+                received = await asyncio.to_thread(self.poll)
+            except Unavailable as error:
+                await self._clock.sleep(1.0 if error.retry_after_s is None else error.retry_after_s)
+                continue
+            for one in received:
+                yield one
+
+    def stop(self) -> None:
+        """Let the iteration end after the round under way."""
+        self._stopping = True
+
+    def unsubscribe(self) -> None:
+        """Give the permit back: the authority's undo order, shown to the node."""
+        order = self._authority.undo(self._held.grant.permit, self._held.grant.undo_token)
+        self._carrier.undo(order.encode())
+
+    def close(self) -> None:
+        """Stop, and leave the group."""
+        self.stop()
+        if self._member is not None:
+            try:
+                self._member.leave()
+            except (Refused, Unavailable) as error:
+                log.info("left without a word: %s", error)
+
+    def __enter__(self) -> Subscriber:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
