@@ -221,7 +221,7 @@ def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scen
 
     # Periods drawn after the restore have numbers that none had before.
     with world.authority.core.store.transaction():
-        world.authority.core.store.write("UPDATE erasure_keys SET ends_ms = begins_ms")
+        world.authority.core.store.write("UPDATE erasure_keys SET ends_ms = 0")
     again = scene.update(scene.p, scene.advertised)
     drawn = {one.period for one in again.erasure_keys if one.not_after_ms > world.now_ms}
     assert drawn

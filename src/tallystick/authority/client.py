@@ -180,7 +180,8 @@ class OverHttp:
 
     def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Grant:
         caller = self._caller()
-        answer = self._ask("/v1/permits", caller, int(operation), topic, first_epoch)
+        place = (topic, b"") if isinstance(topic, str) else ("", topic)
+        answer = self._ask("/v1/permits", caller, int(operation), *place, first_epoch)
         return _open_grant(self._holder, caller, answer.octets(at_most=_ITEMS_MAX << 6), self._certificate)
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:

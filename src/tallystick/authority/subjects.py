@@ -19,6 +19,7 @@ class Subjects:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._checked: set[bytes] = set()
+        self._keys: dict[bytes, VerifyKey] = {}  # of live subjects: asked for on every request, before anything else
 
     def find(self, subject: bytes) -> Certificate | None:
         """The certificate of a subject that is enrolled and not revoked, its chain checked."""
@@ -40,11 +41,18 @@ class Subjects:
 
     def resolve_key(self, subject: bytes) -> VerifyKey | None:
         """The key under which a subject's requests count."""
-        try:
-            certificate = self.find(subject)
-        except Refused:
-            return None
-        return None if certificate is None else certificate.verify_key
+        key = self._keys.get(subject)
+        if key is None:
+            try:
+                certificate = self.find(subject)
+            except Refused:
+                return None
+            if certificate is None:
+                return None
+            if len(self._keys) >= _CHECKED_MAX:
+                self._keys.clear()
+            key = self._keys[subject] = certificate.verify_key
+        return key
 
     def nodes(self) -> list[Certificate]:
         rows = self._core.store.rows("SELECT id FROM subjects WHERE kind = ? AND revoked = 0", (int(Kind.NODE),))
@@ -73,6 +81,7 @@ class Subjects:
         if value is None:
             return False
         identity = Identity(value)
+        self._keys.pop(subject, None)
         old = self._core.store.row("SELECT certificate, revoked FROM subjects WHERE id = ?", (subject,))
         if certificate is not None and Certificate.decode(certificate).hash == identity.certificate_hash:
             name = self._core.store.scalar("SELECT name FROM pending WHERE principal = ?", (subject,))

@@ -1,0 +1,189 @@
+"""The authority's HTTP service: signed requests to method calls, and the work that time demands.
+
+Threat: a stranger who probes; the gate verifies the RFC 9421 signature before a body is read, and whatever fails
+before that, enrolment included, has one face. Replays within the freshness of a signature are harmless: the nonce
+inside the body makes them the same request (`permits`). Threat: many who wait; long polls hold no thread, are
+counted, and wake when something changed.
+
+The authority itself is synchronous: its methods run on a few threads, and while one waits for the ledger the others
+go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields as fields_of
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from tallystick import wire
+from tallystick.authority.authority import Authority
+from tallystick.authority.core import Caller
+from tallystick.authority.routes import ROUTES, Route, describe
+from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
+from tallystick.runtime.answers import Answer, answer_error, answer_value
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.gate import Gate, SignedHandler
+from tallystick.runtime.router import Handler, Request, Router
+from tallystick.trust.envelope import Envelope, signed_time
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+THREADS = 16  # requests that wait for one block together; more would only queue at the store
+NONCE_BYTES = 16
+TICK_S = 0.5  # how late an epoch may begin and a revocation be noticed, beside the ledger's own blocks
+
+_NOBODY = Caller(b"", b"")
+
+
+class Service:
+    """An ASGI application for one authority; `run` must be running beside it."""
+
+    def __init__(self, authority: Authority, clock: Clock, *, polls_max: int = 10_000, tick_s: float = TICK_S) -> None:
+        self._authority = authority
+        self._clock = clock
+        self._tick_s = tick_s
+        self._polls_max = polls_max
+        self._polls: set[asyncio.Future[None]] = set()
+        self._pool = ThreadPoolExecutor(THREADS, "tally-authority")
+        gate = Gate(authority.certificate.subject, authority.key, authority.resolve_key, clock)
+        self.app = Router(body_bytes_max=authority.limits.request_bytes_max)
+        for route in ROUTES:
+            handler = gate.signed(self._signed(route)) if route.signed else self._unsigned(route)
+            self.app.add("POST", route.path, handler)
+        for path, plain in (
+            ("/v1/time", self._time),
+            ("/health/live", self._live),
+            ("/health/ready", self._ready),
+            ("/metrics", self._metrics),
+            ("/openapi.json", self._openapi),
+        ):
+            self.app.add("GET", path, plain)
+
+    async def run(self) -> None:
+        """Follow the ledger and the clock until cancelled; an error is logged and tried again."""
+        while True:
+            try:
+                await self._call(self._authority.work)
+            except TallystickError as error:
+                log.warning("authority at work: %s", error)
+            except Exception:
+                log.exception("fault while the authority was at work")
+            await self._clock.sleep(self._tick_s)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    # --- requests ---
+
+    def _signed(self, route: Route) -> SignedHandler:
+        async def handle(_: Request, envelope: Envelope, body: bytes) -> Answer:
+            if not route.waits:
+                return await self._serve(route, envelope.principal, body)
+            return await self._wait(route, envelope.principal, body)
+
+        return handle
+
+    def _unsigned(self, route: Route) -> Handler:
+        async def handle(request: Request) -> Answer:
+            fields = route.parse(await request.body())
+            try:
+                return answer_value(await self._call(lambda: route.serve(self._authority, _NOBODY, fields)))
+            except Unavailable as error:
+                return answer_error(error)
+
+        return handle
+
+    async def _serve(self, route: Route, principal: bytes, body: bytes) -> Answer:
+        fields = route.parse(body)
+        caller = Caller(principal, fields.octets(NONCE_BYTES))
+        return answer_value(await self._call(lambda: route.serve(self._authority, caller, fields)))
+
+    async def _wait(self, route: Route, principal: bytes, body: bytes) -> Answer:
+        """Serve a long poll: answer when there is news, or when the time is up."""
+        wait_ms = _wait_ms(route, body)
+        deadline = self._clock.monotonic() + min(wait_ms, self._authority.limits.wait_ms_max) / 1000
+        nothing = answer_value([b""]).body
+        while True:
+            version = self._authority.version
+            answer = await self._serve(route, principal, body)
+            left_s = deadline - self._clock.monotonic()
+            if answer.body != nothing or left_s <= 0:
+                return answer
+            await self._news(version, left_s)
+
+    async def _news(self, version: int, left_s: float) -> None:
+        """Return when the authority's version is no longer `version`, or the time is up."""
+        if self._authority.version != version:
+            return
+        if len(self._polls) >= self._polls_max:
+            raise Unavailable("too many wait for news already", retry_after_s=5.0)
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._polls.add(woken)
+        sleeper = asyncio.ensure_future(self._clock.sleep(left_s))
+        try:
+            await asyncio.wait((woken, sleeper), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeper.cancel()
+            self._polls.discard(woken)
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        """Run a method of the authority on a thread; whoever waits hears of what it changed."""
+        version = self._authority.version
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        finally:
+            if self._authority.version != version:
+                for woken in self._polls:
+                    if not woken.done():
+                        woken.set_result(None)
+
+    # --- what anybody may ask ---
+
+    async def _time(self, request: Request) -> Answer:
+        if not request.query.startswith("nonce=") or len(request.query) != 6 + 2 * NONCE_BYTES:
+            raise Refused("time: expected a nonce", reason="malformed")
+        try:
+            nonce = bytes.fromhex(request.query[6:])
+        except ValueError:
+            raise Refused("time: expected a nonce", reason="malformed") from None
+        authority = self._authority
+        return Answer(body=signed_time(authority.key, authority.certificate.subject, nonce, self._clock.now()))
+
+    async def _live(self, _: Request) -> Answer:
+        return Answer(body=b"live\n", content_type="text/plain")
+
+    async def _ready(self, _: Request) -> Answer:
+        try:
+            await self._call(self._authority.check_ready)
+        except Unavailable as error:
+            return Answer(503, f"{error}\n".encode(), "text/plain")
+        return Answer(body=b"ready\n", content_type="text/plain")
+
+    async def _metrics(self, _: Request) -> Answer:
+        statistics = await self._call(self._authority.statistics)
+        registry = CollectorRegistry()
+        for one in fields_of(statistics):
+            gauge = Gauge(f"tally_authority_{one.name}", f"{one.name} of the authority", registry=registry)
+            gauge.set(float(getattr(statistics, one.name)))
+        waiting = Gauge("tally_authority_polls", "long polls that wait for news", registry=registry)
+        waiting.set(len(self._polls))
+        return Answer(body=generate_latest(registry), content_type="text/plain; version=0.0.4")
+
+    async def _openapi(self, _: Request) -> Answer:
+        return Answer(body=json.dumps(describe(), indent=1).encode(), content_type="application/json")
+
+
+def _wait_ms(route: Route, body: bytes) -> int:
+    """The last field of a long poll."""
+    fields = wire.decode(body, f"request {route.path}")
+    if not isinstance(fields, list) or not fields or type(fields[-1]) is not int or fields[-1] < 0:
+        raise Malformed(f"request {route.path}: expected the wait in milliseconds last")
+    return fields[-1]

@@ -1,0 +1,299 @@
+"""The requests of the authority in one table: path, fields, answer; served by `http.py`, described by OpenAPI.
+
+Bodies are wire arrays (CBOR, docs/formats/authority.md). The first field of every signed request is its nonce, 16
+bytes that the caller drew: sealed answers are bound to it, and a request sent again with the same nonce is the same
+request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.authority.authority import Authority
+from tallystick.authority.core import Caller
+from tallystick.errors import Malformed
+from tallystick.trust.permit import LAST_EPOCH, Operation
+from tallystick.trust.signed import Fields
+
+BYTES, TEXT, NUMBER, LIST = "bytes", "text", "integer", "array"
+
+Serve = Callable[[Authority, Caller, Fields], list[Any]]
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    kind: str
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Route:
+    path: str
+    about: str
+    fields: tuple[Field, ...]  # of the body, behind the nonce where signed
+    answer: tuple[Field, ...]
+    serve: Serve
+    signed: bool = True
+    waits: bool = False  # a long poll; its last field is the wait in milliseconds
+
+    def parse(self, body: bytes) -> Fields:
+        return Fields.parse(body, f"request {self.path}", len(self.fields) + int(self.signed))
+
+
+_TOKEN = Field("token", BYTES, "16 bytes")
+_PRINCIPAL = Field("principal", BYTES, "16 bytes")
+_SEALED = "sealed to the caller's enrolled key for this request"
+
+
+def _enrol(authority: Authority, _: Caller, fields: Fields) -> list[Any]:
+    invite, name = fields.text(64), fields.text(authority.limits.name_characters_max)
+    return [authority.enrol(invite, name, fields.octets(), fields.octets(), fields.octets())]
+
+
+def _confirm(authority: Authority, _: Caller, fields: Fields) -> list[Any]:
+    enrolled = authority.confirm_enrolment(fields.octets(), fields.octets())
+    return [enrolled.certificate, enrolled.authority, list(enrolled.nodes), enrolled.trust]
+
+
+def _invite(authority: Authority, caller: Caller, _: Fields) -> list[Any]:
+    return [authority.invite(caller)]
+
+
+def _revoke(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    authority.revoke(caller, fields.octets(16))
+    return []
+
+
+def _topics(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    name = fields.text(authority.limits.name_characters_max)
+    schema = fields.octets(at_most=authority.limits.schema_bytes_max)
+    draft = authority.create_topic(caller, name, schema, fields.number(), fields.number())
+    return [
+        *(draft.token, draft.tenant, draft.schema_hash, draft.partitions, draft.flags),
+        *(list(draft.nodes), draft.public, list(draft.rights)),
+    ]
+
+
+def _schemas(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    token, schema = fields.octets(16), fields.octets(at_most=authority.limits.schema_bytes_max)
+    return list(authority.propose_schema(caller, token, schema))
+
+
+def _resolve(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    pattern, principal = fields.text(authority.limits.name_characters_max), fields.octets(16)
+    allow, operations, host, mode = bool(fields.number(1)), fields.number(15, 1), fields.text(64), fields.number(2)
+    resolved = authority.resolve_rights(caller, pattern, principal, allow, operations, host, mode)
+    return [list(resolved.tokens), list(resolved.entries)]
+
+
+def _permits(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    operation = Operation(fields.number(2, 1))
+    name, token = fields.text(authority.limits.name_characters_max), fields.octets(at_most=16)
+    if bool(name) == bool(token) or len(token) not in (0, 16):
+        raise Malformed("permit: either a topic's name or its token of 16 bytes expected")
+    return [authority.permit(caller, operation, name or token, fields.number(LAST_EPOCH))]
+
+
+def _keys(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return [authority.keys(caller, fields.octets(16), fields.number()) or b""]
+
+
+def _undo(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return [authority.undo(caller, fields.octets(), fields.octets(32))]
+
+
+def _erase(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    token, publisher = fields.octets(16), fields.octets(16)
+    periods = fields.items(authority.limits.periods_max)
+    if not all(type(period) is int for period in periods):
+        raise Malformed("erase: a period is an integer")
+    erased = authority.erase(caller, token, publisher, periods)
+    return [[list(pair) for pair in erased.periods], list(erased.holders), list(erased.backups)]
+
+
+def _rotate(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    rotation = authority.rotate(caller, fields.octets(16))
+    return [rotation.epoch, rotation.begins_ms]
+
+
+ROUTES = (
+    Route(
+        "/v1/enrol",
+        "Begin to enrol: show the invitation and the possession of the signing key.",
+        (
+            Field("invite", TEXT, "the invitation"),
+            Field("name", TEXT, "kept by the authority alone"),
+            Field("signing key", BYTES, "Ed25519, 32 bytes"),
+            Field("sealing key", BYTES, "X25519 and ML-KEM-768, 1,216 bytes"),
+            Field("signature", BYTES, 'context "tallystick enrol 1"'),
+        ),
+        (Field("challenge", BYTES, "sealed to the sealing key"),),
+        _enrol,
+        signed=False,
+    ),
+    Route(
+        "/v1/enrol/confirm",
+        "Show the opened challenge, and take the certificate home.",
+        (_PRINCIPAL, Field("challenge", BYTES, "32 bytes, opened")),
+        (
+            Field("certificate", BYTES),
+            Field("authority", BYTES, "the authority's certificate"),
+            Field("nodes", LIST, "certificates of the nodes"),
+            Field("trust", TEXT, "trust.json"),
+        ),
+        _confirm,
+        signed=False,
+    ),
+    Route("/v1/invites", "An invitation to the caller's tenant.", (), (Field("invite", BYTES, _SEALED),), _invite),
+    Route("/v1/revoke", "Revoke a principal of the caller's tenant.", (_PRINCIPAL,), (), _revoke),
+    Route(
+        "/v1/topics",
+        "Draft a topic: the owner signs and submits the entries itself.",
+        (
+            Field("name", TEXT),
+            Field("schema", BYTES, "version 1"),
+            Field("partitions", NUMBER),
+            Field("flags", NUMBER, "1 erasable, 2 padded"),
+        ),
+        (
+            _TOKEN,
+            Field("tenant", BYTES, "16 bytes"),
+            Field("schema hash", BYTES, "32 bytes"),
+            Field("partitions", NUMBER),
+            Field("flags", NUMBER),
+            Field("nodes", LIST, "identifiers of the nodes"),
+            Field("public", BYTES, "public half of epoch 1; empty where the topic exists"),
+            Field("rights", LIST, "grant entries of remembered patterns"),
+        ),
+        _topics,
+    ),
+    Route(
+        "/v1/schemas",
+        "Hand in the next version of a topic's schema: the owner signs and submits the entry itself.",
+        (_TOKEN, Field("schema", BYTES)),
+        (Field("version", NUMBER), Field("schema hash", BYTES, "32 bytes")),
+        _schemas,
+    ),
+    Route(
+        "/v1/rights/resolve",
+        "Expand a pattern over the caller's topics into the entries still to be signed.",
+        (
+            Field("pattern", TEXT, "a name, or the beginning of one and *"),
+            _PRINCIPAL,
+            Field("allow", NUMBER, "1 allow, 0 deny"),
+            Field("operations", NUMBER, "1 read, 2 write, 4 describe, 8 delete, added"),
+            Field("host", TEXT, "* or one host"),
+            Field("mode", NUMBER, "0 show, 1 remember for topics to come, 2 forget and withdraw"),
+        ),
+        (Field("tokens", LIST), Field("entries", LIST)),
+        _resolve,
+    ),
+    Route(
+        "/v1/permits",
+        "A permit to subscribe or advertise, with its keys.",
+        (
+            Field("operation", NUMBER, "1 subscribe, 2 advertise"),
+            Field("name", TEXT, "in the caller's tenant; empty: by token"),
+            Field("token", BYTES, "16 bytes; empty: by name"),
+            Field("first epoch", NUMBER, "0: the current one"),
+        ),
+        (Field("grant", BYTES, _SEALED),),
+        _permits,
+    ),
+    Route(
+        "/v1/keys",
+        "What changed about a grant; waits for news.",
+        (
+            Field("permit", BYTES, "its identifier, 16 bytes"),
+            Field("version", NUMBER, "of the last grant or update"),
+            Field("wait ms", NUMBER),
+        ),
+        (Field("update", BYTES, f"{_SEALED}; empty: nothing new"),),
+        _keys,
+        waits=True,
+    ),
+    Route(
+        "/v1/undo",
+        "Take a permit back.",
+        (Field("permit", BYTES, "the whole permit"), Field("undo token", BYTES, "32 bytes")),
+        (Field("order", BYTES, "the signed undo order, for the guards"),),
+        _undo,
+    ),
+    Route(
+        "/v1/erase",
+        "Destroy erasure keys of a publisher on an erasable topic.",
+        (_TOKEN, Field("publisher", BYTES, "16 bytes"), Field("periods", LIST, "empty: all")),
+        (
+            Field("periods", LIST, "[publisher, period] destroyed"),
+            Field("holders", LIST, "principals that were handed a key"),
+            Field("backups", LIST, "identifiers of backups that hold a key"),
+        ),
+        _erase,
+    ),
+    Route(
+        "/v1/rotate",
+        "Let a topic's next epoch begin.",
+        (_TOKEN,),
+        (Field("epoch", NUMBER), Field("begins ms", NUMBER)),
+        _rotate,
+    ),
+)
+
+
+def describe() -> dict[str, Any]:
+    """The OpenAPI document of the table."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "tallystick authority",
+            "version": "1",
+            "description": "Bodies are CBOR arrays of fixed order. Signed requests follow RFC 9421 as"
+            " docs/formats/envelope.md has it; the first field of their body is a nonce of 16 bytes.",
+        },
+        "paths": {route.path: {"post": _describe(route)} for route in ROUTES} | _PLAIN,
+        "components": {
+            "securitySchemes": {
+                "signature": {"type": "http", "scheme": "signature", "description": "RFC 9421, Ed25519"}
+            }
+        },
+    }
+
+
+def _describe(route: Route) -> dict[str, Any]:
+    nonce = (Field("nonce", BYTES, "16 bytes"),) if route.signed else ()
+    return {
+        "summary": route.about,
+        "security": [{"signature": []}] if route.signed else [],
+        "requestBody": {"required": True, "content": _content((*nonce, *route.fields))},
+        "responses": {
+            "200": {"description": "the answer", "content": _content(route.answer)},
+            "400": {"description": "malformed or misused: [reason, message, hint, extra]"},
+            "403": {"description": "refused: [reason, message, hint, extra]; without a body to strangers"},
+            "429": {"description": "try again after Retry-After"},
+            "503": {"description": "the ledger or the authority is not ready"},
+        },
+    }
+
+
+def _content(fields: tuple[Field, ...]) -> dict[str, Any]:
+    items = [
+        {"title": field.name, "x-cbor": field.kind} | ({"description": field.about} if field.about else {})
+        for field in fields
+    ]
+    schema = {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+    return {"application/cbor": {"schema": schema}}
+
+
+_PLAIN = {
+    path: {"get": {"summary": about, "security": [], "responses": {"200": {"description": "the answer"}}}}
+    for path, about in (
+        ("/v1/time", "The authority's signed time for the nonce (32 hexadecimal digits) in the query."),
+        ("/health/live", "The process answers."),
+        ("/health/ready", "Requests are served: 200, or 503 and why not."),
+        ("/metrics", "Prometheus metrics."),
+        ("/openapi.json", "This document."),
+    )
+}

@@ -1,0 +1,257 @@
+"""The HTTP service and its client: the same methods as in process, signed, sealed, and silent to strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from authority_world import READ, SCHEMA, WRITE, Person, World
+
+from tallystick import wire
+from tallystick.authority.client import Holder, HttpEnroller, OverHttp, enrol, topic_entries
+from tallystick.authority.http import Service
+from tallystick.authority.routes import ROUTES, describe
+from tallystick.crypto import hpke
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import CannotOpen, Refused
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.topics import ERASABLE
+from tallystick.record.schema import Schema
+from tallystick.runtime.address import Address
+from tallystick.runtime.answers import UNAUTHENTICATED, RefusedByPeer
+from tallystick.runtime.client import HttpClient
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.conversation import ClientLimits, Identity
+from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.server import Server
+from tallystick.trust.certificate import Certificate
+from tallystick.trust.envelope import check_time
+from tallystick.trust.permit import Operation, Permit
+
+ONCE = ClientLimits(attempts_max=1)
+
+
+class Site:
+    """A world whose authority is served over HTTP, on the machine's clock."""
+
+    def __init__(self, world: World, stack: ExitStack) -> None:
+        self.world = world
+        self.service = Service(world.authority, SystemClock(), tick_s=0.01)
+        self.server = Server(self.service.app)
+        self.stack = stack
+        self._thread = threading.Thread(target=asyncio.run, args=(self._run(),), daemon=True)
+        self._thread.start()
+
+    async def _run(self) -> None:
+        work = asyncio.create_task(self.service.run())
+        await self.server.serve()
+        work.cancel()
+
+    def stop(self) -> None:
+        self.server.stop()
+        self._thread.join()
+        self.service.close()
+
+    def http(self, identity: Identity | None, node: bytes | None = None) -> HttpClient:
+        address = Address(self.server.url, node or self.world.authority_certificate.subject)
+        client = HttpClient([address], identity, SystemClock(), SystemEntropy(), limits=ONCE)
+        return self.stack.enter_context(client)
+
+    def over_http(self, person: Person) -> OverHttp:
+        http = self.http(Identity(person.id, person.holder.signing_key))
+        return OverHttp(http, self.world.authority_certificate, person.holder, SystemEntropy())
+
+    def enrol(self, invite: str) -> Person:
+        key, sealing = SigningKey.from_seed(SystemEntropy().bytes(32)), hpke.PrivateKey.generate(b"q" * 32)
+        enrolled = enrol(HttpEnroller(self.http(None)), self.world.instance, invite, "car", key, sealing)
+        certificate = Certificate.decode(enrolled.certificate)
+        return self.world.person(Holder(self.world.instance, certificate.subject, key, sealing), certificate)
+
+
+class WallClockWorld(World):
+    """A world that lives at the machine's time, moved on by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        ahead = SystemClock().now() - self.clock.now()
+        self.clock.advance(ahead)
+        self.ledger.flush(self.now_ms)
+        self.authority.work()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    world = WallClockWorld(tmp_path)
+    with ExitStack() as stack:
+        made = Site(world, stack)
+        yield made
+        made.stop()
+    world.authority.close()
+    world.ledger.close()
+
+
+def test_the_whole_flow_over_http(site: Site) -> None:
+    world = site.world
+    owner = site.enrol(world.authority.create_tenant("acme"))
+    by_http = site.over_http(owner)
+    s = site.enrol(by_http.invite())
+    draft = by_http.create_topic("brakes", SCHEMA.encode(), partitions=2, flags=ERASABLE)
+    world.act(owner, *topic_entries(draft, owner.holder))
+    resolved = by_http.resolve_rights("brakes", s.id, READ | WRITE)
+    assert resolved.tokens == (draft.token,)
+    world.act(owner, *resolved.entries)
+
+    reader = site.over_http(s)
+    granted = reader.permit(Operation.SUBSCRIBE, "brakes")
+    assert (granted.token, granted.partitions, granted.flags) == (draft.token, 2, ERASABLE)
+    advertised = reader.permit(Operation.ADVERTISE, draft.token)
+    period = advertised.erasure_keys[0].period
+    assert by_http.erase(draft.token, s.id, [period]).periods == ((s.id, period),)
+
+    wider = Schema.parse("vin string not null, speed float32, gear int8", 2)
+    version, schema_hash = by_http.propose_schema(draft.token, wider.encode())
+    world.act(owner, entries.schema(world.instance, draft.token, version, schema_hash, owner.holder.signing_key))
+    news = reader.keys(Permit.decode(granted.permit).identifier, granted.version)
+    assert news is not None
+    assert news.schemas == (SCHEMA.encode(), wider.encode())
+
+    assert reader.undo(granted.permit, granted.undo_token).identifier == Permit.decode(granted.permit).identifier
+    assert by_http.rotate(draft.token).epoch == 2
+    by_http.revoke(s.id)
+    with pytest.raises(RefusedByPeer) as refusal:
+        reader.permit(Operation.SUBSCRIBE, "brakes")
+    assert refusal.value.reason == UNAUTHENTICATED
+
+
+def test_a_long_poll_hears_of_rotation_without_a_restart(site: Site) -> None:
+    world = site.world
+    owner = world.tenant()
+    token = world.topic(owner)
+    s = world.member("S")
+    world.grant(owner, token, s, READ)
+    reader = site.over_http(s)
+    granted = reader.permit(Operation.SUBSCRIBE, token)
+    permit = Permit.decode(granted.permit).identifier
+    assert reader.keys(permit, granted.version, wait_ms=20) is None
+
+    found: list[object] = []
+    waiting = threading.Thread(target=lambda: found.append(reader.keys(permit, granted.version, wait_ms=20_000)))
+    waiting.start()
+    site.over_http(owner).rotate(token)
+    waiting.join()
+    told = found[0]
+    assert told is not None
+    assert {one.number for one in told.epochs} >= {1, 2}  # type: ignore[attr-defined]
+
+
+def test_strangers_all_see_one_face(site: Site) -> None:
+    world = site.world
+    s = world.tenant()
+    stranger = SigningKey.from_seed(b"x" * 32)
+    permits, body = "/v1/permits", wire.encode([b"n" * 16, 1, "brakes", b"", 0])
+
+    def answer(http: HttpClient, path: str, sent: bytes = body) -> tuple[int, str, object]:
+        with pytest.raises(RefusedByPeer) as refusal:
+            http.request("POST", path, body=sent)
+        return refusal.value.status, refusal.value.reason, refusal.value.extra
+
+    faces = {
+        answer(site.http(None), permits),  # unsigned
+        answer(site.http(Identity(world.entropy.bytes(16), stranger)), permits),  # nobody's name
+        answer(site.http(Identity(s.id, stranger)), permits),  # another's name
+        answer(site.http(Identity(s.id, s.holder.signing_key), world.node), permits),  # to another node
+        answer(site.http(None), "/v1/enrol", wire.encode(["aaaaaa", "car", b"", b"", b""])),
+        answer(site.http(None), "/v1/enrol", b"\xff"),
+        answer(site.http(None), "/v1/enrol/confirm", wire.encode([s.id, bytes(32)])),
+        answer(site.http(None), "/v1/no/such/path"),
+    }
+    assert faces == {(403, UNAUTHENTICATED, None)}
+
+
+def test_to_the_authenticated_each_mistake_is_named(site: Site) -> None:
+    world = site.world
+    s = world.tenant()
+    http = site.http(Identity(s.id, s.holder.signing_key))
+    cases: list[tuple[str, list[object], str]] = [
+        ("/v1/permits", [b"short", 1, "brakes", b"", 0], "malformed"),
+        ("/v1/permits", [b"n" * 16, 3, "brakes", b"", 0], "malformed"),
+        ("/v1/permits", [b"n" * 16, 1, "brakes", b"t" * 16, 0], "malformed"),
+        ("/v1/permits", [b"n" * 16, 1, "brakes", b"", 0], "unknown-topic"),
+        ("/v1/permits", [b"n" * 16, 1, "x" * 201, b"", 0], "malformed"),
+        ("/v1/keys", [b"n" * 16, b"p" * 16, 0, 0], "unknown-permit"),
+        ("/v1/keys", [b"n" * 16, b"p" * 16, 0, -1], "malformed"),
+        ("/v1/keys", [], "malformed"),
+        ("/v1/topics", [b"n" * 16, "a b", SCHEMA.encode(), 1, 0], "misuse"),
+        ("/v1/topics", [b"n" * 16, "a", b"\x80", 1, 0], "malformed"),
+        ("/v1/topics", [b"n" * 16, "a", SCHEMA.encode(), 0, 0], "misuse"),
+        ("/v1/undo", [b"n" * 16, b"", bytes(32)], "wrong-permit"),
+        ("/v1/erase", [b"n" * 16, b"t" * 16, s.id, ["x"]], "malformed"),
+    ]
+    for path, fields, expected in cases:
+        with pytest.raises(Refused) as refusal:
+            http.request("POST", path, body=wire.encode(fields))
+        assert refusal.value.reason == expected, (path, fields)
+
+
+def test_a_request_too_large_is_refused_unread(site: Site) -> None:
+    s = site.world.tenant()
+    http = site.http(Identity(s.id, s.holder.signing_key))
+    with pytest.raises(Refused) as refusal:
+        http.request("POST", "/v1/topics", body=bytes(site.world.limits.request_bytes_max + 1))
+    assert refusal.value.reason == "too-large"
+
+
+def test_a_sealed_answer_is_bound_to_the_request(site: Site) -> None:
+    """A carrier that keeps an answer and shows it for the next request is found out."""
+    world = site.world
+    owner = world.tenant()
+    token = world.topic(owner)
+    world.grant(owner, token, owner, READ)
+    http = site.http(Identity(owner.id, owner.holder.signing_key))
+    old = http.request("POST", "/v1/permits", body=wire.encode([b"a" * 16, 1, "", token, 0]))
+    again = http.request("POST", "/v1/permits", body=wire.encode([b"a" * 16, 1, "", token, 0]))
+    assert world.authority.statistics().permits_live == 1
+    for response in (old, again):
+        sealed = wire.decode(response.body)[0]
+        info = wire.encode(["tallystick answer 1", world.instance, owner.id, b"a" * 16])
+        assert hpke.open_(owner.holder.sealing_key, sealed, info)
+        with pytest.raises(CannotOpen):
+            hpke.open_(owner.holder.sealing_key, sealed, info[:-1] + b"b")
+
+
+def test_what_anybody_may_ask(site: Site) -> None:
+    http = site.http(None)
+    certificate = site.world.authority_certificate
+    signed = http.request("GET", "/v1/time", query="nonce=" + "ab" * 16).body
+    assert check_time(signed, certificate.verify_key, certificate.subject, b"\xab" * 16) > 0
+    with pytest.raises(Refused):
+        http.request("GET", "/v1/time", query="nonce=zz")
+    assert http.request("GET", "/health/live").body == b"live\n"
+    assert http.request("GET", "/health/ready").body == b"ready\n"
+    assert b"tally_authority_ready 1.0" in http.request("GET", "/metrics").body
+    assert json.loads(http.request("GET", "/openapi.json").body) == describe()
+
+
+def test_the_description_covers_every_route() -> None:
+    document = describe()
+    assert {route.path for route in ROUTES} <= document["paths"].keys()
+    for route in ROUTES:
+        described = document["paths"][route.path]["post"]
+        schema = described["requestBody"]["content"]["application/cbor"]["schema"]
+        assert schema["minItems"] == len(route.fields) + int(route.signed)
+        assert bool(described["security"]) == route.signed
+
+
+def test_one_client_interface_two_forms() -> None:
+    from tallystick.authority.client import AuthorityClient, InProcess
+
+    def methods(of: type) -> set[str]:
+        return {name for name in vars(of) if not name.startswith("_") and isinstance(vars(of)[name], Callable)}
+
+    assert methods(AuthorityClient) <= methods(InProcess)
+    assert methods(InProcess) == methods(OverHttp)
