@@ -112,6 +112,11 @@ class Topology:
         """The nodes called X."""
         return sorted(set(self.neighbours) - set(self.near) - set(self.malicious))
 
+    @property
+    def source(self) -> str:
+        """Where the good message starts: an X next to a G, so that a malicious node hears it within two hops."""
+        return next(name for name in self.behind if set(self.neighbours[name]) & set(self.near))
+
 
 @dataclass(frozen=True)
 class Row:
@@ -220,34 +225,40 @@ def make_guard(guards: Guards, parameters: Parameters) -> RoutingGuard | None:
     return RoutingGuard({_identifier("authority"): _key("authority").public}, publishers, blacklist, limits)
 
 
+@dataclass
+class Conspiracy:
+    """What the malicious nodes have agreed on, and share."""
+
+    kind: Kind
+    flood: Flood
+    start: float
+    copies: int
+    heard: bytes = b""
+
+    def message(self, label: str, now: float) -> bytes:
+        if self.flood is Flood.FORGED:
+            return make_message(self.kind, "honest", label, now, key="nobody")
+        if self.flood is Flood.FRESH:
+            return make_message(self.kind, "flooder", label, now)
+        if not self.heard:
+            raise Misuse("the malicious nodes have heard nothing that they could replay")
+        return self.heard
+
+
 class Flooder:
     """A malicious node: listens, forwards nothing, and at its time sends its flood to all neighbours."""
 
-    def __init__(
-        self, name: str, kind: Kind, flood: Flood, start: float, neighbours: Sequence[str], copies: int
-    ) -> None:
-        self._name, self._kind, self._flood = name, kind, flood
-        self._start, self._neighbours, self._copies = start, neighbours, copies
-        self._heard = b""
+    def __init__(self, name: str, neighbours: Sequence[str], common: Conspiracy) -> None:
+        self._name, self._neighbours, self._common = name, neighbours, common
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if isinstance(event, Received):
-            self._heard = self._heard or event.message.data
+            self._common.heard = self._common.heard or event.message.data
             return []
-        if now < self._start:
-            return [WakeAt(self._start)]
-        if not self._heard:
-            raise Misuse(f"{self._name} has heard nothing that it could replay")
-        messages = [self._message(number, now) for number in range(self._copies)]
+        if now < self._common.start:
+            return [WakeAt(self._common.start)]
+        messages = [self._common.message(f"{self._name}/{number}", now) for number in range(self._common.copies)]
         return [Send(to, Passed(data)) for data in messages for to in self._neighbours]
-
-    def _message(self, number: int, now: float) -> bytes:
-        if self._flood in (Flood.REPLAYED, Flood.STALE):
-            return self._heard
-        label = f"{self._name}/{number}"
-        if self._flood is Flood.FORGED:
-            return make_message(self._kind, "honest", label, now, key="nobody")
-        return make_message(self._kind, "flooder", label, now)
 
 
 # Runs.
@@ -255,16 +266,16 @@ class Flooder:
 
 def run_one(topology: Topology, kind: Kind, flood: Flood, guards: Guards, parameters: Parameters) -> Row:
     start = parameters.forgotten_s if flood is Flood.STALE else 10.0
+    common = Conspiracy(kind, flood, start, parameters.copies)
     network = Network(parameters.seed)
     roles: dict[str, ForwardingNode] = {}
     for name, neighbours in topology.neighbours.items():
         if name in topology.malicious:
-            network.add(name, _made(Flooder(name, kind, flood, start, neighbours, parameters.copies)))
+            network.add(name, _made(Flooder(name, neighbours, common)))
         else:
             roles[name] = ForwardingNode(neighbours, make_guard(guards, parameters), parameters.hops_max)
             network.add(name, _made(roles[name]))
-    source = topology.behind[0]
-    network.send(source, source, Passed(make_message(kind, "honest", "the good message", 0.0)))
+    network.send(topology.source, topology.source, Passed(make_message(kind, "honest", "the good message", 0.0)))
     network.run(until=start - 1)
     before = {name: role.statistics() for name, role in roles.items()}
     network.run(until=start + 10)
