@@ -22,6 +22,7 @@ from tallystick.crypto.kdf import derive, extract
 SECRET_BYTES = 32
 SALT_BYTES = 16
 _ZERO_NONCE = bytes(16)
+_ZEROS = memoryview(bytes(SALT_BYTES * 8192))  # enough for most parcels, so that none need be made
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +57,9 @@ class ParcelKeys:
 
     def salts(self, count: int) -> bytes:
         """`count` salts of 16 bytes: the AES-256-CTR key stream of the salt key."""
-        return Cipher(algorithms.AES(self.salt_key), modes.CTR(_ZERO_NONCE)).encryptor().update(bytes(16 * count))
+        size = SALT_BYTES * count
+        zeros = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
+        return Cipher(algorithms.AES(self.salt_key), modes.CTR(_ZERO_NONCE)).encryptor().update(zeros)
 
 
 def parcel_identifier(

@@ -55,6 +55,8 @@ def open_batch(
     """
     wanted = tuple(range(len(schema.groups))) if groups is None else groups
     opened = [open_group(verified, ring, schema, group, fast=fast).batch for group in wanted]
+    if len(opened) == 1:
+        return opened[0]
     try:
         return Batch.join(schema.only(*wanted), opened)
     except Misuse as error:  # groups of unequal length: the publisher's doing

@@ -39,6 +39,8 @@ def to_batches(rows: Any, arrow_schema: pa.Schema) -> pa.RecordBatch:
     """
     if isinstance(rows, list | tuple):
         return gather_dicts(rows, arrow_schema)
+    if isinstance(rows, pa.RecordBatch) and rows.schema.equals(arrow_schema, check_metadata=True):
+        return rows  # nothing to convert; `Batch.of` checks it like any other
     columns = named_columns(rows)
     if columns is None:
         raise Misuse(

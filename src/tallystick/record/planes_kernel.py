@@ -19,6 +19,12 @@ Table = NDArray[np.int64]
 
 
 @compiled(nogil=True, boundscheck=False)
+def copy(source: Bytes, target: Bytes) -> None:
+    for i in range(target.size):  # a slice assignment would first ask whether the arrays overlap
+        target[i] = source[i]
+
+
+@compiled(nogil=True, boundscheck=False)
 def scatter_region(numbers: NDArray[np.uint64], planes: Bytes, delta: int) -> None:
     count, width = numbers.size, numbers.itemsize
     block = np.empty(BLOCK_VALUES, numbers.dtype)
@@ -31,7 +37,8 @@ def scatter_region(numbers: NDArray[np.uint64], planes: Bytes, delta: int) -> No
                 block[i] = here[i] - here[i - 1]
             before = here[-1]
         else:
-            block[: here.size] = here
+            for i in range(here.size):
+                block[i] = here[i]
         for k in range(width):
             plane = planes[k * count + first : k * count + first + here.size]
             shift = numbers.dtype.type(8 * k)
@@ -42,22 +49,21 @@ def scatter_region(numbers: NDArray[np.uint64], planes: Bytes, delta: int) -> No
 @compiled(nogil=True, boundscheck=False)
 def gather_region(planes: Bytes, numbers: NDArray[np.uint64], delta: int) -> None:
     count, width = numbers.size, numbers.itemsize
-    block = np.empty(BLOCK_VALUES, numbers.dtype)
     before = numbers.dtype.type(0)
     for first in range(0, count, BLOCK_VALUES):
         here = numbers[first : min(first + BLOCK_VALUES, count)]
-        block[:] = 0
-        for k in range(width):
+        lowest = planes[first : first + here.size]
+        for i in range(here.size):
+            here[i] = lowest[i]
+        for k in range(1, width):
             plane = planes[k * count + first : k * count + first + here.size]
             shift = numbers.dtype.type(8 * k)
-            for i in range(plane.size):
-                block[i] |= numbers.dtype.type(plane[i]) << shift
+            for i in range(here.size):
+                here[i] |= numbers.dtype.type(plane[i]) << shift
         if delta != 0:
             for i in range(here.size):
-                before += block[i]
+                before += here[i]
                 here[i] = before
-        else:
-            here[:] = block[: here.size]
 
 
 @compiled(nogil=True, boundscheck=False)
@@ -66,7 +72,7 @@ def scatter(source: Bytes, target: Bytes, table: Table) -> None:
     for r in range(table.shape[0]):
         start, values, width, delta = table[r]
         end = start + values * width
-        target[done:start] = source[done:start]
+        copy(source[done:start], target[done:start])
         if width == 8:
             scatter_region(source[start:end].view(np.uint64), target[start:end], delta)
         elif width == 4:
@@ -74,7 +80,7 @@ def scatter(source: Bytes, target: Bytes, table: Table) -> None:
         else:
             scatter_region(source[start:end].view(np.uint16), target[start:end], delta)
         done = end
-    target[done:] = source[done:]
+    copy(source[done:], target[done:])
 
 
 @compiled(nogil=True, boundscheck=False)
@@ -83,7 +89,7 @@ def gather(source: Bytes, target: Bytes, table: Table) -> None:
     for r in range(table.shape[0]):
         start, values, width, delta = table[r]
         end = start + values * width
-        target[done:start] = source[done:start]
+        copy(source[done:start], target[done:start])
         if width == 8:
             gather_region(source[start:end], target[start:end].view(np.uint64), delta)
         elif width == 4:
@@ -91,4 +97,4 @@ def gather(source: Bytes, target: Bytes, table: Table) -> None:
         else:
             gather_region(source[start:end], target[start:end].view(np.uint16), delta)
         done = end
-    target[done:] = source[done:]
+    copy(source[done:], target[done:])

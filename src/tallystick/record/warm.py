@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 
 from tallystick.record import gather, leaves
+from tallystick.record.codec import PLANES, compress
 from tallystick.record.schema import Schema
 
 
 def warm() -> str:
-    """Compile, or load from the cache, what gathers rows and hashes leaves; returns the engine in use."""
+    """Compile, or load from the cache, what gathers rows, rearranges columns and hashes leaves; returns the engine in use."""
     gather.gather_dicts([{"n": 1}], Schema.parse("n int64").arrow)
+    compress(bytes(8), PLANES)
     return leaves.engine()
 
 
