@@ -31,7 +31,9 @@ from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.permits import Status
+from tallystick.ledger.memory import CheckpointMemory
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.certificate import Certificate, Kind
 from tallystick.trust.permit import Operation
@@ -39,6 +41,7 @@ from tallystick.trust.trustfile import TrustFile
 
 MASTER_FILE = "master.key"
 STORE_FILE = "authority.db"
+CHECKPOINT_FOLDER = "checkpoints"
 
 _ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
 
@@ -350,5 +353,6 @@ def open_authority(
     if own.signing_key != key.public.raw:
         raise Misuse(f"{folder.name}: the certificate is for another key")
     stored = store.meta("position")
-    view = LedgerView(ledger, trust_file, None if stored is None else Position.decode(stored))
+    memory = CheckpointMemory(trust_file, RealDisk(folder / CHECKPOINT_FOLDER))
+    view = LedgerView(ledger, memory, None if stored is None else Position.decode(stored))
     return Authority(Core(own, key, master, store, view, trust_file, clock, entropy, settings, limits))

@@ -7,8 +7,9 @@ back. What the transactions *did* is not read from them: they only say where to 
 touch is then asked for and held to the signed state root. So a transaction that the contracts refused, wherever it
 may lie, changes nothing here.
 
-A checkpoint counts only while it is no older than `head_age_max_s`: an authority that is shown an honest but old
-ledger stops serving instead of handing out keys on rights that may be gone.
+Checkpoints are remembered on disk (`ledger/memory.py`), with the evidence where two of them contradict. One counts
+only while it is no older than `head_age_max_s`: an authority that is shown an honest but old ledger stops serving
+instead of handing out keys on rights that may be gone.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from typing import Any, Protocol
 
 from tallystick import wire
 from tallystick.crypto.merkle import Frontier, verify_consistency
-from tallystick.errors import Malformed, Unavailable, Withheld
-from tallystick.ledger.checkpoints import Head, read_head
+from tallystick.crypto.merkle_map import verify_map
+from tallystick.errors import Malformed, Withheld
+from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.engine import Engine
+from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.transaction import Transaction, parse
 from tallystick.runtime.clock import Clock
 from tallystick.trust.trustfile import TrustFile
 
 SUBMIT_S = 30.0  # a block takes a second at most; a chain under attack some more
-_STATE_ATTEMPTS = 4  # a busy ledger may make a block between two questions
 
 
 class LedgerClient(Protocol):
@@ -93,9 +95,9 @@ class Position:
 class LedgerView:
     """One reader's verified view; single-threaded, the caller holds a lock."""
 
-    def __init__(self, client: LedgerClient, trust: TrustFile, position: Position | None) -> None:
+    def __init__(self, client: LedgerClient, memory: CheckpointMemory, position: Position | None) -> None:
         self.client = client
-        self._trust = trust
+        self._memory = memory
         self._height = -1 if position is None else position.height
         self._frontier = Frontier() if position is None else Frontier.decode(position.frontier)
         self.head: Head | None = None  # the newest accepted in this run
@@ -109,7 +111,7 @@ class LedgerView:
 
         `Withheld` if the ledger went back, forked, or leaves out what it signed.
         """
-        head = self._accept(read_head(self.client.checkpoint(), self._trust))
+        head = self._accept(self.client.checkpoint())
         if head.height < self._height or head.size < self._frontier.size:
             raise Withheld(f"ledger: it was at height {self._height}, now shows {head.height}", reason="rollback")
         found: list[Transaction] = []
@@ -141,7 +143,7 @@ class LedgerView:
 
     def use_trust(self, trust: TrustFile) -> None:
         """Judge checkpoints by a newer trust file from now on."""
-        self._trust = trust
+        self._memory.trust = trust
 
     @property
     def is_caught_up(self) -> bool:
@@ -154,29 +156,12 @@ class LedgerView:
 
     def raw(self, key: bytes) -> bytes | None:
         """As `value`, not decoded."""
-        for _ in range(_STATE_ATTEMPTS):
-            answer = self.client.state(key)
-            if answer.key != key:
-                raise Malformed("state proof: of another key than the one asked for")
-            newest = self.head
-            head = self._accept(answer.verify(self._trust))
-            if newest is None or head.height >= newest.height:
-                return answer.value
-        raise Unavailable("ledger: it keeps answering from before its newest checkpoint")
+        answer = self.client.state(key)
+        verify_map(self._accept(answer.note).state_root, key, answer.value, answer.proof)
+        return answer.value
 
-    def _accept(self, head: Head) -> Head:
-        """The head, if it goes on from the newest accepted one (or lies before it in the same history)."""
-        newest = self.head
-        if newest is None:
-            self.head = head
-            return head
-        old, new = sorted((newest, head), key=lambda one: (one.size, one.height))
-        if old.size == new.size:
-            if old.root != new.root or (old.height == new.height and old.state_root != new.state_root):
-                raise Withheld(f"ledger: two checkpoints of size {old.size} differ", reason="split-view")
-        else:
-            proof = list(self.client.consistency(old.size, new.size))
-            verify_consistency(old.size, old.root, new.size, new.root, proof)
-        if new is head:
-            self.head = head
-        return head
+    def _accept(self, note: bytes) -> Head:
+        """The note's head, if it goes on from the newest that was ever accepted; `Withheld` if it contradicts."""
+        if self.head is None or self.head.note != note:
+            self.head = self._memory.accept(note, self.client.consistency)
+        return self.head
