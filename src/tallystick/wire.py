@@ -3,13 +3,16 @@
 Every object is an array of fixed order, made of unsigned and negative integers, byte strings, text, arrays,
 booleans and null; no maps, floats, tags or indefinite lengths. There is exactly one encoding of a value (RFC 8949,
 section 4.2, core deterministic), and `decode` holds its input to it by encoding again and comparing: what is
-accepted under a hash or a signature has no second form. Work is bounded by the input's length and `DEPTH_MAX`.
+accepted under a hash or a signature has no second form. Work is bounded by the input's length and `DEPTH_MAX`: tags
+are refused while reading, not afterwards, since the tags for shared values and repeated strings let a few hundred
+bytes stand for a structure that no walk over it, and no second encoding, ever finishes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from io import BytesIO
-from typing import Any
+from typing import Any, NoReturn
 
 import cbor2
 
@@ -18,6 +21,21 @@ from tallystick.errors import Malformed
 DEPTH_MAX = 16  # the deepest of our objects has six levels
 
 Value = int | bytes | str | bool | None | list["Value"]
+
+
+def _refuse(*_: Any) -> NoReturn:
+    raise Malformed("tags and maps are not allowed")
+
+
+# The tags that cbor2 reads by itself (256 opens a scope for 25 and does nothing alone); `tag_hook` meets all others.
+_TAGS = dict.fromkeys((*range(6), 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 258, 260, 261, 1004, 43000, 55799), _refuse)
+_STRICT: dict[str, Any] = {
+    "semantic_decoders": _TAGS,
+    "tag_hook": _refuse,
+    "object_hook": _refuse,
+    "max_depth": DEPTH_MAX + 1,
+    "allow_indefinite": False,
+}
 
 
 def encode(value: Any) -> bytes:
@@ -29,8 +47,7 @@ def decode(data: bytes | memoryview, what: str = "object") -> Any:
     """The value whose one encoding is `data`; raises `Malformed`, naming `what`, for anything else."""
     data = bytes(data)
     try:
-        stream = BytesIO(data)
-        value = cbor2.CBORDecoder(stream).decode()
+        value = cbor2.loads(data, **_STRICT)
         _check_types(value, DEPTH_MAX)
         same = cbor2.dumps(value) == data
     except Malformed:
@@ -40,6 +57,28 @@ def decode(data: bytes | memoryview, what: str = "object") -> Any:
     if not same:
         raise Malformed(f"{what}: not the deterministic encoding")
     return value
+
+
+def decode_each(parts: Sequence[bytes], what: str = "object") -> Iterator[Any]:
+    """The value of each part, not held to the one encoding; raises `Malformed` at the first that is none.
+
+    For what is named by the hash of its bytes as they came, so that a second form of it means nothing, and where
+    encoding again would cost more than all else; the caller holds every field to its exact type.
+    """
+    stream = BytesIO(b"".join(parts))
+    read, tell = cbor2.CBORDecoder(stream, **_STRICT).decode, stream.tell
+    end = 0
+    for part in parts:
+        try:
+            value = read()
+        except Malformed:
+            raise
+        except Exception as error:
+            raise Malformed(f"{what}: not valid CBOR") from error
+        end += len(part)
+        if tell() != end:
+            raise Malformed(f"{what}: not one whole value")
+        yield value
 
 
 def _check_types(value: Any, depth: int) -> None:
