@@ -20,11 +20,15 @@ from tallystick import wire
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import RootKey, RootVerifyKey
 from tallystick.errors import Forged, Malformed, Misuse
+from tallystick.trust.notes import Algorithm, NoteVerifier
+from tallystick.trust.signed import Fields
 
 CONTEXT = "tallystick trust file 1"
 FORMAT = "tallystick trust file 1"
 BYTES_MAX = 256 * 1024
 KEYS_MAX = 32
+NAME_MAX = 256
+NUMBER_MAX = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,18 @@ class TrustFile:
             raise Malformed("trust file: a key is listed twice")
         if (self.number == 1) != (self.first == b"") or len(self.first) not in (0, 32):
             raise Malformed("trust file: every file but the first names the instance, the first does not")
+        if not 1 <= self.number <= NUMBER_MAX or len(self.name) > NAME_MAX or not self.name.isprintable():
+            raise Malformed(f"trust file: expected a number from 1 and a printable name of at most {NAME_MAX} letters")
+        self._check_witnesses()
+
+    def _check_witnesses(self) -> None:
+        """A quorum is of different parties, none of them the operator."""
+        verifiers = [NoteVerifier.decode(text) for text in self.witnesses]
+        if any(verifier.algorithm is not Algorithm.COSIGNATURE_V1 for verifier in verifiers):
+            raise Malformed("trust file: a witness has a key for cosignatures (kind 04)")
+        keys = [verifier.key.raw for verifier in verifiers]
+        if len(set(keys)) != len(keys) or set(keys) & set(self.ledger_keys):
+            raise Malformed("trust file: a witness is listed twice, or is the ledger itself")
 
     @cached_property
     def content(self) -> bytes:
@@ -172,7 +188,7 @@ class TrustFile:
                 quorum=int(data["witnesses"]["quorum"]),
                 signatures=tuple((int(s["root"]), _unb64(s["signature"])) for s in data["signatures"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise Malformed("trust file: not the JSON of a trust file") from error
         if trust.instance != claimed:
             raise Forged("trust file: it names an instance that its content does not hash to")
@@ -193,10 +209,12 @@ class RootSigner:
 
     def verify(self, context: str, signature: bytes, message: bytes) -> None:
         parts = wire.decode(signature, "root signature")
-        try:
-            signatures = {int(index): bytes(part) for index, part in parts}
-        except (TypeError, ValueError) as error:
-            raise Malformed("root signature: expected pairs of index and signature") from error
+        if not isinstance(parts, list) or len(parts) > KEYS_MAX:
+            raise Malformed(f"root signature: expected at most {KEYS_MAX} pairs of index and signature")
+        pairs = [Fields(part, "root signature", 2) for part in parts]
+        signatures = {pair.number(KEYS_MAX - 1): pair.octets() for pair in pairs}
+        if list(signatures) != sorted(signatures) or len(signatures) != len(parts):
+            raise Malformed("root signature: indices are sorted and differ")
         self.trust._check_threshold(self.trust.roots, self.trust.threshold, signatures, message, context)
 
 

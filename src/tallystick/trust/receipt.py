@@ -1,0 +1,176 @@
+"""Receipts: the proof that a parcel is anchored, checked without the ledger.
+
+    parcel hash ─ path ─► anchor (size, root of the partition) ─ path ─► transaction head ─ path ─► checkpoint
+
+Threat: a carrier that says it stored and anchored what it did not. Each arrow is an RFC 6962 inclusion proof, and the
+checkpoint at the end is accepted by the trust file or not at all. An `EntryProof` is the right half of the chain, for
+an entry of any kind: it needs neither the other entries nor the other transactions.
+
+What a receipt does not show: when exactly. The checkpoint may be younger than the anchor, so its height and time are
+upper bounds: anchored *at or before* that height. Nor that the author of the anchor was a node of the partition, or
+had its key still: the contracts saw to that before the tree took the transaction, and an audit replays them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick import wire
+from tallystick.crypto import merkle
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Forged, Malformed
+from tallystick.trust.checkpoint import AcceptedCheckpoint, verify_checkpoint
+from tallystick.trust.notes import NOTE_BYTES_MAX
+from tallystick.trust.promise import Anchor
+from tallystick.trust.signed import Fields
+from tallystick.trust.trustfile import TrustFile
+
+TRANSACTION_CONTEXT = "tallystick transaction 1"
+ENTRIES_MAX = 4096  # entries of one transaction
+ENTRY_BYTES_MAX = 3 << 20  # as large as a transaction; anchors take 61 bytes
+HEAD_BYTES_MAX = 256
+PROOF_BYTES_MAX = ENTRY_BYTES_MAX + NOTE_BYTES_MAX + 8192  # and two paths
+RECEIPT_BYTES_MAX = NOTE_BYTES_MAX + 16 * 1024  # three paths, an anchor, a head
+_ANCHOR_BYTES_MAX = 256
+
+
+@dataclass(frozen=True)
+class EntryProof:
+    """A claim that an entry is on the ledger; `verify` makes it one that holds."""
+
+    entry: bytes
+    index: int  # of the entry in its transaction
+    entry_path: tuple[bytes, ...]
+    head: bytes  # of the transaction
+    signature: bytes
+    number: int  # of the transaction in the ledger's tree
+    path: tuple[bytes, ...]
+    note: bytes  # the checkpoint
+
+    def encode(self) -> bytes:
+        return wire.encode([1, *self._fields()])
+
+    @classmethod
+    def decode(cls, data: bytes) -> EntryProof:
+        """Raises `Malformed`."""
+        if len(data) > PROOF_BYTES_MAX:
+            raise Malformed(f"entry proof: {len(data)} bytes, at most {PROOF_BYTES_MAX} expected")
+        fields = Fields.parse(data, "entry proof", 9)
+        fields.version(1)
+        return cls._read(fields, "entry proof", ENTRY_BYTES_MAX)
+
+    def verify(self, trust: TrustFile) -> ProvenEntry:
+        """The entry, if it lies under a checkpoint that `trust` accepts; raises `Forged` or `Malformed`."""
+        checkpoint = verify_checkpoint(self.note, trust)
+        head = Fields.parse(self.head, "transaction head", 6)
+        head.version(1)
+        instance, author, _number = head.octets(32), head.octets(16), head.number()
+        entries_root, count = head.octets(32), head.number(ENTRIES_MAX, 1)
+        if instance != trust.instance:
+            raise Forged("receipt: of another instance", reason="wrong-instance")
+        entry = merkle.leaf_hash(self.entry)
+        merkle.verify_inclusion(entry, self.index, count, self.entry_path, entries_root)
+        transaction = merkle.leaf_hash(wire.encode([self.head, self.signature]))
+        merkle.verify_inclusion(transaction, self.number, checkpoint.size, self.path, checkpoint.root)
+        return ProvenEntry(self, author, checkpoint)
+
+    def _fields(self) -> list[object]:
+        return [
+            *(self.entry, self.index, list(self.entry_path), self.head, self.signature),
+            *(self.number, list(self.path), self.note),
+        ]
+
+    @classmethod
+    def _read(cls, fields: Fields, what: str, entry_bytes_max: int) -> EntryProof:
+        return cls(
+            entry=fields.octets(at_most=entry_bytes_max),
+            index=fields.number(ENTRIES_MAX - 1),
+            entry_path=read_path(fields, what),
+            head=fields.octets(at_most=HEAD_BYTES_MAX),
+            signature=fields.octets(64),
+            number=fields.number(merkle.SIZE_MAX),
+            path=read_path(fields, what),
+            note=fields.octets(at_most=NOTE_BYTES_MAX),
+        )
+
+
+@dataclass(frozen=True)
+class ProvenEntry:
+    """An entry that is on the ledger under `checkpoint`; made by `EntryProof.verify` alone."""
+
+    proof: EntryProof
+    author: bytes
+    checkpoint: AcceptedCheckpoint
+
+    def check_author(self, key: VerifyKey) -> None:
+        """Raise `Forged` unless `key` signed the transaction."""
+        key.verify(TRANSACTION_CONTEXT, self.proof.signature, self.proof.head)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A claim that a parcel is anchored; `verify` makes it one that holds."""
+
+    offset: int  # of the parcel in its partition
+    path: tuple[bytes, ...]  # from the parcel to the anchored root
+    anchor: EntryProof
+
+    def encode(self) -> bytes:
+        return wire.encode([1, self.offset, list(self.path), *self.anchor._fields()])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Receipt:
+        """Raises `Malformed`."""
+        if len(data) > RECEIPT_BYTES_MAX:
+            raise Malformed(f"receipt: {len(data)} bytes, at most {RECEIPT_BYTES_MAX} expected")
+        fields = Fields.parse(data, "receipt", 11)
+        fields.version(1)
+        return cls(
+            offset=fields.number(merkle.SIZE_MAX),
+            path=read_path(fields, "receipt"),
+            anchor=EntryProof._read(fields, "receipt", _ANCHOR_BYTES_MAX),
+        )
+
+    def verify(self, parcel_hash: bytes, token: bytes, trust: TrustFile) -> AnchoredAt:
+        """Where and by when the parcel of this hash was anchored in the topic; raises `Forged` or `Malformed`."""
+        proven = self.anchor.verify(trust)
+        anchor = Anchor.decode_entry(self.anchor.entry)
+        if anchor.token != token:
+            raise Forged("receipt: its anchor is of another topic", reason="wrong-topic")
+        merkle.verify_inclusion(merkle.leaf_hash(parcel_hash), self.offset, anchor.size, self.path, anchor.root)
+        return AnchoredAt(
+            token=token,
+            partition=anchor.partition,
+            offset=self.offset,
+            node=proven.author,
+            height=proven.checkpoint.height,
+            time_ms=proven.checkpoint.time_ms,
+            cosigners=proven.checkpoint.cosigners,
+            vouched_by=proven.checkpoint.vouched_by(),
+        )
+
+
+@dataclass(frozen=True)
+class AnchoredAt:
+    """Where a parcel lies, and bounds of when it was anchored; made by `Receipt.verify` alone."""
+
+    token: bytes
+    partition: int
+    offset: int
+    node: bytes  # who wrote the anchor
+    height: int  # of the checkpoint: an upper bound
+    time_ms: int  # its block time: an upper bound
+    cosigners: tuple[str, ...]
+    vouched_by: str
+
+    def describe(self) -> str:
+        place = f"partition {self.partition}, offset {self.offset}"
+        return f"{place}, anchored at or before height {self.height} (block time {self.time_ms} ms); {self.vouched_by}"
+
+
+def read_path(fields: Fields, what: str) -> tuple[bytes, ...]:
+    """The next field as the hashes of an inclusion proof."""
+    path = fields.items(merkle.PATH_MAX)
+    if not all(type(item) is bytes and len(item) == merkle.HASH_BYTES for item in path):
+        raise Malformed(f"{what}: a path is made of hashes of {merkle.HASH_BYTES} bytes")
+    return tuple(path)

@@ -1,0 +1,110 @@
+"""What proofs and receipts need around a small world: a trust file, a root-signed authority, an anchoring ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from makers import INSTANCE, World, seed, token
+
+from tallystick.crypto import merkle
+from tallystick.crypto.signatures import RootKey, SigningKey
+from tallystick.ledger.transaction import compose
+from tallystick.parcel.verify import PermitBook
+from tallystick.trust.certificate import ROOT_ID, Certificate
+from tallystick.trust.checkpoint import compose_checkpoint
+from tallystick.trust.notes import Algorithm, Note, NoteSigner
+from tallystick.trust.promise import Anchor
+from tallystick.trust.receipt import EntryProof, Receipt
+from tallystick.trust.trustfile import TrustFile
+
+ROOT = RootKey.from_seed(seed("root"))
+LEDGER = [SigningKey.from_seed(seed(f"ledger {i}")) for i in range(3)]
+WITNESSES = [
+    NoteSigner(f"witness-{i}.example", SigningKey.from_seed(seed(f"witness {i}")), Algorithm.COSIGNATURE_V1)
+    for i in range(3)
+]
+NODE = SigningKey.from_seed(seed("node"))
+NODE_ID = b"node".ljust(16, b"-")
+HEIGHT, TIME_MS = 12, 1_700_000_100_000
+STATE_ROOT = seed("state")
+
+
+def trust_file(*, witnesses: int = 0, quorum: int = 0, ledger: int = 1, ledger_threshold: int = 1) -> TrustFile:
+    """A second trust file of the makers' instance: a later file keeps the name of the first."""
+    return TrustFile(
+        number=2,
+        first=INSTANCE,
+        name="test",
+        roots=(ROOT.public.raw,),
+        threshold=1,
+        ledger_keys=tuple(key.public.raw for key in LEDGER[:ledger]),
+        ledger_threshold=ledger_threshold,
+        witnesses=tuple(witness.verifier.encode() for witness in WITNESSES[:witnesses]),
+        quorum=quorum,
+    ).sign(ROOT)
+
+
+def certify(certificate: Certificate, trust: TrustFile, **changes: object) -> Certificate:
+    """The same subject and key, in the root's name."""
+    changed = replace(certificate, **{"issuer": ROOT_ID, **changes})  # type: ignore[arg-type]
+    return changed.sign(trust.root_signer(ROOT))
+
+
+def book(world: World, trust: TrustFile) -> PermitBook:
+    return PermitBook(trust.instance, [certify(world.authority, trust)], world.permits.__getitem__)
+
+
+def sign_note(
+    origin: str,
+    size: int,
+    root: bytes,
+    *,
+    ledger: Sequence[SigningKey] = LEDGER[:1],
+    cosigners: int = 0,
+    extensions: tuple[str, ...] | None = None,
+) -> bytes:
+    """A checkpoint note of this tree."""
+    checkpoint = compose_checkpoint(origin, size, root, height=HEIGHT, time_ms=TIME_MS, state_root=STATE_ROOT)
+    if extensions is not None:
+        checkpoint = replace(checkpoint, extensions=extensions)
+    text = checkpoint.encode()
+    note = Note.sign(text, *(NoteSigner(origin, key) for key in ledger))
+    for witness in WITNESSES[:cosigners]:
+        note = note.add(witness.sign(text, 1_700_000_101))
+    return note.encode()
+
+
+@dataclass
+class Anchorage:
+    """A partition of one topic, anchored by one entry of one transaction among others."""
+
+    trust: TrustFile
+    parcels: list[bytes]  # parcel hashes in offset order
+    token: bytes = token("brakes")
+    partition: int = 3
+    cosigners: int = 0
+    instance: bytes = INSTANCE
+
+    def receipt(self, offset: int) -> Receipt:
+        leaves = merkle.Tree([merkle.leaf_hash(parcel) for parcel in self.parcels])
+        anchor = Anchor(self.token, self.partition, leaves.size, leaves.root()).encode_entry()
+        return Receipt(offset, tuple(leaves.inclusion(offset, leaves.size)), self.entry_proof(anchor))
+
+    def entry_proof(self, entry: bytes) -> EntryProof:
+        entries = [Anchor(self.token, i, 0, merkle.EMPTY_ROOT).encode_entry() for i in range(2)] + [entry]
+        transaction = compose(self.instance, NODE_ID, 7, entries, NODE)
+        inside = merkle.Tree(list(transaction.entry_hashes))
+        tree = merkle.Tree([merkle.leaf_hash(bytes([i])) for i in range(5)])
+        number = tree.append(transaction.leaf)
+        tree.append(merkle.leaf_hash(b"a later one"))
+        return EntryProof(
+            entry=entry,
+            index=2,
+            entry_path=tuple(inside.inclusion(2, 3)),
+            head=transaction.head,
+            signature=transaction.signature,
+            number=number,
+            path=tuple(tree.inclusion(number, tree.size)),
+            note=sign_note(self.trust.origin, tree.size, tree.root(), cosigners=self.cosigners),
+        )
