@@ -46,10 +46,10 @@ def encode_rows(batch: Any) -> list[bytes]:
 
 def _with_bitmap(values: Sequence[bytes | None]) -> bytes:
     """The presence bitmap of `values` and then those that are present."""
-    bits = 0
+    bitmap = bytearray((len(values) + 7) // 8)  # not one integer: a list may have millions of items
     for i, value in enumerate(values):
-        bits |= (value is not None) << i
-    return bits.to_bytes((len(values) + 7) // 8, "little") + b"".join(filter(None, values))
+        bitmap[i >> 3] |= (value is not None) << (i & 7)
+    return bytes(bitmap) + b"".join(filter(None, values))
 
 
 def _pieces(array: Any) -> list[bytes | None]:

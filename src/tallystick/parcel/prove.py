@@ -1,0 +1,273 @@
+"""One record, proved alone: a file that anyone checks offline with a trust file and nothing else.
+
+Threat: whoever shows a record may have made it up, altered it, or say that it came from somebody else. And a second
+one, against the publisher's other records: whoever gets the proof may try to learn its neighbours.
+
+    row ─ salt, path ─► group root ─► header ─ signature ─► permit ─► authority's certificate ─► root keys
+                                        └── parcel hash ─ receipt ─► checkpoint ─► ledger keys, witnesses
+
+A leaf is hashed with a secret salt of 16 bytes, a block of a key stream under the parcel's salt key. The proof holds
+the one salt of its own row: the hashes in its path can be neither opened nor guessed, however few values a neighbour
+may have. It does hold the whole schema, since the header names the hash of all of it, and so shows the names and types
+of columns in other groups.
+
+What the proof does not show is part of its answer: `ProvenRecord.not_proven` says it in words, because a true proof
+that is taken for more than it shows misleads as well as a forged one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick import wire
+from tallystick.crypto import merkle
+from tallystick.errors import Forged, Malformed, Misuse
+from tallystick.parcel.header import COUNT_MAX, GROUPS_MAX, HEADER_BYTES_MAX, SIGNATURE_CONTEXT, Header, Kind
+from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import SALT_BYTES
+from tallystick.parcel.open import open_group
+from tallystick.parcel.parcel import SIGNATURE_BYTES, VerifiedParcel, describe
+from tallystick.parcel.verify import check_instance, check_signature
+from tallystick.record.batch import Batch
+from tallystick.record.leaves import leaf_hashes
+from tallystick.record.rows import decode_row, encode_row
+from tallystick.record.schema import Schema
+from tallystick.trust.certificate import ROOT_ID, Certificate
+from tallystick.trust.certificate import Kind as Subject
+from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.receipt import RECEIPT_BYTES_MAX, AnchoredAt, Receipt, read_path
+from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields
+from tallystick.trust.trustfile import TrustFile
+
+ROW_BYTES_MAX = 1024 * 1024  # reading a row back takes up to 16 bytes for each bit of it (a list of absent items)
+SCHEMA_BYTES_MAX = 512 * 1024  # 1,024 fields with names of 255 bytes
+PROOF_BYTES_MAX = ROW_BYTES_MAX + SCHEMA_BYTES_MAX + RECEIPT_BYTES_MAX + 2 * SIGNED_BYTES_MAX + 64 * 1024
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A claim about one record, well-formed and nothing more; `verify_proof` checks it."""
+
+    row: bytes
+    salt: bytes
+    group: int
+    leaf: int
+    count: int  # rows of the parcel
+    path: tuple[bytes, ...]
+    schema: bytes
+    header: bytes
+    signature: bytes
+    permit: bytes
+    authority: bytes  # the certificate of the permit's authority
+    receipt: bytes | None
+
+    def encode(self) -> bytes:
+        return wire.encode(
+            [
+                *(1, self.row, self.salt, self.group, self.leaf, self.count, list(self.path), self.schema),
+                *(self.header, self.signature, self.permit, self.authority, self.receipt),
+            ]
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Proof:
+        """Raises `Malformed`."""
+        if len(data) > PROOF_BYTES_MAX:
+            raise Malformed(f"proof: {len(data)} bytes, at most {PROOF_BYTES_MAX} expected")
+        value = wire.decode(data, "proof")
+        fields = Fields(value, "proof", 13)
+        fields.version(1)
+        return cls(
+            row=fields.octets(at_most=ROW_BYTES_MAX),
+            salt=fields.octets(SALT_BYTES),
+            group=fields.number(GROUPS_MAX - 1),
+            leaf=fields.number(COUNT_MAX - 1),
+            count=fields.number(COUNT_MAX, 1),
+            path=read_path(fields, "proof"),
+            schema=fields.octets(at_most=SCHEMA_BYTES_MAX),
+            header=fields.octets(at_most=HEADER_BYTES_MAX),
+            signature=fields.octets(SIGNATURE_BYTES),
+            permit=fields.octets(),
+            authority=fields.octets(),
+            receipt=None if value[12] is None else fields.octets(at_most=RECEIPT_BYTES_MAX),
+        )
+
+
+@dataclass(frozen=True)
+class ProvenRecord:
+    """A record whose proof holds, with what that shows and what it does not; made by `verify_proof` alone."""
+
+    row: dict[str, Any]
+    columns: tuple[str, ...]  # of its column group
+    group: int
+    leaf: int
+    publisher: bytes  # principal
+    token: bytes  # the topic that the proof names
+    tokens: tuple[bytes, ...]  # all topics of the parcel
+    lane: bytes
+    sequence: int
+    parcel: bytes  # the parcel's hash
+    claimed_time_ms: int | None  # the publisher's claim; None when it is sealed in the body
+    anchored: AnchoredAt | None
+    statements: tuple[str, ...]
+    not_proven: tuple[str, ...]
+
+
+def prove(
+    verified: VerifiedParcel,
+    ring: KeyRing,
+    schema: Schema,
+    leaf: int,
+    group: int,
+    permit: bytes,
+    authority: bytes,
+    receipt: Receipt | None = None,
+) -> Proof:
+    """The proof of row `leaf` of a data parcel, in the columns of `group`.
+
+    `permit` is the advertise permit of any one of the parcel's topics, `authority` the root-signed certificate of who
+    issued it; a receipt must be of the same topic. Raises `Misuse` for what the parcel does not hold, and what
+    `open_group` raises.
+    """
+    header = verified.header
+    if header.kind is not Kind.DATA:
+        raise Misuse(f"{describe(header)}: holds no records")
+    if not 0 <= group < len(header.groups):
+        raise Misuse(f"{describe(header)}: has no column group {group}")
+    opened = open_group(verified, ring, schema, group)
+    count = opened.batch.rows
+    if not 0 <= leaf < count:
+        raise Misuse(f"{describe(header)}: has {count} records, none with number {leaf}")
+    publisher = Permit.decode(permit)
+    _check_permit(header, publisher, Certificate.decode(authority))
+    # Inside a verified run only the last signature was looked at; alone, the parcel needs its own.
+    check_signature(verified.parcel, publisher.verify_key)
+    row = _encode_row(opened.batch, leaf)
+    tree = merkle.Tree(leaf_hashes(opened.batch, opened.salts).tobytes())
+    return Proof(
+        row=row,
+        salt=opened.salts[SALT_BYTES * leaf : SALT_BYTES * (leaf + 1)],
+        group=group,
+        leaf=leaf,
+        count=count,
+        path=tuple(tree.inclusion(leaf, count)),
+        schema=schema.encode(),
+        header=header.encoded,
+        signature=verified.parcel.signature,
+        permit=permit,
+        authority=authority,
+        receipt=None if receipt is None else receipt.encode(),
+    )
+
+
+def _encode_row(batch: Batch, leaf: int) -> bytes:
+    # By the columns first: encoding takes many times the memory of what a hostile publisher may have sealed.
+    size = batch.data.slice(leaf, 1).nbytes
+    row = encode_row(batch.schema.arrow, leaf, batch.data) if size <= 16 * ROW_BYTES_MAX else b""
+    if not row or len(row) > ROW_BYTES_MAX:
+        raise Misuse(f"record {leaf}: of {len(row) or size} bytes, at most {ROW_BYTES_MAX} can be proved")
+    return row
+
+
+def verify_proof(data: bytes, trust: TrustFile) -> ProvenRecord:
+    """The record that `data` proves under `trust`; raises `Malformed`, `Forged` or `Refused`."""
+    proof = Proof.decode(data)
+    # 1. The header is of this instance; the root certified the authority, the authority the publisher, and the
+    #    publisher signed the header.
+    header = Header.decode(proof.header)
+    check_instance(header, trust.instance)
+    permit, authority = Permit.decode(proof.permit), Certificate.decode(proof.authority)
+    _check_authority(authority, trust)
+    _check_permit(header, permit, authority)
+    permit.verify_key.verify(SIGNATURE_CONTEXT, proof.signature, proof.header)
+    # 2. The schema is the header's, and the row is a leaf under the root of its group.
+    schema = _read_schema(header, proof)
+    merkle.verify_inclusion(
+        merkle.leaf_hash(proof.salt + proof.row), proof.leaf, proof.count, proof.path, header.groups[proof.group].root
+    )
+    row = decode_row(schema.group_arrow(proof.group), proof.row)
+    # 3. The parcel is anchored, if the proof says so.
+    anchored = None
+    if proof.receipt is not None:
+        anchored = Receipt.decode(proof.receipt).verify(header.hash, permit.token, trust)
+    return ProvenRecord(
+        row=row,
+        columns=schema.groups[proof.group],
+        group=proof.group,
+        leaf=proof.leaf,
+        publisher=permit.principal,
+        token=permit.token,
+        tokens=tuple(topic.token for topic in header.topics),
+        lane=header.lane,
+        sequence=header.sequence,
+        parcel=header.hash,
+        claimed_time_ms=None if header.padded else header.time_ms,
+        anchored=anchored,
+        statements=_statements(header, permit, proof, anchored),
+        not_proven=_not_proven(header, schema, anchored),
+    )
+
+
+def _check_authority(authority: Certificate, trust: TrustFile) -> None:
+    if authority.kind is not Subject.AUTHORITY or authority.issuer != ROOT_ID:
+        raise Forged("proof: the certificate is not that of an authority under the root", reason="wrong-authority")
+    authority.verify(trust.root_verifier, instance=trust.instance)
+
+
+def _check_permit(header: Header, permit: Permit, authority: Certificate) -> None:
+    """Raise `Forged` or `Refused` unless this is the permit under which the header stands in one of its topics."""
+    topic = next((topic for topic in header.topics if topic.permit == permit.identifier), None)
+    if topic is None:
+        raise Forged(f"{describe(header)}: stands under another permit", reason="wrong-permit")
+    permit.verify(authority)
+    permit.check_covers(Operation.ADVERTISE, topic.token, topic.epoch)
+
+
+def _read_schema(header: Header, proof: Proof) -> Schema:
+    schema = Schema.decode(proof.schema)
+    if header.kind is not Kind.DATA:
+        raise Malformed(f"{describe(header)}: holds no records")
+    if schema.hash != header.schema_hash or len(schema.groups) != len(header.groups):
+        raise Forged(f"{describe(header)}: the schema is not the one it names", reason="wrong-schema")
+    if proof.group >= len(header.groups):
+        raise Malformed(f"{describe(header)}: has no column group {proof.group}")
+    if not header.padded and proof.count != header.count:
+        raise Forged(f"{describe(header)}: has {header.count} records, the proof says {proof.count}")
+    return schema
+
+
+def _statements(header: Header, permit: Permit, proof: Proof, anchored: AnchoredAt | None) -> tuple[str, ...]:
+    place = f"record {proof.leaf}" if header.padded else f"record {proof.leaf} of {proof.count}"
+    said = [
+        f"principal {permit.principal.hex()} sealed this row as {place}, in column group {proof.group} of"
+        f" {describe(header)}, on topic {permit.token.hex()}",
+        f"authority {permit.authority.hex()} had given it leave to advertise there, for block times from"
+        f" {permit.not_before_ms} to {permit.not_after_ms} ms; the root keys certified that authority",
+    ]
+    if anchored is not None:
+        said.append(f"the parcel lies in {anchored.describe()}")
+    return tuple(said)
+
+
+def _not_proven(header: Header, schema: Schema, anchored: AnchoredAt | None) -> tuple[str, ...]:
+    gaps = [
+        "that the row is true: only that the publisher sealed it",
+        "that no other row exists: neighbours are neither shown nor excluded",
+        "that permit, certificate and keys were not revoked when the row was sealed: the ledger knows",
+    ]
+    if header.padded:
+        gaps.append("its place among the parcel's rows, their number and the time: with padding on they are sealed")
+    else:
+        gaps.append(f"when the row was sealed: {header.time_ms} ms is the publisher's claim")
+    if header.pending:
+        gaps.append("that the row counts: the parcel is pending until the commit parcel of its write lists its lane")
+    if len(header.topics) > 1:
+        gaps.append("that the publisher had leave for the parcel's other topics: one permit is shown")
+    if len(schema.groups) > 1:
+        gaps.append("anything about the other column groups but the names and types of their columns")
+    if anchored is None:
+        gaps.append("that the parcel was ever stored: there is no receipt")
+    elif not anchored.cosigners:
+        gaps.append("that the operator showed everybody the same history: no witness cosigned the checkpoint")
+    return tuple(gaps)
