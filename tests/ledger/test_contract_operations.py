@@ -118,6 +118,24 @@ def test_only_a_node_of_the_partition_writes_its_history(bench: Bench, world: Wo
     bench.refuse(world.node.sign(accepted(world.sensor, token_=AIR, partition=3)), "not-host", 0)
 
 
+def test_a_request_for_what_does_not_exist_spoils_no_batch_and_fills_no_state(bench: Bench, world: World) -> None:
+    nowhere = token("no such")
+    sent = request(world.sensor, world.node, path=f"/v1/topics/{nowhere.hex()}/parcels")
+    beyond = entries.operation(
+        *(world.sensor.id, Role.SUBSCRIBER, AIR, READ),
+        time_ms=NOW_MS,
+        request=seed("r"),
+        reason="unknown-partition",
+        partition=99,
+        host="h" * 1000,
+        evidence=bytes(5000),
+    )
+    bench.accept(world.node.sign(refusal(world.sensor, sent, token_=nowhere), beyond))
+    assert reputation.score(bench.state, world.sensor.id) == 90
+    assert bench.state.get(b"history/" + nowhere) is None
+    assert bench.state.get(b"history/" + AIR)[2] == 1
+
+
 def test_junk_is_an_aggregate_that_blames_nobody(bench: Bench, world: World) -> None:
     result = bench.accept(world.node.sign(entries.junk("unsigned", 1_000_000, WRITE, time_ms=NOW_MS)))
     assert (result.refused, result.operators) == (1, frozenset())

@@ -18,6 +18,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.engine import Query
 from tallystick.ledger.fsck import fsck
 from tallystick.ledger.sqlite import LedgerSettings, SqliteLedger
 from tallystick.runtime.seeded_disk import SeededDisk
@@ -190,16 +191,21 @@ def test_an_administrator_who_edits_a_right_is_found(path: Path, ledger: SqliteL
         "DELETE FROM mentions WHERE number = 3",
         "DELETE FROM state WHERE key = (SELECT min(key) FROM state)",
         "INSERT INTO mentions VALUES (x'00', 1)",
-        "INSERT INTO transactions SELECT 9, x'00', 9, 0, 0, kinds, result, data FROM transactions LIMIT 1",
+        "INSERT INTO transactions SELECT 9, x'00', 9, 0, 0, kinds, principals, result, data FROM transactions LIMIT 1",
         "UPDATE transactions SET refused = 1 WHERE number = 3",
         "UPDATE transactions SET height = 1 WHERE number = 3",
         "UPDATE transactions SET first = 1 WHERE number = 3",
         "UPDATE transactions SET kinds = x'01' WHERE number = 3",
+        "UPDATE transactions SET principals = x'' WHERE number = 3",
+        "UPDATE meta SET value = 9 WHERE name = 'indexed'",
         "UPDATE blocks SET note = (SELECT note FROM blocks WHERE height = 0) WHERE height = 1",
         "UPDATE blocks SET data = (SELECT data FROM blocks WHERE height = 0) WHERE height = 1",
     ],
 )
 def test_every_edit_is_found_by_fsck(path: Path, ledger: SqliteLedger, statement: str) -> None:
+    ledger.submit(batch(2), NOW_MS)
+    ledger.flush(NOW_MS)
+    ledger.audit(Query(principal=WORLD.node.id))
     ledger.submit(batch(2), NOW_MS)
     ledger.flush(NOW_MS)
     ledger.close()
@@ -216,7 +222,7 @@ def test_every_byte_of_a_block_and_of_a_transaction_counts(path: Path, ledger: S
     db = apsw.Connection(str(path))
     db.pragma("synchronous", "OFF")
     cells = [("blocks", "height", 2, column) for column in ("data", "note")] + [
-        ("transactions", "number", 3, column) for column in ("leaf", "kinds", "result", "data")
+        ("transactions", "number", 3, column) for column in ("leaf", "kinds", "principals", "result", "data")
     ]
     flipped = 0
     for table, name, row, column in cells:

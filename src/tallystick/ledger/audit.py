@@ -7,6 +7,7 @@ it returns, not what the chain holds (BPS 4.1, Fig. 6).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from struct import unpack
 
 from tallystick import wire
 from tallystick.ledger.contracts.kinds import Kind
@@ -69,6 +70,5 @@ def _link(row: Row, token: bytes) -> tuple[int, int, int, list[int]]:
     """Operations before this transaction, place of the last of them, and places of those in it."""
     for name, count, height, index, packed in wire.decode(row.result, "result"):
         if name == token:
-            places = [int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2)]
-            return count, height, index, places
+            return count, height, index, list(unpack(f">{len(packed) // 2}H", packed))
     return 0, 0, 0, []

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger.contracts import topics
+from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
 from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.identity import REVOKE_CONTEXT, revoke_statement
 from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, REASON_CHARACTERS_MAX, Role
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
 from tallystick.trust.promise import Anchor, Promise
@@ -127,7 +128,13 @@ def operation(
     end: int = 0,
     evidence: bytes = b"",
 ) -> bytes:
-    """`request` is the hash of the signed request, or the Merkle root of `count` of them."""
+    """`request` is the hash of the signed request, or the Merkle root of `count` of them.
+
+    What comes from strangers is cut to its bounds: a long host or an oversized request spoils no batch. Evidence that
+    is too long is left out, since it would be refused.
+    """
+    reason, host = reason[:REASON_CHARACTERS_MAX], host[:HOST_CHARACTERS_MAX]
+    evidence = evidence if len(evidence) <= EVIDENCE_BYTES_MAX else b""
     return wire.encode(
         [
             *(int(Kind.OPERATION), operator, int(role), token, int(kind), reason, host),

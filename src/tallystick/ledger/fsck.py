@@ -73,7 +73,8 @@ class _Replay:
             previous = self._block(height, previous)
         _same("ledger file", "number of transactions", self._frontier.size, self._store.count())
         self._compare("state", self._store.values(), sorted(self._values.items()))
-        self._compare("mentions", self._store.mentions(), sorted(self._mentions, key=lambda m: (m[1], m[0])))
+        indexed = self._store.indexed
+        self._compare("mentions", self._store.mentions(), [one for one in self._mentions if one[1] < indexed])
         return FsckReport(last, self._frontier.size, self._entries, len(self._values))
 
     def _block(self, height: int, previous: Block | None) -> Block:
@@ -111,7 +112,7 @@ class _Replay:
             for name, expected in _row(number, block.height, first, transaction, result):
                 _same(f"transaction {number}", name, expected, getattr(row, name))
             self._frontier.append(transaction.leaf)
-            self._mentions += [(one, number) for one in result.operators | {transaction.author}]
+            self._mentions += [(one, number) for one in sorted(result.operators | {transaction.author})]
             first += len(transaction.entries)
         self._entries += first
 
@@ -156,6 +157,7 @@ def _row(
     yield "first", first
     yield "refused", result.refused
     yield "kinds", result.kinds
+    yield "principals", b"".join(sorted(result.operators | {transaction.author}))
     yield "result", result.data
     yield "data", transaction.data
 

@@ -39,6 +39,8 @@ from tallystick.trust.trustfile import TrustFile
 
 T = TypeVar("T")
 
+INDEX_EVERY = 64  # transactions between two updates of the index of mentions
+
 
 @dataclass(frozen=True)
 class LedgerSettings:
@@ -71,7 +73,6 @@ class _OpenBlock:
     entries: int = 0
     size_bytes: int = 0
     rows: list[Row] = field(default_factory=list)
-    mentions: list[tuple[bytes, int]] = field(default_factory=list)
     leaves: dict[bytes, Submitted] = field(default_factory=dict)
 
 
@@ -132,17 +133,17 @@ class SqliteLedger:
             submitted = Submitted(leaf, number, block.height, block.entries)
             block.rows.append(
                 Row(
-                    number,
-                    leaf,
-                    block.height,
-                    block.entries,
-                    result.refused,
-                    result.kinds,
-                    result.data,
-                    transaction.data,
+                    number=number,
+                    leaf=leaf,
+                    height=block.height,
+                    first=block.entries,
+                    refused=result.refused,
+                    kinds=result.kinds,
+                    principals=b"".join(sorted(result.operators | {transaction.author})),
+                    result=result.data,
+                    data=transaction.data,
                 )
             )
-            block.mentions += [(one, number) for one in sorted(result.operators | {transaction.author})]
             block.leaves[leaf] = submitted
             block.entries += len(transaction.entries)
             block.size_bytes += len(data)
@@ -275,6 +276,8 @@ class SqliteLedger:
             if query.token is not None:
                 return self._audit_topic(query, query.token)
             end_height = self._last.height + 1 if query.end_height is None else query.end_height
+            if query.principal is not None:
+                self._index()
             first, end = self._first_number(query.first_height), self._first_number(end_height)
             found: list[AuditItem] = []
             for number in self._store.numbers(first, end, query.principal, query.kind, query.refused):
@@ -314,7 +317,7 @@ class SqliteLedger:
         state = StateMap(((key, value) for key, value in genesis.items() if value is not None), 0)
         block = Block(0, now_ms, 0, 0, 0, EMPTY_ROOT, state.root, NO_PREVIOUS)
         note = sign_checkpoint(self.origin, block, self._key)
-        self._store.write_block(0, block.encoded, note, [], [], genesis)
+        self._store.write_block(0, block.encoded, note, [], genesis)
 
     def _load(self) -> None:
         height = self._store.last_height()
@@ -331,6 +334,7 @@ class SqliteLedger:
         if self._trust().instance != self.instance:
             raise Misuse("ledger: the file belongs to another instance")
         self._published = self._newest_published()
+        self._indexed = self._store.indexed
 
     def _stored_block(self, height: int) -> Block:
         found = self._store.block(height)
@@ -362,7 +366,7 @@ class SqliteLedger:
         )
         note = sign_checkpoint(self.origin, block, self._key)
         try:
-            self._store.write_block(block.height, block.encoded, note, opened.rows, opened.mentions, changes)
+            self._store.write_block(block.height, block.encoded, note, opened.rows, changes)
         except BaseException:
             self._tree.truncate(opened.first)
             self._map.take_back()
@@ -378,9 +382,15 @@ class SqliteLedger:
         else:
             self._map.forget_before(block.height - self._settings.versions_max)
         self._stored.notify_all()
+        if self._tree.size - self._indexed >= INDEX_EVERY:
+            self._index()
         for listener in self._listeners:
             listener(block, changes.keys())
         return block
+
+    def _index(self) -> None:
+        self._store.index_mentions()
+        self._indexed = self._tree.size
 
     def _drop_open(self) -> None:
         self._open = None

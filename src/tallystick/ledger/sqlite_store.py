@@ -7,7 +7,7 @@ quickly, never to be believed: `fsck` computes all of it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,7 @@ CREATE TABLE transactions (
     first INTEGER NOT NULL,      -- place in its block of the first entry
     refused INTEGER NOT NULL,    -- operations that tell of a refusal
     kinds BLOB NOT NULL,         -- one byte for each kind of entry in it
+    principals BLOB NOT NULL,    -- author and operators, 16 bytes each, in order
     result BLOB NOT NULL,
     data BLOB NOT NULL
 );
@@ -47,6 +48,7 @@ class Row:
     first: int
     refused: int
     kinds: bytes
+    principals: bytes
     result: bytes
     data: bytes
 
@@ -106,7 +108,6 @@ class Store:
         data: bytes,
         note: bytes,
         rows: Sequence[Row],
-        mentions: Iterable[tuple[bytes, int]],
         changes: Mapping[bytes, bytes | None],
     ) -> None:
         """All of a block, or nothing of it."""
@@ -115,12 +116,35 @@ class Store:
         with _translated(f"ledger block {height}"), self.db:
             self.db.execute("INSERT INTO blocks VALUES (?, ?, ?)", (height, data, note))
             self.db.executemany(
-                "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(r.number, r.leaf, r.height, r.first, r.refused, r.kinds, r.result, r.data) for r in rows],
+                "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (r.number, r.leaf, r.height, r.first, r.refused, r.kinds, r.principals, r.result, r.data)
+                    for r in rows
+                ],
             )
-            self.db.executemany("INSERT INTO mentions VALUES (?, ?)", mentions)
             self.db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", put)
             self.db.executemany("DELETE FROM state WHERE key = ?", gone)
+
+    @property
+    def indexed(self) -> int:
+        """Transactions below this number are in the index of mentions."""
+        return int(self.meta("indexed") or 0)
+
+    def index_mentions(self) -> None:
+        """Bring the index of mentions up to date: many transactions at once, in the order of the index.
+
+        Row by row with every block it would touch a page for each principal, and cost more than the block itself.
+        """
+        first, found = self.indexed, []
+        end = first
+        for number, principals in self._all(
+            "SELECT number, principals FROM transactions WHERE number >= ? ORDER BY number", (first,)
+        ):
+            found += [(principals[at : at + 16], number) for at in range(0, len(principals), 16)]
+            end = number + 1
+        with _translated("ledger file"), self.db:
+            self.db.executemany("INSERT INTO mentions VALUES (?, ?)", sorted(found))
+            self.set_meta("indexed", end)
 
     def set_note(self, height: int, note: bytes) -> None:
         with _translated(f"ledger block {height}"), self.db:

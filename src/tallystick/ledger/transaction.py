@@ -5,15 +5,16 @@ counts only inside a transaction whose head (instance, author, number, root over
 key signed; numbers of one author only rise, so a transaction is taken once.
 
 What is signed and hashed are bytes as they came: the root covers `leaf_hash(entry bytes)`, the ledger's tree
-`leaf_hash(wire [head, signature])`. An entry therefore has no second form that anything refers to, and is not
-encoded again when it is read, which would cost more than all other checks together; a contract holds every field to
-its exact type instead. Head and frame, which are few, are held to the deterministic encoding.
+`leaf_hash(wire [head, signature])`. An entry therefore has no second form that anything refers to, nor has the frame
+around head, signature and entries, and neither is encoded again when it is read, which would cost more than all other
+checks together; a contract holds every field to its exact type instead. The head is held to the one encoding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from tallystick import wire
@@ -66,8 +67,8 @@ def compose(instance: bytes, author: bytes, number: int, entries: Sequence[bytes
         raise Misuse(f"transaction: 1 to {ENTRIES_MAX} entries expected, found {len(entries)}")
     if not 0 < number <= NUMBER_MAX:
         raise Misuse(f"transaction: a number from 1 to {NUMBER_MAX} expected, found {number}")
-    hashes = [merkle.leaf_hash(entry) for entry in entries]
-    head = wire.encode([1, instance, author, number, merkle.root(hashes), len(entries)])
+    hashes = _entry_hashes(entries)
+    head = wire.encode([1, instance, author, number, merkle.root(b"".join(hashes)), len(entries)])
     signature = key.sign(CONTEXT, head)
     data = wire.encode([head, signature, list(entries)])
     if len(data) > BYTES_MAX:
@@ -81,7 +82,7 @@ def parse(data: bytes) -> Transaction:
     """The well-formed transaction in `data`; raises `Malformed`, or `Forged` where the root does not fit."""
     if len(data) > BYTES_MAX:
         raise Malformed(f"transaction: {len(data)} bytes, at most {BYTES_MAX} expected")
-    frame = Fields.parse(data, "transaction", 3)
+    frame = Fields(next(wire.decode_each([data], "transaction")), "transaction", 3)
     head, signature, entries = frame.octets(at_most=256), frame.octets(64), frame.items(ENTRIES_MAX, 1)
     if not all(type(entry) is bytes for entry in entries):
         raise Malformed("transaction: an entry is a byte string")
@@ -89,7 +90,12 @@ def parse(data: bytes) -> Transaction:
     fields.version(1)
     instance, author = fields.octets(32), fields.octets(16)
     number, root, count = fields.number(NUMBER_MAX, 1), fields.octets(32), fields.number()
-    hashes = [merkle.leaf_hash(entry) for entry in entries]
-    if count != len(entries) or merkle.root(hashes) != root:
+    hashes = _entry_hashes(entries)
+    if count != len(entries) or merkle.root(b"".join(hashes)) != root:
         raise Forged("transaction: its head covers other entries")
     return Transaction(instance, author, number, head, signature, tuple(entries), tuple(hashes), bytes(data))
+
+
+def _entry_hashes(entries: Sequence[bytes]) -> list[bytes]:
+    """`leaf_hash` of each, without a call for each: half of what parsing costs."""
+    return [sha256(b"\x00" + entry).digest() for entry in entries]

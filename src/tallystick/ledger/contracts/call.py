@@ -31,7 +31,7 @@ class Call:
     first: int  # place in its block of the transaction's first entry
     index: int = 0
     entry_hash: bytes = b""
-    hosts: dict[tuple[bytes, int], bool] = field(default_factory=dict)
+    carried: set[tuple[bytes, int]] = field(default_factory=set)  # partitions of which the author is a node
     links: dict[bytes, Link] = field(default_factory=dict)  # by token
     accepted: dict[bytes, int] = field(default_factory=dict)  # requests by operator
     refused: int = 0  # operations that tell of a refusal

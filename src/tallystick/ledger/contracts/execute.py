@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from struct import pack
+from typing import Any
 
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
@@ -123,15 +125,14 @@ def execute(
         handlers = _handlers_at(state, height)
         call = _authenticate(state, transaction, height, time_ms, first)
         kinds: set[int] = set()
-        hashes = transaction.entry_hashes
+        kind = None
         index = 0
-        for entry in transaction.decode_entries():
-            handler = handlers.get(entry[0]) if type(entry) is list and entry and type(entry[0]) is int else None
-            if handler is None:
-                raise Malformed("entry: not an array that begins with a known kind", reason="unknown-kind")
-            call.index, call.entry_hash = index, hashes[index]
+        for entry, call.entry_hash in zip(transaction.decode_entries(), transaction.entry_hashes, strict=True):
+            if type(entry) is not list or not entry or entry[0] != kind:
+                kind, handler = _handler(handlers, entry)
+                kinds.add(kind)
+            call.index = index
             handler(call, entry)
-            kinds.add(entry[0])
             index += 1
         operations.settle(call)
     except Refused as refusal:
@@ -151,6 +152,14 @@ def execute(
     )
 
 
+def _handler(handlers: dict[int, Handler], entry: Any) -> tuple[int, Handler]:
+    """Kind and handler of an entry."""
+    kind = entry[0] if type(entry) is list and entry else None
+    if type(kind) is not int or kind not in handlers:
+        raise Malformed("entry: not an array that begins with a known kind", reason="unknown-kind")
+    return kind, handlers[kind]
+
+
 def encode_links(links: Mapping[bytes, Link]) -> bytes:
     """Per topic, in order: wire [[token, operations before, height and index of the last one, indices], …].
 
@@ -162,7 +171,7 @@ def encode_links(links: Mapping[bytes, Link]) -> bytes:
             [
                 token,
                 *((link.previous[2], link.previous[0], link.previous[1]) if link.previous else (0, 0, 0)),
-                b"".join(index.to_bytes(2, "big") for index in link.indices),
+                pack(f">{len(link.indices)}H", *link.indices),
             ]
             for token, link in sorted(links.items())
         ]
@@ -216,5 +225,5 @@ def _handlers(active: tuple[tuple[str, int], ...]) -> dict[int, Handler]:
                 f"contract {name}: version {version} is in force, and this release does not have it",
                 hint="upgrade tallystick on this machine",
             )
-        handlers.update(table)
+        handlers.update({int(kind): handler for kind, handler in table.items()})
     return handlers

@@ -28,15 +28,17 @@ from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
-from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX, Operation
 from tallystick.ledger.contracts.call import NOBODY, Call, Link
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Kind
 from tallystick.trust.envelope import Envelope, check_evidence
+from tallystick.trust.promise import PARTITIONS_MAX
 
 COUNT_MAX = 1 << 32
+NUMBER_MAX = (1 << 63) - 1
 REASON_CHARACTERS_MAX = 32
-EVIDENCE_BYTES_MAX = 2048
+EVIDENCE_BYTES_MAX = 2048  # a signed request without its body; a longer one has a path nobody needs
 
 # The exact types of an operation entry: one comparison instead of fourteen, since this is the busiest entry of all.
 _SHAPE = [int, bytes, int, bytes, int, str, str, int, int, int, int, int, bytes, bytes]
@@ -73,25 +75,26 @@ def operation(call: Call, entry: list[Any]) -> None:
     if list(map(type, entry)) != _SHAPE:
         raise Malformed("operation: not the fields of an operation")
     _, operator, role, token, kind, reason, host, count, partition, first, end, time_ms, request, evidence = entry
-    if len(operator) != 16 or len(token) != 16 or len(request) != 32 or kind not in _OPERATIONS:
-        raise Malformed("operation: operator, token, operation or request out of form")
-    if not (0 < count <= COUNT_MAX and 0 <= first <= end < 1 << 63 and 0 <= time_ms < 1 << 63 and 0 <= role <= 2):
-        raise Malformed("operation: a number is out of range")
-    if (
-        len(reason) > REASON_CHARACTERS_MAX
-        or len(host) > access.HOST_CHARACTERS_MAX
-        or len(evidence) > EVIDENCE_BYTES_MAX
+    if not (
+        len(operator) == len(token) == 16
+        and len(request) == 32
+        and kind in _OPERATIONS
+        and 0 <= role <= 2
+        and 0 < count <= COUNT_MAX
+        and 0 <= partition < PARTITIONS_MAX
+        and 0 <= first <= end <= NUMBER_MAX
+        and 0 <= time_ms <= NUMBER_MAX
+        and len(reason) <= REASON_CHARACTERS_MAX
+        and len(host) <= HOST_CHARACTERS_MAX
+        and len(evidence) <= EVIDENCE_BYTES_MAX
     ):
-        raise Malformed("operation: reason, host or evidence is too long")
+        raise Malformed("operation: a field is out of form or range")
     if operator != NOBODY and operator not in call.accepted:
-        identity.require(call.state, operator)
+        if call.state.get(b"identity/" + operator) is None:
+            raise Refused(f"operator {operator.hex()} is not enrolled", reason="unknown-identity")
         call.accepted[operator] = 0
-    if token != NOBODY:
-        if not topics.carries(call, token, partition):
-            raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
+    if (token, partition) in call.carried or _is_carried(call, token, partition, reason):
         _extend_history(call, token)
-    elif call.author_kind != Kind.NODE:
-        raise Refused("operations are written by nodes", reason="not-node")
     if not reason:
         if operator == NOBODY:
             raise Refused("nobody's act is never accepted", reason="wrong-operator")
@@ -100,6 +103,27 @@ def operation(call: Call, entry: list[Any]) -> None:
     call.refused += 1
     if evidence:
         _judge(call, operator, token, kind, request, evidence)
+
+
+def _is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
+    """Whether the operation belongs to a topic's history; raises `Refused` unless the author may write it.
+
+    A refused request may name a topic or partition that does not exist. It is recorded all the same, else one such
+    request would spoil the batch that tells of it; but a topic that does not exist gets no history, else strangers
+    would fill the state.
+    """
+    topic = call.state.get(b"topic/" + token)
+    if topic is None:
+        if not reason:
+            raise Refused(f"topic {token.hex()} does not exist", reason="unknown-topic")
+        if call.author_kind != Kind.NODE:
+            raise Refused("operations are written by nodes", reason="not-node")
+        return False
+    if reason and partition >= topics.Topic(topic).partitions:
+        partition = 0
+    if not topics.carries(call, token, partition):
+        raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
+    return True
 
 
 def next_chain(chain: bytes, height: int, index: int, entry_hash: bytes) -> bytes:
@@ -112,9 +136,7 @@ def settle(call: Call) -> None:
     for token, link in call.links.items():
         last = call.first + link.indices[-1]
         call.state.put(b"history/" + token, [call.height, last, link.count, link.chain])
-    for operator, count in call.accepted.items():
-        if count:
-            reputation.rise(call, operator, count)
+    reputation.rise(call, call.accepted)
 
 
 def _extend_history(call: Call, token: bytes) -> None:

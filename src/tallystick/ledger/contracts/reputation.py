@@ -10,6 +10,7 @@ operator lifts a blacklist. BPS gives no values; ours stand in `settings`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tallystick.errors import Refused
@@ -29,13 +30,18 @@ def is_blacklisted(state: State, principal: bytes) -> bool:
     return value is not None and value[3] != 0
 
 
-def rise(call: Call, principal: bytes, count: int) -> None:
-    """`count` requests of the principal were accepted."""
-    key = b"reputation/" + principal
-    points, window, risen, blacklisted = _value(call.state, principal)
-    most = settings.read(call.state, "reputation_max")
-    if points >= most or blacklisted:
-        return
+def rise(call: Call, accepted: Mapping[bytes, int]) -> None:
+    """So many requests of each principal were accepted."""
+    start, most = settings.read(call.state, "reputation_start"), settings.read(call.state, "reputation_max")
+    for principal, count in accepted.items():
+        value = call.state.get(b"reputation/" + principal)
+        points = start if value is None else value[0]
+        if count and points < most and not (value and value[3]):
+            _rise(call, principal, count, most)
+
+
+def _rise(call: Call, principal: bytes, count: int, most: int) -> None:
+    points, window, risen, _ = _value(call.state, principal)
     if call.time_ms - window >= settings.read(call.state, "rise_window_ms"):
         window, risen = call.time_ms, 0
     step = min(
@@ -44,7 +50,7 @@ def rise(call: Call, principal: bytes, count: int) -> None:
         most - points,
     )
     if step > 0:
-        call.state.put(key, [points + step, window, risen + step, 0])
+        call.state.put(b"reputation/" + principal, [points + step, window, risen + step, 0])
 
 
 def fall(call: Call, principal: bytes) -> None:

@@ -145,15 +145,16 @@ def close(call: Call, entry: list[Any]) -> None:
 
 def carries(call: Call, token: bytes, partition: int) -> bool:
     """Whether the author is a node registered for this partition."""
-    known = call.hosts.get((token, partition))
-    if known is None:
-        nodes = call.state.get(_host_key(token, partition))
-        if nodes is None:
-            topic = require(call.state, token)
-            nodes = topic.nodes if partition < topic.partitions else []
-        known = call.author_kind == Kind.NODE and call.author in nodes
-        call.hosts[token, partition] = known
-    return known
+    if (token, partition) in call.carried:
+        return True
+    nodes = call.state.get(_host_key(token, partition))
+    if nodes is None:
+        topic = require(call.state, token)
+        nodes = topic.nodes if partition < topic.partitions else []
+    if call.author_kind != Kind.NODE or call.author not in nodes:
+        return False
+    call.carried.add((token, partition))
+    return True
 
 
 def schema_statement(instance: bytes, token: bytes, version: int, schema_hash: bytes) -> bytes:
