@@ -24,7 +24,7 @@ from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.transaction import compose
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import ManualClock
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.entropy import Entropy, SeededEntropy
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
@@ -66,25 +66,38 @@ class Person:
 
 
 class World:
-    def __init__(self, folder: Path, seed: int = 1, settings: Settings = Settings(), limits: Limits = Limits()) -> None:
+    """`entropy` replaces the seeded one, except for the keys of root, ledger and node, by which a folder that an
+    earlier process left is found again.
+    """
+
+    def __init__(self, folder: Path, seed: int = 1, entropy: Entropy | None = None) -> None:
         self.folder = folder
-        self.settings, self.limits = settings, limits
+        self.settings, self.limits = Settings(), Limits()
+        seeded = SeededEntropy(seed)
+        self.entropy: Entropy = entropy or seeded
+        self.root, self.ledger_key, self.node_key = (
+            RootKey.from_seed(seeded.bytes(32)),
+            SigningKey.from_seed(seeded.bytes(32)),
+            SigningKey.from_seed(seeded.bytes(32)),
+        )
+        self.trust = TrustFile(
+            1, b"", "test", (self.root.public.raw,), 1, (self.ledger_key.public.raw,), 1, (), 0
+        ).sign(self.root)
         self.clock = ManualClock()
-        self.entropy = SeededEntropy(seed)
-        root, ledger_key = RootKey.from_seed(self.entropy.bytes(32)), SigningKey.from_seed(self.entropy.bytes(32))
-        self.trust = TrustFile(1, b"", "test", (root.public.raw,), 1, (ledger_key.public.raw,), 1, (), 0).sign(root)
-        self.ledger_key = ledger_key
-        self.ledger = SqliteLedger(str(folder / "ledger.db"), self.trust, ledger_key, self.now_ms)
+        self.ledger = SqliteLedger(str(folder / "ledger.db"), self.trust, self.ledger_key, self.now_ms)
+        self.clock.advance(max(0.0, self.ledger.block(self.ledger.height).time_ms / 1000 - self.clock.now()))
         self.ledger_client = PromptClient(self.ledger, self.clock)
         self._numbers = 0
-        self.node_key = SigningKey.from_seed(self.entropy.bytes(32))
-        node = self._certify(root, Kind.NODE, self.node_key.public.raw, b"\0" * 32)
+        node = self._certify(Kind.NODE, self.node_key.public.raw, bytes(32))
         self.node = node.subject
-        self.submit(self.node_key, self.node, [entries.enrol(node)])
-        request = front.create(self.home, PASSPHRASE, self.entropy, CHEAP)
-        self.authority_certificate = self._certify(root, Kind.AUTHORITY, request.signing_key, request.sealing_key)
-        front.install(self.home, self.authority_certificate, self.trust)
+        if self.ledger.query(lambda state: state.get(b"identity/" + node.subject)) is None:
+            self.submit(self.node_key, self.node, [entries.enrol(node)])
+        if not (self.home / front.STORE_FILE).exists():
+            request = front.create(self.home, PASSPHRASE, self.entropy, CHEAP)
+            certificate = self._certify(Kind.AUTHORITY, request.signing_key, request.sealing_key)
+            front.install(self.home, certificate, self.trust)
         self.authority = self.open()
+        self.authority_certificate = self.authority.certificate
 
     @property
     def home(self) -> Path:
@@ -98,7 +111,7 @@ class World:
     def now_ms(self) -> int:
         return int(self.clock.now() * 1000)
 
-    def _certify(self, root: RootKey, kind: Kind, signing_key: bytes, sealing_key: bytes) -> Certificate:
+    def _certify(self, kind: Kind, signing_key: bytes, sealing_key: bytes) -> Certificate:
         return Certificate(
             self.instance,
             kind,
@@ -109,7 +122,7 @@ class World:
             self.now_ms,
             self.now_ms + YEARS_MS,
             ROOT_ID,
-        ).sign(self.trust.root_signer(root))
+        ).sign(self.trust.root_signer(self.root))
 
     def open(self, home: Path | None = None, passphrase: bytes = PASSPHRASE) -> Authority:
         authority = front.open_authority(
@@ -144,8 +157,11 @@ class World:
         self.submit(person.holder.signing_key, person.id, group)
         self.authority.work()
 
-    def enrol(self, invite: str, name: str) -> Person:
-        key, sealing = SigningKey.from_seed(self.entropy.bytes(32)), hpke.PrivateKey.generate(self.entropy.bytes(32))
+    def enrol(
+        self, invite: str, name: str, key: SigningKey | None = None, sealing: hpke.PrivateKey | None = None
+    ) -> Person:
+        key = key or SigningKey.from_seed(self.entropy.bytes(32))
+        sealing = sealing or hpke.PrivateKey.generate(self.entropy.bytes(32))
         enrolled = enrol(self.authority, self.instance, invite, name, key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
         return self.person(Holder(self.instance, certificate.subject, key, sealing), certificate)

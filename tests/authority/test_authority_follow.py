@@ -146,14 +146,8 @@ def test_long_absences_are_caught_up_in_steps(world: World, scene: tuple[Liar, P
 
 
 def test_a_new_trust_file_is_followed(world: World, scene: tuple[Liar, Person, Person, bytes]) -> None:
-    from authority_world import SeededEntropy
-
-    from tallystick.crypto.signatures import RootKey
-
     _, owner, _, _ = scene
-    root = RootKey.from_seed(SeededEntropy(1).bytes(32))
-    assert root.public.raw in world.trust.roots
-    newer = replace(world.trust, number=2, first=world.instance, name="renamed", signatures=()).sign(root)
+    newer = replace(world.trust, number=2, first=world.instance, name="renamed", signatures=()).sign(world.root)
     world.act(owner, entries.trust(newer.to_json()))
     assert world.authority.trust.number == 2
     world.reopen()

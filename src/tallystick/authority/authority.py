@@ -225,7 +225,11 @@ class Authority:
         """A permit and everything that goes with it: the sealed grant. `first_epoch` 0 means the current one."""
         self.check_ready()
         identifier, place = self._permits.prepare(caller, operation, topic, first_epoch)
-        self._settle(place)
+        try:
+            self._settle(place)
+        except Refused:
+            self._permits.abandon(caller, identifier)
+            raise
         return self._permits.grant(caller, identifier)
 
     def keys(self, caller: Caller, permit: bytes, seen: int) -> bytes | None:

@@ -20,7 +20,7 @@ from tallystick.authority.master import tenant_id
 from tallystick.authority.subjects import Subjects
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey, VerifyKey
-from tallystick.errors import Misuse, Refused
+from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.trust.certificate import Certificate, Kind, subject_id
 
@@ -143,7 +143,7 @@ class Enrolment:
         """What the principal takes home, once the ledger has its certificate."""
         certificate = self._subjects.find(principal)
         if certificate is None:
-            raise refused()
+            raise Unavailable("the ledger has not published the certificate yet", retry_after_s=1.0)
         return Enrolled(
             certificate=certificate.encode(),
             authority=self._core.certificate.encode(),

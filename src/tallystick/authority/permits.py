@@ -30,6 +30,7 @@ from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import LAST_EPOCH, Operation, Permit, UndoOrder, undo_hash
 
 DRAWN = 0  # the status of a permit whose identifier is not on the ledger yet
+_DRAWS_MAX = 1_000  # as many as were issued since the snapshot whose random state comes back
 
 NEEDED = {
     Operation.SUBSCRIBE: access.Operation.READ | access.Operation.DESCRIBE,
@@ -56,9 +57,11 @@ class Permits:
         with core.store.transaction():
             known = self._answered(b"permit", caller)
             if known is not None:
-                if core.store.scalar("SELECT status FROM permits WHERE id = ?", (known,)) == DRAWN:
+                if core.store.scalar("SELECT status FROM permits WHERE id = ?", (known,)) != DRAWN:
+                    return known, None
+                if core.store.row("SELECT 1 FROM outbox"):
                     raise Unavailable("the ledger has not taken the permit yet", retry_after_s=1.0)
-                return known, None
+                self.abandon(caller, known)  # it was refused after a crash, when nobody waited any more
             found = self._require_right(certificate, operation, topic)
             current = self._require_open(found, operation)
             self._check_number(certificate, found)
@@ -80,6 +83,14 @@ class Permits:
                 permit.identifier, operation, permit.token, permit.principal, permit.not_after_ms
             )
             return permit.identifier, core.queue([entry])
+
+    def abandon(self, caller: Caller, identifier: bytes) -> None:
+        """Forget a permit that the ledger refused: nobody has seen it."""
+        with self._core.store.transaction():
+            self._core.store.write("DELETE FROM permits WHERE id = ? AND status = ?", (identifier, DRAWN))
+            self._core.store.write(
+                "DELETE FROM answers WHERE principal = ? AND answer = ?", (caller.principal, identifier)
+            )
 
     def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> Topic:
         token = self._topics.token_of(certificate, topic)
@@ -127,7 +138,7 @@ class Permits:
 
     def _sign(self, certificate: Certificate, operation: Operation, topic: Topic, first_epoch: int) -> Permit:
         core = self._core
-        identifier = core.entropy.bytes(16)
+        identifier = self._fresh_identifier()
         head = core.ledger.head
         return Permit(
             instance=core.instance,
@@ -145,6 +156,15 @@ class Permits:
             authority=core.certificate.subject,
             undo_hash=undo_hash(core.master.undo_token(operation, identifier)),
         ).sign(core.key)
+
+    def _fresh_identifier(self) -> bytes:
+        """One that neither store nor ledger has seen, even where a restored machine repeats its random state."""
+        for _ in range(_DRAWS_MAX):
+            identifier = self._core.entropy.bytes(16)
+            drawn = self._core.store.row("SELECT 1 FROM permits WHERE id = ?", (identifier,))
+            if drawn is None and self._core.ledger.raw(b"permit/" + identifier) is None:
+                return identifier
+        raise Unavailable("identifiers repeat", hint="the machine's source of randomness is broken")
 
     # --- keys ---
 
@@ -204,8 +224,10 @@ class Permits:
             "SELECT operation, token, first_epoch, permit, principal, status, not_after_ms FROM permits WHERE id = ?",
             (identifier,),
         )
-        if row is None or row[4] != caller.principal or row[5] == DRAWN:
+        if row is None or row[4] != caller.principal:
             raise Refused(f"permit {identifier.hex()} does not exist", reason="unknown-permit")
+        if row[5] == DRAWN:  # in a block, but under no checkpoint with enough signatures yet
+            raise Unavailable("the ledger has not published the permit yet", retry_after_s=1.0)
         if row[5] != Status.ISSUED:
             raise Refused(f"permit {identifier.hex()} is {Status(row[5]).name.lower()}", reason="permit-ended")
         if row[6] <= self._core.now_ms:

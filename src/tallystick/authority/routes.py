@@ -262,6 +262,19 @@ def describe() -> dict[str, Any]:
     }
 
 
+def table() -> str:
+    """The requests as the tables of docs/formats/authority.md."""
+    return "\n".join(_section(route) for route in ROUTES)
+
+
+def _section(route: Route) -> str:
+    nonce = (Field("nonce", BYTES, "16 bytes"),) if route.signed else ()
+    lines = [f"### `POST {route.path}`", "", route.about, "", "| | field | type | |", "|---|---|---|---|"]
+    for side, fields in (("asks", (*nonce, *route.fields)), ("answers", route.answer)):
+        lines += [f"| {side} | {field.name} | {field.kind} | {field.about} |" for field in fields]
+    return "\n".join([*lines, ""])
+
+
 def _describe(route: Route) -> dict[str, Any]:
     nonce = (Field("nonce", BYTES, "16 bytes"),) if route.signed else ()
     return {

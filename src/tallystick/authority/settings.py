@@ -34,6 +34,7 @@ class Limits:
     topics_max: int = 10_000  # of one tenant: expanding a pattern visits them all
     drafts_max: int = 64  # topics that one principal has named but not yet made
     patterns_max: int = 1_000  # of one tenant: every new topic is compared with them all
+    matches_max: int = 1_000  # topics that one pattern may touch at once: each is looked up under proof
     permits_max: int = 1_024  # live ones of one principal on one topic: an hourly container for a month
     invites_max: int = 10_000  # open ones of one tenant
     periods_max: int = 1_024  # erased by one request

@@ -107,10 +107,10 @@ INDICES = (
 class Store:
     """The tables, behind one lock: a method that reads and then writes does so inside `transaction`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, vfs: str | None = None) -> None:
         """Open or create; raises `Misuse` for a file that a newer program wrote."""
         try:
-            self._connection = apsw.Connection(path)
+            self._connection = apsw.Connection(path, vfs=vfs)
             self.lock = threading.RLock()
             self._connection.set_busy_timeout(0)
             for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "synchronous=EXTRA", "secure_delete=ON"):
@@ -140,9 +140,12 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, durable when it returns; nests."""
-        with self.lock, self._connection:
-            yield
+        """All or nothing, durable when it returns; nests. `Unavailable` where the disk is full or fails."""
+        try:
+            with self.lock, self._connection:
+                yield
+        except (apsw.FullError, apsw.IOError) as error:
+            raise Unavailable(f"authority store: {error}", hint="check the disk") from error
 
     def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[Row]:
         with self.lock:

@@ -201,6 +201,12 @@ class Topics:
         if mode != SHOW and pattern.endswith("*"):
             self._remember(certificate, pattern, principal, rule, mode)
         tokens = [topic.token for topic in self._matching(certificate, pattern)]
+        if len(tokens) > self._core.limits.matches_max:
+            raise Refused(
+                f"the pattern matches {len(tokens)} topics, at most {self._core.limits.matches_max} at once",
+                reason="too-many-topics",
+                hint="use longer prefixes, one after the other",
+            )
         make = entries.withdraw if mode == FORGET else entries.grant
         changes = [
             make(token, principal, operations, allow=allow, host=host)
