@@ -1,8 +1,10 @@
 """Measuring against a peer on a machine that is not quiet.
 
 Two arms are compared only within a round: ours and the peer's run one after the other in one process, in turns first,
-and the ratio that counts is the median of the rounds' ratios. A machine that slows down slows both. Where there is no
-peer, the median of the rounds is reported, for orientation.
+and the ratio that counts is the median of the rounds' ratios. A machine that slows down slows both. Work that only
+computes is measured by the process's own processor time, which neighbours on the same cores do not enter; work that
+waits for disks or peers (`waits`) by the clock on the wall. Where there is no peer, the median of the rounds is
+reported, for orientation.
 
 A suite is a list of cases; a module of cases is one subject (`sealing`, …), and `spine` runs them all. Results go to
 `build/bench/<suite>.json` as a list of {name, ours, peer, unit, ratio, target, runs}; a ratio above one is better.
@@ -41,6 +43,7 @@ class Case:
     amount: int = 1
     unit: str = "ns/record"
     target: float | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Rate:
     ours: Work
     amount: int = 1
     unit: str = "parcels/s"
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def _measure(case: Case | Rate | Figure, rounds: int) -> Result:
         return Result(case.name, case.ours, case.peer, case.unit, ratio, case.target, 1)
     peer = case.peer if isinstance(case, Case) else None
     arms = [case.ours] if peer is None else [case.ours, peer]
-    times = _in_turns(arms, rounds)
+    times = _in_turns(arms, rounds, time.perf_counter if case.waits else time.process_time)
     ours = [seconds / case.amount for seconds in times[0]]
     if isinstance(case, Rate):
         return Result(case.name, 1 / statistics.median(ours), None, case.unit, None, None, rounds)
@@ -102,7 +106,7 @@ def _measure(case: Case | Rate | Figure, rounds: int) -> Result:
     return Result(case.name, *medians, case.unit, ratio, case.target, rounds)
 
 
-def _in_turns(arms: list[Work], rounds: int) -> list[list[float]]:
+def _in_turns(arms: list[Work], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
     times: list[list[float]] = [[] for _ in arms]
     for arm in arms:  # caches, compiled code, memory: nobody pays for being first
         arm()
@@ -111,9 +115,9 @@ def _in_turns(arms: list[Work], rounds: int) -> list[list[float]]:
     try:
         for turn in range(rounds):
             for number in range(len(arms)) if turn % 2 else reversed(range(len(arms))):
-                started = time.perf_counter()
+                started = clock()
                 arms[number]()
-                times[number].append(time.perf_counter() - started)
+                times[number].append(clock() - started)
     finally:
         gc.unfreeze()
     return times

@@ -1,7 +1,7 @@
 """`make bench`: the spine, from records to parcels and back, and later over the ledger and a node.
 
-Each subject is a module with `cases()`, an iterable of the harness's cases. `--only NAME` runs one subject, `--rounds N`
-takes more or fewer rounds.
+Each subject is a module with `cases()`, an iterable of the harness's cases. `--only NAME` runs one subject,
+`--rounds N` takes more or fewer rounds.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from tallystick.record.schema import Schema
 
 
 def warm() -> str:
-    """Compile, or load from the cache, what gathers rows, rearranges columns and hashes leaves; returns the engine in use."""
+    """Compile, or load from the cache, what gathers rows, rearranges columns and hashes leaves; returns the engine."""
     gather.gather_dicts([{"n": 1}], Schema.parse("n int64").arrow)
     compress(bytes(8), PLANES)
     return leaves.engine()
