@@ -15,8 +15,8 @@ import pytest
 from ledger_world import HOME, HOSPITAL, NOW_MS, World, operation_batch, seed, token
 
 from tallystick import wire
-from tallystick.crypto.merkle import Tree, verify_consistency
-from tallystick.errors import Misuse, Refused, Unavailable, Withheld
+from tallystick.crypto.merkle import Tree, leaf_hash, verify_consistency
+from tallystick.errors import Forged, Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import read_head
@@ -24,9 +24,10 @@ from tallystick.ledger.contracts import access, anchors
 from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.engine import Engine, Query, Submitted
-from tallystick.ledger.proofs import Receipt, StateProof, verify_history
+from tallystick.ledger.proofs import StateProof, verify_history
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.transaction import Transaction, parse
+from tallystick.trust.receipt import EntryProof, Receipt
 
 HEART, AIR = token("heart"), token("air")
 
@@ -91,12 +92,25 @@ def test_a_receipt_proves_an_entry_offline(running: Running) -> None:
     world = running.world
     anchor = entries.anchor(HEART, 0, 0, Tree().root())
     placed = running.take(world.node.sign(anchor, *operation_batch(world, 7, [HEART], [world.monitor.id])))[0]
-    receipt = Receipt.decode(running.engine.receipt(placed.number, 0).encode())
-    verified = receipt.verify(world.trust)
+    proof = EntryProof.decode(running.engine.receipt(placed.number, 0).encode())
+    verified = proof.verify(world.trust)
     verified.check_author(world.node.key.public)
-    assert (verified.author, verified.receipt.entry, verified.operator_alone) == (world.node.id, anchor, True)
+    assert (verified.author, verified.proof.entry, verified.checkpoint.cosigners) == (world.node.id, anchor, ())
     with pytest.raises(Misuse):
         running.engine.receipt(placed.number, 99)
+
+
+def test_a_receipt_of_an_anchor_proves_a_parcel(running: Running) -> None:
+    world = running.world
+    parcels = [seed(f"parcel {i}") for i in range(5)]
+    tree = Tree([leaf_hash(parcel) for parcel in parcels])
+    placed = running.take(world.node.sign(entries.anchor(HEART, 0, 5, tree.root())))[0]
+    receipt = Receipt(3, tuple(tree.inclusion(3, 5)), running.engine.receipt(placed.number, 0))
+    found = Receipt.decode(receipt.encode()).verify(parcels[3], HEART, world.trust)
+    assert (found.partition, found.offset, found.node) == (0, 3, world.node.id)
+    for parcel, topic in ((parcels[2], HEART), (parcels[3], AIR)):
+        with pytest.raises(Forged):
+            receipt.verify(parcel, topic, world.trust)
 
 
 def test_every_altered_receipt_is_refused(running: Running) -> None:
@@ -108,7 +122,7 @@ def test_every_altered_receipt_is_refused(running: Running) -> None:
         changed = bytearray(data)
         changed[position] ^= 1
         with pytest.raises(Refused):
-            Receipt.decode(bytes(changed)).verify(world.trust).check_author(key)
+            EntryProof.decode(bytes(changed)).verify(world.trust).check_author(key)
 
 
 def test_checkpoints_continue_one_another(running: Running) -> None:

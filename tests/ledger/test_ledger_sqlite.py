@@ -330,7 +330,7 @@ def test_with_a_quorum_only_cosigned_checkpoints_are_published(tmp_path: Path) -
     with pytest.raises(Forged):
         ledger.cosign(ledger.newest_note())
     head = ledger.cosign(cosigned)
-    assert (head.witnesses, head.height) == (("witness.example",), 1)
+    assert (head.cosigners, head.height) == (("witness.example",), 1)
     right = ledger.state(b"right/" + HEART + world.monitor.id)
     right.verify(world.trust)
     assert right.value is None, "the state that the witness vouched for, not the one after it"

@@ -14,13 +14,14 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.checkpoints import ledger_verifiers, read_head, sign_checkpoint
+from tallystick.ledger.checkpoints import read_head, sign_checkpoint
 from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, encode_request, read_answer
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.trust.checkpoint import ledger_verifiers
 from tallystick.trust.notes import Algorithm, Checkpoint, Note, NoteSigner
 
 HEART = token("heart")
@@ -270,5 +271,5 @@ def test_without_the_quorum_nothing_is_believed(tmp_path: Path) -> None:
     assert isinstance(signatures, tuple)
     ledger.cosign(Note.decode(note).add(signatures[0]).encode())
     head = memory.accept(ledger.checkpoint(), ledger.consistency)
-    assert head.witnesses == (SIGNER.name,)
+    assert head.cosigners == (SIGNER.name,)
     ledger.close()

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from tallystick.ledger.block import Block
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.proofs import Receipt, StateProof
+from tallystick.ledger.proofs import StateProof
+from tallystick.trust.receipt import EntryProof
 
 T = TypeVar("T")
 BlockListener = Callable[[Block, Collection[bytes]], None]  # the block, and the keys of the state that it changed
@@ -82,7 +83,7 @@ class Engine(Protocol):
 
     def consistency(self, old: int, new: int) -> list[bytes]: ...
 
-    def receipt(self, number: int, entry: int) -> Receipt:
+    def receipt(self, number: int, entry: int) -> EntryProof:
         """The proof that an entry of a transaction is on the ledger, under `checkpoint`."""
         ...
 

@@ -16,13 +16,14 @@ from itertools import zip_longest
 from tallystick.crypto.merkle import Frontier
 from tallystick.errors import Forged, Refused, TallystickError
 from tallystick.ledger.block import NO_PREVIOUS, Block
-from tallystick.ledger.checkpoints import checkpoint_text, ledger_verifiers, witness_verifiers
+from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.sqlite_store import Store
 from tallystick.ledger.state_map import StateMap
 from tallystick.ledger.transaction import Transaction, parse
+from tallystick.trust.checkpoint import ledger_verifiers, witness_verifiers
 from tallystick.trust.notes import Note
 from tallystick.trust.trustfile import TrustFile
 

@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from tallystick import wire
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.merkle import verify_consistency
-from tallystick.errors import Forged, Withheld
-from tallystick.ledger.checkpoints import Head, parse_head, read_head
+from tallystick.errors import Forged, Misuse, Withheld
+from tallystick.ledger.checkpoints import Head, read_head
 from tallystick.runtime.disk import Disk, write_atomic
-from tallystick.trust.trustfile import TrustFile
+from tallystick.trust.notes import NOTE_BYTES_MAX
+from tallystick.trust.signed import Fields
+from tallystick.trust.trustfile import KEYS_MAX, TrustFile
 
 Consistency = Callable[[int, int], Sequence[bytes]]  # (old size, new size) → proof
 
@@ -42,7 +44,7 @@ class CheckpointMemory:
         if old is not None:
             self._check(old, new, consistency)
         if old is None or new.height > old.height:
-            write_atomic(self._disk, _NEWEST, note)
+            write_atomic(self._disk, _NEWEST, _encode(new))
             self.head = new
         return new
 
@@ -93,8 +95,35 @@ class CheckpointMemory:
     def _load(self) -> Head | None:
         if not self._disk.exists(_NEWEST):
             return None
-        # Its signatures were checked when it was accepted, by the trust file of then.
-        return parse_head(_read(self._disk, _NEWEST), self.trust.origin)
+        # Not verified again: it was when it was accepted, by the trust file of then.
+        head = _decode(_read(self._disk, _NEWEST))
+        if head.origin != self.trust.origin:
+            raise Misuse(f"checkpoint memory: it is of {head.origin}, expected {self.trust.origin}")
+        return head
+
+
+def _encode(head: Head) -> bytes:
+    return wire.encode(
+        [
+            *(1, head.origin, head.size, head.root, head.height, head.time_ms, head.state_root),
+            *(head.note, list(head.cosigners)),
+        ]
+    )
+
+
+def _decode(data: bytes) -> Head:
+    fields = Fields.parse(data, "checkpoint memory", 9)
+    fields.version(1)
+    return Head(
+        origin=fields.text(),
+        size=fields.number(),
+        root=fields.octets(32),
+        height=fields.number(),
+        time_ms=fields.number(),
+        state_root=fields.octets(32),
+        note=fields.octets(at_most=NOTE_BYTES_MAX),
+        cosigners=tuple(fields.items(KEYS_MAX)),
+    )
 
 
 def _read(disk: Disk, name: str) -> bytes:

@@ -25,16 +25,17 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Misuse, Refused, Unavailable
 from tallystick.ledger.audit import entries_of, find_history, matches
 from tallystick.ledger.block import NO_PREVIOUS, Block
-from tallystick.ledger.checkpoints import Head, checkpoint_text, read_head, sign_checkpoint
+from tallystick.ledger.checkpoints import Head, checkpoint_text, own_head, read_head, sign_checkpoint
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, Query, Submitted
-from tallystick.ledger.proofs import Receipt, StateProof
+from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import Row, Store
 from tallystick.ledger.state_map import StateMap
 from tallystick.ledger.transaction import parse
 from tallystick.trust.notes import Note
+from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
 
 T = TypeVar("T")
@@ -217,7 +218,7 @@ class SqliteLedger:
         with self._lock:
             return self._tree.consistency(old, new)
 
-    def receipt(self, number: int, entry: int) -> Receipt:
+    def receipt(self, number: int, entry: int) -> EntryProof:
         with self._lock:
             head = self._head()
             row = self._store.row(number)
@@ -227,7 +228,7 @@ class SqliteLedger:
             if not 0 <= entry < len(transaction.entries):
                 raise Misuse(f"ledger: transaction {number} has {len(transaction.entries)} entries, no {entry}")
             tree = Tree(transaction.entry_hashes)
-            return Receipt(
+            return EntryProof(
                 entry=transaction.entries[entry],
                 index=entry,
                 entry_path=tuple(tree.inclusion(entry, tree.size)),
@@ -378,7 +379,7 @@ class SqliteLedger:
         self._state.seal()
         self._view.refresh(changes)
         if not retaining:
-            self._publish(Head(block.size, block.root, block.height, block.time_ms, block.state_root, (), note))
+            self._publish(own_head(self.origin, block, note))
         else:
             self._map.forget_before(block.height - self._settings.versions_max)
         self._stored.notify_all()
