@@ -344,6 +344,12 @@ class TestWindow:
             window.check(b"flood", bytes([0]), 2.0)
         assert len(window) == 4
 
+    def test_several_notes_of_one_request_are_one_entry(self) -> None:
+        window = Window(60, 5, 10)
+        window.restore([(10.0, b"a", b"1"), (10.0, b"a", b"1"), (11.0, b"a", b"1")])
+        assert len(window) == 1
+        window.check(b"a", b"2", 200.0)  # forgetting finds each entry once
+
     def test_it_survives_a_restart(self) -> None:
         window, after = Window(60, 5, 10), Window(60, 5, 10)
         window.check(b"a", b"1", 10.0)

@@ -90,7 +90,7 @@ class Journal(Protocol):
 class ScribeSettings:
     each: bool = False  # one entry per act instead of aggregates
     evidence_max: int = 16  # refusals with evidence for one principal and commit; 9 suffice for the blacklist
-    keep_s: float = 70.0  # how long the duplicate window remembers
+    keep_s: float = 70.0  # how long notes stay for the duplicate window: its own time
     journal_records_max: int = 200_000  # beyond it notes are trimmed once they are on the ledger, whatever their age
 
 
@@ -251,5 +251,5 @@ def _entry(notes: list[Note]) -> bytes:
 
 
 def window_entries(notes: Iterable[Note]) -> list[tuple[float, bytes, bytes]]:
-    """What the duplicate window remembers of these acts."""
-    return [(note.time_ms / 1000, note.operator, note.nonce) for note in notes if note.nonce]
+    """What the duplicate window remembers of these acts; reads do not pass it."""
+    return [(note.time_ms / 1000, note.operator, note.nonce) for note in notes if note.role is not Role.SUBSCRIBER]

@@ -558,11 +558,15 @@ class Publisher:
                     state.retired = True
             self._changed.notify_all()
         self.flush(timeout_s)
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop without a closing parcel; what waits stays in the spool, and the next publisher goes on with it."""
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
         for thread in self._threads[:1]:
-            thread.join(timeout_s)
+            thread.join()
         self._spool.close()
 
     def __enter__(self) -> Publisher:

@@ -43,9 +43,11 @@ class Window:
 
     def restore(self, entries: Iterable[tuple[float, bytes, bytes]]) -> None:
         """Take up what an earlier process had seen."""
-        for entry in sorted(entries):
-            self._seen.setdefault(entry[1], set()).add(entry[2])
-            self._order.append(entry)
+        for entry in sorted(set(entries)):
+            seen = self._seen.setdefault(entry[1], set())
+            if entry[2] not in seen:  # one request may have left several notes
+                seen.add(entry[2])
+                self._order.append(entry)
 
     def __len__(self) -> int:
         return len(self._order)

@@ -24,7 +24,7 @@ from tallystick import wire
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.log.heads import Heads
 from tallystick.carriers.log.segments import Place
-from tallystick.carriers.log.store import LogStore, Staged
+from tallystick.carriers.log.store import LogStore, Staged, Statistics
 from tallystick.carriers.quotas import Quotas
 from tallystick.carriers.scribe import COUNTED_AGAINST, Note, Scribe, window_entries
 from tallystick.crypto.hashes import named_hash
@@ -68,6 +68,16 @@ class LogSettings:
     lane_scan_max: int = 100_000  # headers looked at to find a lane's head below an offset
 
 
+@dataclass(frozen=True)
+class CarrierStatistics:
+    accepted: int  # parcels since the start
+    refused: int
+    operations_waiting: int
+    envelopes_remembered: int
+    lanes: int
+    partitions_anchored: int
+
+
 class LogCarrier:
     """Thread-safe: one lock around guards and staging; reads go past it."""
 
@@ -101,6 +111,7 @@ class LogCarrier:
         self._window.restore(window_entries(scribe.recover()))
         self._anchored = {place: size for place, (size, _, _) in anchored.items()}
         self._anchor_entries = {place: (number, index) for place, (_, number, index) in anchored.items()}
+        self._accepted = self._refused = 0
         self.on_growth: Callable[[], None] = lambda: None  # called when something was stored or anchored
 
     # Publishing.
@@ -207,8 +218,10 @@ class LogCarrier:
         outcomes: list[Outcome] = []
         for answer in answers:
             if isinstance(answer, NotStored):
+                self._refused += 1
                 outcomes.append(answer)
                 continue
+            self._accepted += 1
             parcel, staged, again = answer
             promises = [
                 Promise(
@@ -239,14 +252,16 @@ class LogCarrier:
         right, role = (Right.WRITE, Role.PUBLISHER) if is_publisher else (Right.READ, Role.SUBSCRIBER)
         with self._lock:
             self._check_seen(asked)
-            token = Permit.decode(data).token
+            token, identifier = Permit.decode(data).token, Permit.decode(data).identifier
             try:
+                if _undo_name(identifier) in self._store.blobs:  # the ledger may not have told us yet
+                    raise Refused("permit: it was given back", reason="permit-ended")
                 permit = (advertise if is_publisher else subscribe)(data, self._act(asked), self._rules, self._live)
                 self._store.stage_blob(_permit_name(permit.identifier), data)
                 self._note(asked, token, right, role)
                 self._sync()
             except Unavailable:
-                self._live.remove(Permit.decode(data).identifier)
+                self._live.remove(identifier)
                 raise
             except Refused as error:
                 self._note(asked, token, right, role, reason=error.reason)
@@ -408,6 +423,37 @@ class LogCarrier:
         place = Place(token, partition)
         anchored = self._anchored_size(place, size)
         return [self._store.partition(place).inclusion(offset, anchored) for offset in offsets]
+
+    def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:
+        """What retention proposes: (place, below, the tree's root at that size), of anchored parcels only."""
+        if bytes_max is None and age_max_ms is None:
+            return []
+        found = []
+        for place in self._store.places():
+            partition = self._store.partition(place)
+            below = self._store.retirable(place, now_ms, bytes_max, age_max_ms)
+            below = min(below, self._anchored.get(place, 0))
+            if below > partition.below:
+                found.append((place, below, partition.root(below)))
+        return found
+
+    def retire(self, place: Place, below: int) -> None:
+        """Give up bodies; the mark is on the ledger already."""
+        self._store.retire(place, below)
+
+    def statistics(self) -> CarrierStatistics:
+        with self._lock:
+            return CarrierStatistics(
+                accepted=self._accepted,
+                refused=self._refused,
+                operations_waiting=self._scribe.waiting,
+                envelopes_remembered=len(self._window),
+                lanes=len(list(self._heads.lanes.items())),
+                partitions_anchored=len(self._anchored),
+            )
+
+    def store_statistics(self) -> Statistics:
+        return self._store.statistics()
 
     def count_junk(self, reason: str, right: Right) -> None:
         """Count what nobody signed."""

@@ -1,0 +1,129 @@
+"""A session: everything an identity needs to speak to its node and its authority.
+
+with Session.open("~/fleet/car-17") as session:
+    with session.publisher("brakes") as publisher:
+        publisher.produce({"vin": "WVW…", "speed": 12.5})
+    for received in session.subscriber("brakes"):
+        print(received.batch.data.num_rows)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tallystick.authority.client import Holder, OverHttp
+from tallystick.carriers.remote import RemoteNode
+from tallystick.client.findings import Finding
+from tallystick.client.group import Author, Member, group_id
+from tallystick.client.identity import Identity
+from tallystick.client.publish import OnDelivery, Publisher, PublisherSettings
+from tallystick.client.subscribe import Subscriber, SubscriberSettings
+from tallystick.client.view import View
+from tallystick.crypto.hashes import named_hash
+from tallystick.errors import Misuse
+from tallystick.ledger.memory import CheckpointMemory
+from tallystick.runtime.address import Address
+from tallystick.runtime.client import HttpClient
+from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.entropy import Entropy, SystemEntropy
+
+HEAD_AGE_MAX_S = 60.0
+
+
+class Session:
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        head_age_max_s: float = HEAD_AGE_MAX_S,
+        insecure: bool = False,
+    ) -> None:
+        self.identity = identity
+        self.clock, self.entropy = clock or SystemClock(), entropy or SystemEntropy()
+        signer = Signer(identity.principal, identity.signing_key)
+        if not identity.nodes or not identity.node_urls:
+            raise Misuse(f"{identity.home}: no node is known", hint="enrol again, or add one with tally principal node")
+        node = identity.nodes[0]
+        nodes = [Address(url, node.subject, node.verify_key) for url in identity.node_urls]
+        self._node_http = HttpClient(nodes, signer, self.clock, self.entropy, insecure=insecure)
+        authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
+        self._authority_http = HttpClient([authority], signer, self.clock, self.entropy, insecure=insecure)
+        self.node = RemoteNode(self._node_http)
+        self.holder = Holder(identity.instance, identity.principal, identity.signing_key, identity.sealing_key)
+        self.authority = OverHttp(self._authority_http, identity.authority, self.holder, self.entropy)
+        self.memory = CheckpointMemory(identity.trust, RealDisk(identity.home / "ledger"))
+        self.view = View(self.node, self.memory, self.clock, head_age_max_s)
+        self.author = Author(identity, self.node, self.clock)
+
+    @classmethod
+    def open(cls, home: str | Path | None = None, **options: Any) -> Session:
+        """The session of the identity in `home`, or in the folder that `TALLY_HOME` names."""
+        return cls(Identity.load(home), **options)
+
+    def publisher(
+        self,
+        topics: str | Sequence[str],
+        *,
+        on_delivery: OnDelivery | None = None,
+        background: bool = True,
+        **settings: Any,
+    ) -> Publisher:
+        """A publisher to one topic or several; `settings` are those of `PublisherSettings`."""
+        names = [topics] if isinstance(topics, str) else sorted(topics)
+        folder = named_hash("tallystick spool folder 1", "\x00".join(names).encode()).hex()[:16]
+        return Publisher(
+            self.identity,
+            topics,
+            carrier=self.node,
+            authority=self.authority,
+            view=self.view,
+            disk=RealDisk(self.identity.home / "spool" / folder),
+            clock=self.clock,
+            entropy=self.entropy,
+            settings=PublisherSettings(**settings),
+            on_delivery=on_delivery,
+            background=background,
+        )
+
+    def subscriber(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        on_finding: Callable[[Finding], None] | None = None,
+        **settings: Any,
+    ) -> Subscriber:
+        """A subscriber to a topic, as a member of `group` if one is named; `settings` as in `SubscriberSettings`."""
+
+        def member(token: bytes, partitions: int) -> Member:
+            assert group is not None
+            name = group_id(self.identity.tenant, group)
+            return Member(self.author, self.view, name, token, partitions, self.entropy)
+
+        return Subscriber(
+            self.identity,
+            topic,
+            carrier=self.node,
+            authority=self.authority,
+            view=self.view,
+            clock=self.clock,
+            settings=SubscriberSettings(**settings),
+            member=member if group is not None else None,
+            on_finding=on_finding,
+        )
+
+    def close(self) -> None:
+        self._node_http.close()
+        self._authority_http.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,171 @@
+"""An instance on disk: `tally init` makes one folder with everything, each part in its own.
+
+    <folder>/root/       the hybrid root key, under the passphrase; needed again only for new certificates: take it away
+    <folder>/authority/  master key under the passphrase, store
+    <folder>/node/       node key, ledger key, settings, log, ledger
+    <folder>/trust.json  what is handed out
+
+The node's folder holds no key that opens anything; the authority's never leaves its own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.authority.authority import create as create_authority
+from tallystick.authority.authority import install
+from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
+from tallystick.crypto.signatures import RootKey, SigningKey
+from tallystick.errors import Misuse
+from tallystick.node.settings import NodeSettings, write_settings
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.trustfile import TrustFile
+
+PASSPHRASE_VARIABLE, PASSPHRASE_FILE_VARIABLE = "TALLY_PASSPHRASE", "TALLY_PASSPHRASE_FILE"
+CERTIFICATE_YEARS = 10
+_YEAR_MS = 365 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Folders:
+    root: Path
+
+    @property
+    def root_key(self) -> Path:
+        return self.root / "root" / "key"
+
+    @property
+    def authority(self) -> Path:
+        return self.root / "authority"
+
+    @property
+    def node(self) -> Path:
+        return self.root / "node"
+
+    @property
+    def trust(self) -> Path:
+        return self.root / "trust.json"
+
+    @property
+    def passphrase(self) -> Path:
+        return self.root / "passphrase"
+
+
+@dataclass(frozen=True)
+class NodeKeys:
+    """What a node's folder holds of keys: its own, the ledger's, and the certificate of its own."""
+
+    key: SigningKey
+    ledger_key: SigningKey
+    certificate: Certificate
+
+
+def create_instance(
+    folder: Path,
+    name: str,
+    passphrase: bytes,
+    settings: NodeSettings,
+    now_ms: int,
+    entropy: Entropy,
+    *,
+    witnesses: tuple[str, ...] = (),
+    quorum: int = 0,
+    cost: Cost = Cost(),
+) -> TrustFile:
+    """Make an instance: root, trust file, authority, node. Nothing that exists is overwritten."""
+    folders = Folders(folder)
+    if folders.trust.exists():
+        raise Misuse(f"{folder}: an instance is here already", hint="choose another folder, or tally up")
+    root_seed, node_seed, ledger_seed = entropy.bytes(32), entropy.bytes(32), entropy.bytes(32)
+    root = RootKey.from_seed(root_seed)
+    trust = TrustFile(
+        number=1,
+        first=b"",
+        name=name,
+        roots=(root.public.raw,),
+        threshold=1,
+        ledger_keys=(SigningKey.from_seed(ledger_seed).public.raw,),
+        ledger_threshold=1,
+        witnesses=witnesses,
+        quorum=quorum,
+    ).sign(root)
+    write_secret(folders.root_key, lock_secret(root_seed, passphrase, entropy.bytes(32), cost))
+    request = create_authority(folders.authority, passphrase, entropy, cost)
+    signer = trust.root_signer(root)
+    authority = _certificate(trust, Kind.AUTHORITY, request.signing_key, request.sealing_key, now_ms).sign(signer)
+    install(folders.authority, authority, trust)
+    node = _certificate(trust, Kind.NODE, SigningKey.from_seed(node_seed).public.raw, b"", now_ms).sign(signer)
+    write_secret(folders.node / "key", node_seed)
+    write_secret(folders.node / "ledger.key", ledger_seed)
+    (folders.node / "certificate").write_bytes(node.encode())
+    (folders.node / "authority.certificate").write_bytes(authority.encode())  # the node enrols it on the ledger
+    write_settings(folders.node, settings)
+    (folders.node / "trust.json").write_text(trust.to_json())
+    folders.trust.write_text(trust.to_json())  # last: its presence says that the instance is whole
+    return trust
+
+
+def open_node_keys(folder: Path, trust: TrustFile) -> NodeKeys:
+    certificate = Certificate.decode((folder / "certificate").read_bytes())
+    certificate.verify(trust.root_verifier, instance=trust.instance)
+    key = SigningKey.from_seed(read_secret(folder / "key"))
+    if certificate.signing_key != key.public.raw or certificate.kind is not Kind.NODE:
+        raise Misuse(f"{folder}: the certificate is for another key")
+    return NodeKeys(key, SigningKey.from_seed(read_secret(folder / "ledger.key")), certificate)
+
+
+def open_root(folder: Path, passphrase: bytes) -> RootKey:
+    """The root key, for what only the root may sign."""
+    path = Folders(folder).root_key
+    if not path.exists():
+        raise Misuse(f"{path}: the root key is not here", hint="bring it back from where it is kept")
+    return RootKey.from_seed(unlock_secret(path.read_bytes(), passphrase))
+
+
+def find_passphrase(folder: Path) -> bytes:
+    """From the environment, a file that it names, or the file that `tally init` wrote."""
+    if text := os.environ.get(PASSPHRASE_VARIABLE):
+        return text.encode()
+    named = os.environ.get(PASSPHRASE_FILE_VARIABLE)
+    path = Path(named) if named else Folders(folder).passphrase
+    if not path.exists():
+        raise Misuse(
+            f"no passphrase: {path} does not exist",
+            hint=f"set {PASSPHRASE_VARIABLE} or {PASSPHRASE_FILE_VARIABLE}",
+        )
+    return path.read_bytes().strip()
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read, and sync it; never over another."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_secret(path: Path) -> bytes:
+    if not path.exists():
+        raise Misuse(f"{path}: missing", hint="restore it from a backup")
+    if path.stat().st_mode & 0o077:
+        raise Misuse(f"{path}: others may read it", hint=f"chmod 600 {path}")
+    return path.read_bytes()
+
+
+def _certificate(trust: TrustFile, kind: Kind, signing: bytes, sealing: bytes, now_ms: int) -> Certificate:
+    return Certificate(
+        instance=trust.instance,
+        kind=kind,
+        subject=subject_id(trust.instance, signing),
+        tenant=ALL_TENANTS,
+        signing_key=signing,
+        sealing_key=sealing,
+        not_before_ms=now_ms - 60_000,
+        not_after_ms=now_ms + CERTIFICATE_YEARS * _YEAR_MS,
+        issuer=ROOT_ID,
+    )

@@ -1,0 +1,90 @@
+"""A node's settings: one frozen value, read from `node.toml` in one place.
+
+A mistake names file, key, value and remedy. Numbers carry their unit in the name; each default has its reason here or
+where the part it belongs to declares it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tallystick.errors import Misuse
+
+FORMAT = 1
+FILE = "node.toml"
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    host: str = "127.0.0.1"
+    port: int = 7411
+    authority_port: int = 7412
+    tls_certificate: str = ""  # PEM files; needed off loopback
+    tls_key: str = ""
+    insecure: bool = False  # plain HTTP off loopback, where something else protects the network
+    commit_ms: int = 100  # how long an operation waits for company before it goes to the ledger
+    block_ms: int = 2_000  # an empty block at least this often
+    window_ms: int = 20  # how long a transaction waits for its block
+    block_entries: int = 512  # BPS Fig. 7
+    operations: str = "aggregate"  # or each: one entry per act
+    late_epochs: int = 1  # epochs that ended by schedule and are still taken
+    tenant_bytes_stored_max: int = 64 << 30
+    tenant_bytes_per_s: int = 64 << 20
+    retention_bytes: int = 0  # per partition; 0 keeps all
+    retention_s: int = 0
+    connection_bytes_per_s: int = 64 << 20  # of one connection, before anybody is asked who it is
+    connection_requests_per_s: int = 2_000
+    witness_urls: tuple[str, ...] = ()
+    json_logs: bool = False
+
+    def __post_init__(self) -> None:
+        if self.operations not in ("aggregate", "each"):
+            raise Misuse(f'operations "{self.operations}" is unknown, expected aggregate or each')
+
+
+def read_settings(folder: Path) -> NodeSettings:
+    """The settings in a node's folder; what is not there has its default."""
+    path = folder / FILE
+    if not path.exists():
+        raise Misuse(f"{path}: missing", hint="tally init writes one")
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise Misuse(f"{path}: {error}") from error
+    found = data.pop("format", None)
+    if found != FORMAT:
+        raise Misuse(f"{path}: format {FORMAT} expected, found {found!r}", hint="upgrade tallystick to read it")
+    known = {field.name: field for field in fields(NodeSettings)}
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in known:
+            raise Misuse(f'{path}: unknown key "{key}"', hint=f"known are {', '.join(sorted(known))}")
+        default = getattr(NodeSettings, key)
+        values[key] = tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
+        if type(values[key]) is not type(default):
+            raise Misuse(f"{path}: {key} = {value!r}: expected a {type(default).__name__}")
+    return NodeSettings(**values)
+
+
+def write_settings(folder: Path, settings: NodeSettings) -> None:
+    """Write what differs from the defaults, and the addresses."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lines = [f"format = {FORMAT}"]
+    for field in fields(NodeSettings):
+        value = getattr(settings, field.name)
+        if value != field.default or field.name in ("host", "port", "authority_port"):
+            lines.append(f"{field.name} = {_toml(value)}")
+    (folder / FILE).write_text("\n".join(lines) + "\n")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return str(value)

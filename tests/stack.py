@@ -1,0 +1,159 @@
+"""A whole instance for tests: node and authority on loopback in threads of this process, identities on demand.
+
+with Stack(tmp_path) as stack:
+    owner = stack.tenant("acme")
+    topic = stack.topic(owner, "brakes", "vin string, speed float32")
+    car, reader = stack.principal("acme", "car"), stack.principal("acme", "reader")
+    stack.grant(owner, topic, car, WRITE), stack.grant(owner, topic, reader, READ)
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tallystick.authority.client import topic_entries
+from tallystick.authority.settings import Settings
+from tallystick.client.enrol import enrol
+from tallystick.client.session import Session
+from tallystick.crypto.passphrase import Cost
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.access import Operation
+from tallystick.node.authority import AuthorityProcess
+from tallystick.node.instance import Folders, create_instance
+from tallystick.node.node import Node
+from tallystick.node.settings import NodeSettings
+from tallystick.record.schema import Schema
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.entropy import SystemEntropy
+
+PASSPHRASE = b"correct horse"
+CHEAP = Cost(32, 1, 1)
+READ = Operation.READ | Operation.DESCRIBE
+WRITE = Operation.WRITE | Operation.DESCRIBE
+
+
+class Stack:
+    def __init__(
+        self, folder: Path, *, node: dict[str, Any] | None = None, authority: dict[str, Any] | None = None
+    ) -> None:
+        self.folders = Folders(folder)
+        self.clock, self.entropy = SystemClock(), SystemEntropy()
+        self._node_settings = {"port": 0, "commit_ms": 20, "window_ms": 5, **(node or {})}
+        self._authority_settings = Settings(**{"revoke_s": 1, **(authority or {})})
+        if not self.folders.trust.exists():
+            create_instance(
+                folder,
+                "test",
+                PASSPHRASE,
+                NodeSettings(**self._node_settings),
+                int(self.clock.now() * 1000),
+                self.entropy,
+                cost=CHEAP,
+            )
+        self._threads: list[threading.Thread] = []
+        self._sessions: list[Session] = []
+        self._node_port = self._authority_port = 0
+
+    def __enter__(self) -> Stack:
+        self.start_node()
+        self.start_authority()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for session in self._sessions:
+            session.close()
+        self.stop_authority()
+        self.stop_node()
+
+    # Processes.
+
+    def start_node(self) -> Node:
+        """Start the node; after the first time on the same port."""
+        self.node = Node(
+            self.folders.node, self.clock, NodeSettings(**{**self._node_settings, "port": self._node_port})
+        )
+        self._node_port = self.node.server.port
+        self._node_thread = threading.Thread(target=self.node.run, name="node", daemon=True)
+        self._node_thread.start()
+        return self.node
+
+    def stop_node(self) -> None:
+        self.node.server.stop()
+        self._node_thread.join(20)
+
+    def start_authority(self) -> AuthorityProcess:
+        self.authority = AuthorityProcess(
+            self.folders.authority,
+            PASSPHRASE,
+            (self.node.url,),
+            self.node.keys.certificate,
+            self.clock,
+            self.entropy,
+            port=self._authority_port,
+            settings=self._authority_settings,
+        )
+        self._authority_port = self.authority.server.port
+        self._authority_thread = threading.Thread(target=self.authority.run, name="authority", daemon=True)
+        self._authority_thread.start()
+        wait_until(self._authority_is_ready)
+        return self.authority
+
+    def stop_authority(self) -> None:
+        self.authority.stop()
+        self._authority_thread.join(20)
+
+    def _authority_is_ready(self) -> bool:
+        with suppress(Exception):
+            self.authority.authority.check_ready()
+            return True
+        return False
+
+    # People.
+
+    def tenant(self, name: str) -> Session:
+        """A new tenant; its owner's session."""
+        return self._enrol(f"{name}-owner", self.authority.authority.create_tenant(name))
+
+    def principal(self, tenant: str, name: str) -> Session:
+        return self._enrol(name, self.authority.authority.invite_to(tenant))
+
+    def _enrol(self, name: str, invite: str) -> Session:
+        identity = enrol(
+            self.folders.root / "homes" / name,
+            name,
+            invite,
+            trust=self.node.trust,
+            authority_url=self.authority.url,
+            node_urls=(self.node.url,),
+            clock=self.clock,
+            entropy=self.entropy,
+        )
+        session = Session(identity, clock=self.clock, entropy=self.entropy)
+        self._sessions.append(session)
+        return session
+
+    def topic(self, owner: Session, name: str, schema: str, *, partitions: int = 1, flags: int = 0) -> bytes:
+        """A new topic; its token."""
+        draft = owner.authority.create_topic(name, Schema.parse(schema).encode(), partitions, flags)
+        owner.author.write(*topic_entries(draft, owner.holder))
+        return draft.token
+
+    def grant(self, owner: Session, token: bytes, to: Session, operations: int) -> None:
+        owner.author.write(entries.grant(token, to.identity.principal, int(operations)))
+
+    def withdraw(self, owner: Session, token: bytes, to: Session, operations: int) -> None:
+        owner.author.write(entries.withdraw(token, to.identity.principal, int(operations)))
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Until the condition holds; fails loudly if it never does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("the condition did not come true")
+        time.sleep(0.01)
