@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hmac
+from dataclasses import replace
 
 import pytest
-from authority_world import READ, WRITE, Person, World
+from authority_world import PASSPHRASE, READ, WRITE, Person, World
 
 from tallystick.authority.client import InProcess
 from tallystick.authority.core import Caller, answer_info
 from tallystick.authority.grant import Grant
 from tallystick.authority.master import MasterKey
 from tallystick.crypto import hpke
+from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Refused, TallystickError
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.access import Operation as Right
@@ -255,6 +257,35 @@ def test_revoking_a_principal_ends_all_its_permits(world: World, people: tuple[P
         with pytest.raises(Refused) as refusal:
             s.client.keys(Permit.decode(grant.permit).identifier, 0)
         assert reason(refusal) == "unknown-principal"
+
+
+def test_a_replaced_key_takes_its_permits_with_it(world: World, people: tuple[Person, Person, Person, bytes]) -> None:
+    owner, s, _, token = people
+    world.grant(owner, token, s, READ)
+    granted = s.client.permit(Operation.SUBSCRIBE, token)
+    fresh = SigningKey.from_seed(b"f" * 32)
+    certificate = replace(s.certificate, signing_key=fresh.public.raw).sign(world.authority.key)
+    world.act(s, entries.replace(certificate))
+    assert world.authority.resolve_key(s.id) == fresh.public
+    with pytest.raises(Refused) as refusal:
+        s.client.keys(Permit.decode(granted.permit).identifier, 0)
+    assert reason(refusal) == "permit-ended"
+    again = s.client.permit(Operation.SUBSCRIBE, token)
+    assert Permit.decode(again.permit).signing_key == fresh.public.raw
+
+
+def test_private_halves_and_schema_texts_lie_in_no_file_unwrapped(
+    world: World, people: tuple[Person, Person, Person, bytes]
+) -> None:
+    owner, s, _, token = people
+    world.grant(owner, token, s, READ)
+    granted = s.client.permit(Operation.SUBSCRIBE, token)
+    secrets = [seed for _, seed in granted.private_keys]
+    secrets += [granted.undo_token, granted.schemas[0], b"speed", PASSPHRASE]
+    files = [path.read_bytes() for path in world.folder.rglob("*") if path.is_file()]
+    assert len(files) >= 4
+    for content in files:
+        assert not [secret for secret in secrets if secret in content]
 
 
 def test_only_the_owner_of_the_tenant_revokes_and_invites(

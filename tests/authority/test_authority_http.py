@@ -15,7 +15,7 @@ from authority_world import READ, SCHEMA, WRITE, Person, World
 from tallystick import wire
 from tallystick.authority.client import Holder, HttpEnroller, OverHttp, enrol, topic_entries
 from tallystick.authority.http import Service
-from tallystick.authority.routes import ROUTES, describe
+from tallystick.authority.routes import ROUTES, describe, table
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Refused
@@ -245,6 +245,12 @@ def test_the_description_covers_every_route() -> None:
         schema = described["requestBody"]["content"]["application/cbor"]["schema"]
         assert schema["minItems"] == len(route.fields) + int(route.signed)
         assert bool(described["security"]) == route.signed
+
+
+def test_the_page_of_the_format_shows_the_table_of_routes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats" / "authority.md").read_text(encoding="utf-8")
+    shown = page.partition("routes.table -->\n")[2].partition("<!-- end of generated")[0]
+    assert shown.strip() == table().strip()
 
 
 def test_one_client_interface_two_forms() -> None:

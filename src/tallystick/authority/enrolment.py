@@ -22,7 +22,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.trust.certificate import Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, Certificate, Kind, subject_id
 
 ENROL_CONTEXT = "tallystick enrol 1"
 CHALLENGE_INFO = "tallystick enrol challenge 1"
@@ -48,6 +48,8 @@ class Enrolment:
         """A new tenant; the invitation of the principal that will own it. By the operator, not over HTTP."""
         check_name(name, "tenant", self._core.limits.name_characters_max)
         identifier = tenant_id(self._core.instance, name)
+        if self._core.certificate.tenant not in (ALL_TENANTS, identifier):
+            raise Misuse(f'tenant "{name}": this authority serves one tenant only, and another one')
         with self._core.store.transaction():
             if self._core.store.row("SELECT 1 FROM tenants WHERE id = ?", (identifier,)):
                 raise Misuse(f'tenant "{name}" exists already')

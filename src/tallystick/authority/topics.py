@@ -22,7 +22,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts import access, topics
 from tallystick.ledger.contracts.state import State
 from tallystick.record.schema import Schema, check_successor
-from tallystick.trust.certificate import Certificate
+from tallystick.trust.certificate import ALL_TENANTS, Certificate
 from tallystick.trust.promise import PARTITIONS_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -263,7 +263,7 @@ class Topics:
         if value is None:
             return None
         found = topics.Topic(value)
-        if core.certificate.tenant not in (bytes(16), found.tenant):
+        if core.certificate.tenant not in (ALL_TENANTS, found.tenant):
             return None  # another authority's
         old = self.find(token)
         if old is None:
