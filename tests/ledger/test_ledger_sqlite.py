@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -198,6 +199,7 @@ def test_an_administrator_who_edits_a_right_is_found(path: Path, ledger: SqliteL
         "UPDATE transactions SET kinds = x'01' WHERE number = 3",
         "UPDATE transactions SET principals = x'' WHERE number = 3",
         "UPDATE meta SET value = 9 WHERE name = 'indexed'",
+        "UPDATE meta SET value = replace(value, 'a', 'b') WHERE name = 'genesis'",
         "UPDATE blocks SET note = (SELECT note FROM blocks WHERE height = 0) WHERE height = 1",
         "UPDATE blocks SET data = (SELECT data FROM blocks WHERE height = 0) WHERE height = 1",
     ],
@@ -240,6 +242,31 @@ def test_every_byte_of_a_block_and_of_a_transaction_counts(path: Path, ledger: S
     db.close()
     assert flipped > 800
     fsck(str(path), WORLD.trust)
+
+
+def test_fsck_makes_nothing_and_knows_other_files(tmp_path: Path, path: Path, ledger: SqliteLedger) -> None:
+    with pytest.raises(Misuse, match="cannot be opened"):
+        fsck(str(tmp_path / "no such.db"), WORLD.trust)
+    assert not (tmp_path / "no such.db").exists()
+    (tmp_path / "junk.db").write_bytes(b"junk" * 2000)
+    with pytest.raises(Forged):
+        fsck(str(tmp_path / "junk.db"), WORLD.trust)
+    other = World(ledger_key=SigningKey.from_seed(seed("other")))
+    with pytest.raises(Forged, match="genesis"):
+        fsck(str(path), other.trust)
+    assert fsck(str(path), WORLD.trust).state_keys > 10
+
+
+def test_fsck_and_opening_go_by_the_newest_trust_file_too(path: Path, ledger: SqliteLedger) -> None:
+    second = replace(WORLD.trust, number=2, first=WORLD.instance, name="renamed", signatures=()).sign(WORLD.root)
+    ledger.submit(WORLD.doctor.sign(entries.trust(second.to_json())).data, NOW_MS)
+    ledger.flush(NOW_MS)
+    ledger.close()
+    assert fsck(str(path), second).transactions == 4
+    again = SqliteLedger(str(path), second, WORLD.ledger_key, NOW_MS)
+    again.close()
+    with pytest.raises(Misuse, match="begins with the first trust file"):
+        SqliteLedger(str(path.with_name("new.db")), second, WORLD.ledger_key, NOW_MS)
 
 
 # --- crashes ---

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tallystick.crypto.merkle import Frontier
-from tallystick.errors import Forged, Refused, TallystickError
+from tallystick.errors import Forged, Misuse, Refused, TallystickError
 from tallystick.ledger.block import NO_PREVIOUS, Block
 from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.contracts import identity
@@ -39,14 +39,14 @@ class FsckReport:
 
 
 def fsck(path: str, trust: TrustFile, vfs: str | None = None) -> FsckReport:
-    """Replay the ledger in `path`, whose first trust file is `trust`; raises `Forged`, naming the first difference."""
+    """Replay the ledger in `path`, of the instance of `trust`; raises `Forged`, naming the first difference."""
     try:
-        store = Store(path, vfs)
+        store = Store(path, vfs, create=False)
         try:
             return _Replay(store, trust).run()
         finally:
             store.close()
-    except Forged:
+    except (Forged, Misuse):
         raise
     except TallystickError as error:
         raise Forged(f"ledger file: {error}", reason="damaged") from error
@@ -56,12 +56,21 @@ class _Replay:
     def __init__(self, store: Store, trust: TrustFile) -> None:
         self._store = store
         self._trust = trust
-        self._values = {k: v for k, v in identity.genesis(trust.to_json()).items() if v is not None}
+        genesis = identity.genesis(self._first_trust_file())
+        self._values = {key: value for key, value in genesis.items() if value is not None}
         self._state = State(self._values.get)
         self._map = StateMap(self._values.items(), 0)
         self._frontier = Frontier()
         self._mentions: list[tuple[bytes, int]] = []
         self._entries = 0
+
+    def _first_trust_file(self) -> str:
+        """The genesis as the file has it; that its content hashes to the instance makes it the first."""
+        text = self._store.meta("genesis")
+        first = TrustFile.parse(text) if isinstance(text, str) else None
+        if first is None or first.number != 1 or first.instance != self._trust.instance:
+            raise Forged("ledger file: its genesis is not the first trust file of this instance", reason="damaged")
+        return str(text)
 
     def run(self) -> FsckReport:
         for fault in self._store.faults():

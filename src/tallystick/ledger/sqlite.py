@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -278,7 +279,7 @@ class SqliteLedger:
                 return self._audit_topic(query, query.token)
             end_height = self._last.height + 1 if query.end_height is None else query.end_height
             if query.principal is not None:
-                self._index()
+                self._store.index_mentions()
             first, end = self._first_number(query.first_height), self._first_number(end_height)
             found: list[AuditItem] = []
             for number in self._store.numbers(first, end, query.principal, query.kind, query.refused):
@@ -314,6 +315,9 @@ class SqliteLedger:
 
     def _found(self, trust: TrustFile, now_ms: int) -> None:
         """Block 0: no transaction, the genesis state."""
+        if trust.number != 1:
+            raise Misuse(f"ledger: a new one begins with the first trust file, this is number {trust.number}")
+        self._store.set_meta("genesis", trust.to_json())
         genesis = identity.genesis(trust.to_json())
         state = StateMap(((key, value) for key, value in genesis.items() if value is not None), 0)
         block = Block(0, now_ms, 0, 0, 0, EMPTY_ROOT, state.root, NO_PREVIOUS)
@@ -390,8 +394,10 @@ class SqliteLedger:
         return block
 
     def _index(self) -> None:
-        self._store.index_mentions()
-        self._indexed = self._tree.size
+        """Bring the index of mentions up to date; where that fails now, the next block tries again."""
+        with suppress(Unavailable):
+            self._store.index_mentions()
+            self._indexed = self._tree.size
 
     def _drop_open(self) -> None:
         self._open = None

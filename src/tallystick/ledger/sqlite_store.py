@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from tallystick.errors import Malformed, Unavailable
+from tallystick.errors import Malformed, Misuse, Unavailable
 
 FORMAT = 1
 
@@ -71,16 +71,20 @@ AND (:kind IS NULL OR instr(kinds, :kind) > 0) AND (NOT :refused OR refused > 0)
 class Store:
     """One ledger file; not for several threads at once. Foreign errors leave as `Unavailable`."""
 
-    def __init__(self, path: str, vfs: str | None = None) -> None:
+    def __init__(self, path: str, vfs: str | None = None, *, create: bool = True) -> None:
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         with _translated(f'ledger "{path}"'):
-            self.db = apsw.Connection(path, vfs=vfs)
+            try:
+                self.db = apsw.Connection(path, flags=flags, vfs=vfs)
+            except apsw.CantOpenError as error:
+                raise Misuse(f'ledger "{path}": it cannot be opened', hint="name the file of a ledger") from error
             self.db.set_busy_timeout(5_000)
             # A VFS of ours has no shared memory, so no write-ahead log; and the removal of a rollback journal,
             # which is the commit, is synced by EXTRA alone.
             journal, synchronous = ("WAL", "FULL") if vfs is None else ("DELETE", "EXTRA")
             self.db.pragma("journal_mode", journal)
             self.db.pragma("synchronous", synchronous)
-            if not self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get:
+            if create and not self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get:
                 with self.db:
                     self.db.execute(_SCHEMA)
                     self.set_meta("format", FORMAT)
