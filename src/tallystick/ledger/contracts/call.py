@@ -51,7 +51,6 @@ class Link:
     """A topic's history while a transaction adds to it."""
 
     previous: list[Any] | None  # its value before this transaction
-    count: int
     chain: bytes
     indices: list[int] = field(default_factory=list)  # its operations in this transaction
 

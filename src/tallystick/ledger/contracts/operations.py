@@ -94,7 +94,9 @@ def operation(call: Call, entry: list[Any]) -> None:
             raise Refused(f"operator {operator.hex()} is not enrolled", reason="unknown-identity")
         call.accepted[operator] = 0
     if (token, partition) in call.carried or _is_carried(call, token, partition, reason):
-        _extend_history(call, token)
+        link = call.links.get(token) or _open_link(call, token)
+        link.chain = next_chain(link.chain, call.height, call.first + call.index, call.entry_hash)
+        link.indices.append(call.index)
     if not reason:
         if operator == NOBODY:
             raise Refused("nobody's act is never accepted", reason="wrong-operator")
@@ -134,20 +136,15 @@ def next_chain(chain: bytes, height: int, index: int, entry_hash: bytes) -> byte
 def settle(call: Call) -> None:
     """After the last entry: each topic's history and each operator's rise, written once however many entries."""
     for token, link in call.links.items():
-        last = call.first + link.indices[-1]
-        call.state.put(b"history/" + token, [call.height, last, link.count, link.chain])
+        last, before = call.first + link.indices[-1], link.previous[2] if link.previous else 0
+        call.state.put(b"history/" + token, [call.height, last, before + len(link.indices), link.chain])
     reputation.rise(call, call.accepted)
 
 
-def _extend_history(call: Call, token: bytes) -> None:
-    link = call.links.get(token)
-    if link is None:
-        before = call.state.get(b"history/" + token)
-        link = call.links[token] = Link(before, *(before[2:] if before is not None else (0, bytes(32))))
-    index = call.index
-    link.count += 1
-    link.chain = next_chain(link.chain, call.height, call.first + index, call.entry_hash)
-    link.indices.append(index)
+def _open_link(call: Call, token: bytes) -> Link:
+    before = call.state.get(b"history/" + token)
+    link = call.links[token] = Link(before, before[3] if before is not None else bytes(32))
+    return link
 
 
 def _judge(call: Call, operator: bytes, token: bytes, kind: int, request: bytes, evidence: bytes) -> None:
