@@ -9,7 +9,7 @@ import pytest
 from authority_world import READ, WRITE, Person, World
 
 from tallystick.authority.authority import Authority
-from tallystick.authority.backup import back_up, lost_epochs, restore
+from tallystick.authority.backup import back_up, list_backups, lost_epochs, restore
 from tallystick.authority.grant import Grant
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
@@ -74,6 +74,9 @@ def test_an_erased_key_is_nowhere_in_the_store_and_its_holders_are_named(scene: 
     assert erased.periods == ((scene.p.id, period),)
     assert erased.holders == (scene.s.id,)
     assert erased.backups == (backup.identifier,)
+    assert [(note.identifier, note.recipients) for note in list_backups(world.authority)] == [
+        (backup.identifier, (RECIPIENT,))
+    ]
     world.authority.close()
     left = files(world.home)
     assert wrapped not in left

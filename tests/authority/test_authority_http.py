@@ -107,6 +107,7 @@ def test_the_whole_flow_over_http(site: Site) -> None:
     world.act(owner, *resolved.entries)
 
     reader = site.over_http(s)
+    assert reader.names().topics == by_http.names().topics == ((draft.token, "brakes"),)
     granted = reader.permit(Operation.SUBSCRIBE, "brakes")
     assert (granted.token, granted.partitions, granted.flags) == (draft.token, 2, ERASABLE)
     advertised = reader.permit(Operation.ADVERTISE, draft.token)

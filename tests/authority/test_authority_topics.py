@@ -180,3 +180,31 @@ def test_a_closed_topic_may_still_be_read(world: World) -> None:
     with pytest.raises(Refused) as refusal:
         owner.client.permit(Operation.ADVERTISE, token)
     assert refusal.value.reason == "topic-closed"
+
+
+def test_names_are_told_to_those_who_may_know_them(world: World) -> None:
+    owner, s, stranger = world.tenant(), world.member("S"), world.tenant("rival")
+    brakes, doors = world.topic(owner, "brakes"), world.topic(owner, "doors")
+    theirs = world.topic(stranger, "brakes")
+    world.grant(owner, brakes, s, READ)
+    assert owner.client.names().topics == ((brakes, "brakes"), (doors, "doors"))
+    assert dict(owner.client.names().principals) == {owner.id: "acme owner", s.id: "S"}
+    assert s.client.names().topics == ((brakes, "brakes"),)
+    assert s.client.names().principals == ((s.id, "S"),)
+    assert stranger.client.names().topics == ((theirs, "brakes"),)
+
+
+def test_names_come_in_pages(world: World) -> None:
+    owner = world.tenant()
+    people = {owner.id} | {world.member(f"M{number}").id for number in range(4)}
+    world.authority.core.limits = Limits(names_max=2)
+    found: list[bytes] = []
+    after = b""
+    while True:
+        page = owner.client.names(after)
+        found += [principal for principal, _ in page.principals]
+        after = page.after
+        if not after:
+            break
+    assert len(found) == len(people)
+    assert set(found) == people

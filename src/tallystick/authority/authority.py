@@ -20,6 +20,7 @@ from tallystick.authority.erasure import Erased, Erasure
 from tallystick.authority.follow import Follower
 from tallystick.authority.ledger_view import LedgerClient, LedgerView, Position
 from tallystick.authority.master import create_master, open_master, write_private
+from tallystick.authority.names import NameBook
 from tallystick.authority.permits import Permits
 from tallystick.authority.settings import Limits, Settings
 from tallystick.authority.store import Store
@@ -80,6 +81,7 @@ class Authority:
         self._topics = Topics(core, self._subjects, self._epochs)
         self._erasure = Erasure(core, self._subjects, self._topics)
         self._permits = Permits(core, self._subjects, self._topics, self._epochs, self._erasure)
+        self._names = NameBook(core, self._subjects)
         self._follower = Follower(core, self._subjects, self._topics, self._epochs, self._permits, self._erasure)
 
     @property
@@ -262,6 +264,12 @@ class Authority:
         if not coming:
             raise Unavailable("the topic has no epoch prepared", retry_after_s=1.0)
         return Rotation(coming[0].number, coming[0].begins_ms)
+
+    def names(self, caller: Caller, after: bytes = b"") -> bytes:
+        """One sealed page of the names that the caller may know."""
+        self.check_ready()
+        page = self._names.page(caller, after)
+        return self.core.seal_for(self._subjects.require_caller(caller), caller, page.encode())
 
     # --- telling ---
 

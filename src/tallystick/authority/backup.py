@@ -41,6 +41,15 @@ class Backup:
     data: bytes
 
 
+@dataclass(frozen=True)
+class BackupNote:
+    """What the store remembers of a backup."""
+
+    identifier: bytes
+    time_ms: int
+    recipients: tuple[str, ...]
+
+
 def back_up(authority: Authority, folder: Path, recipients: list[str]) -> Backup:
     """The authority of `folder`, running, encrypted to age recipients (`age1…`)."""
     keys = _recipients(recipients)
@@ -60,6 +69,12 @@ def back_up(authority: Authority, folder: Path, recipients: list[str]) -> Backup
     master = (folder / MASTER_FILE).read_bytes()
     content = wire.encode([1, KIND, core.instance, identifier, master, snapshot])
     return Backup(identifier, pyrage.encrypt(content, keys))
+
+
+def list_backups(authority: Authority) -> list[BackupNote]:
+    """Every backup that was made of this store, oldest first."""
+    rows = authority.core.store.rows("SELECT id, time_ms, recipients FROM backups ORDER BY time_ms")
+    return [BackupNote(identifier, time_ms, tuple(names.split())) for identifier, time_ms, names in rows]
 
 
 def restore(data: bytes, age_identity: str, folder: Path) -> bytes:

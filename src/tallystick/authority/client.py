@@ -16,6 +16,7 @@ from tallystick.authority.core import Caller, answer_info
 from tallystick.authority.enrolment import Enrolled, challenge_info, sign_enrolment
 from tallystick.authority.erasure import Erased
 from tallystick.authority.grant import Grant
+from tallystick.authority.names import Names
 from tallystick.authority.topics import SHOW, Draft, Resolved
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
@@ -30,6 +31,7 @@ from tallystick.trust.signed import Fields
 NONCE_BYTES = 16
 _POLL_SLACK_S = 10.0  # beyond the wait itself, for the answer to travel
 _ITEMS_MAX = 1 << 20
+_SEALED_BYTES_MAX = 64 << 20  # as much as the client takes at all
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class AuthorityClient(Protocol):
     def erase(self, token: bytes, publisher: bytes, periods: list[int]) -> Erased: ...
 
     def rotate(self, token: bytes) -> Rotation: ...
+
+    def names(self, after: bytes = b"") -> Names: ...
 
 
 class InProcess:
@@ -126,6 +130,10 @@ class InProcess:
 
     def rotate(self, token: bytes) -> Rotation:
         return self._authority.rotate(self._caller(), token)
+
+    def names(self, after: bytes = b"") -> Names:
+        caller = self._caller()
+        return Names.decode(_open(self._holder, caller, self._authority.names(caller, after)))
 
     def _caller(self) -> Caller:
         return Caller(self._holder.principal, self._entropy.bytes(NONCE_BYTES))
@@ -182,13 +190,13 @@ class OverHttp:
         caller = self._caller()
         place = (topic, b"") if isinstance(topic, str) else ("", topic)
         answer = self._ask("/v1/permits", caller, int(operation), *place, first_epoch)
-        return _open_grant(self._holder, caller, answer.octets(at_most=_ITEMS_MAX << 6), self._certificate)
+        return _open_grant(self._holder, caller, answer.octets(at_most=_SEALED_BYTES_MAX), self._certificate)
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
         caller = self._caller()
         timeout_s = wait_ms / 1000 + _POLL_SLACK_S
         answer = self._ask("/v1/keys", caller, permit, seen, wait_ms, timeout_s=timeout_s)
-        sealed = answer.octets(at_most=_ITEMS_MAX << 6)
+        sealed = answer.octets(at_most=_SEALED_BYTES_MAX)
         return Grant.decode(_open(self._holder, caller, sealed)) if sealed else None
 
     def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder:
@@ -203,6 +211,11 @@ class OverHttp:
     def rotate(self, token: bytes) -> Rotation:
         answer = self._ask("/v1/rotate", self._caller(), token, length=2)
         return Rotation(answer.number(), answer.number())
+
+    def names(self, after: bytes = b"") -> Names:
+        caller = self._caller()
+        answer = self._ask("/v1/names", caller, after)
+        return Names.decode(_open(self._holder, caller, answer.octets(at_most=_SEALED_BYTES_MAX)))
 
     def _ask(
         self, path: str, caller: Caller, *fields: object, length: int = 1, timeout_s: float | None = None

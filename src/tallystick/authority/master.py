@@ -12,6 +12,7 @@ Topic and erasure keys are not derived from the master key but drawn, so that th
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from tallystick import wire
@@ -26,6 +27,7 @@ from tallystick.trust.signed import Fields
 
 FILE_KIND = "tallystick master key"
 MASTER_BYTES = 32
+PASSPHRASE_VARIABLE = "TALLY_PASSPHRASE"  # noqa: S105 (where it is found, not what it is)
 
 _UNDO_LABELS = {
     Operation.SUBSCRIBE: "tallystick undo subscribe 1",
@@ -83,6 +85,20 @@ class MasterKey:
 def tenant_id(instance: bytes, name: str) -> bytes:
     """The identifier of a tenant."""
     return named_hash("tallystick tenant 1", instance + name.encode())[:16]
+
+
+def read_passphrase(file: Path | None, environment: Mapping[str, str]) -> bytes:
+    """The passphrase from `file` (one line) or from the environment; `Misuse`, with the way out, where neither is."""
+    if file is not None:
+        try:
+            return file.read_bytes().removesuffix(b"\n")
+        except OSError as error:
+            raise Misuse(f"passphrase file {file.name}: {error.strerror}") from error
+    if PASSPHRASE_VARIABLE in environment:
+        return environment[PASSPHRASE_VARIABLE].encode()
+    raise Misuse(
+        "the authority's passphrase is missing", hint=f"name a file that holds it, or set {PASSPHRASE_VARIABLE}"
+    )
 
 
 def create_master(passphrase: bytes, entropy: Entropy, cost: Cost = Cost()) -> bytes:

@@ -119,6 +119,10 @@ def _rotate(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
     return [rotation.epoch, rotation.begins_ms]
 
 
+def _names(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return [authority.names(caller, fields.octets(at_most=16))]
+
+
 ROUTES = (
     Route(
         "/v1/enrol",
@@ -240,6 +244,13 @@ ROUTES = (
         (Field("epoch", NUMBER), Field("begins ms", NUMBER)),
         _rotate,
     ),
+    Route(
+        "/v1/names",
+        "The names behind tokens and identifiers, as far as the caller may know them.",
+        (Field("after", BYTES, "empty, or what the last page ended with"),),
+        (Field("names", BYTES, f"wire [1, [[token, name], …], [[principal, name], …], after], {_SEALED}"),),
+        _names,
+    ),
 )
 
 
@@ -251,7 +262,7 @@ def describe() -> dict[str, Any]:
             "title": "tallystick authority",
             "version": "1",
             "description": "Bodies are CBOR arrays of fixed order. Signed requests follow RFC 9421 as"
-            " docs/formats/envelope.md has it; the first field of their body is a nonce of 16 bytes.",
+            " docs/formats/authority.md has it; the first field of their body is a nonce of 16 bytes.",
         },
         "paths": {route.path: {"post": _describe(route)} for route in ROUTES} | _PLAIN,
         "components": {

@@ -38,6 +38,7 @@ class Limits:
     permits_max: int = 1_024  # live ones of one principal on one topic: an hourly container for a month
     invites_max: int = 10_000  # open ones of one tenant
     periods_max: int = 1_024  # erased by one request
+    names_max: int = 5_000  # principals on one page of names, some 200 kB
     wait_ms_max: int = 30_000  # of a long poll: below the idle timeout of common proxies
     erasure_keys_max: int = 20_000  # in one answer, some 2 MB; the next poll brings the rest
     blocks_max: int = 256  # fetched at once while following
