@@ -15,10 +15,11 @@ from authority_world import READ, SCHEMA, WRITE, Person, World
 from tallystick import wire
 from tallystick.authority.client import Holder, HttpEnroller, OverHttp, enrol, topic_entries
 from tallystick.authority.http import Service
+from tallystick.authority.rates import Rates
 from tallystick.authority.routes import ROUTES, describe, table
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import CannotOpen, Refused
+from tallystick.errors import CannotOpen, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.record.schema import Schema
@@ -223,6 +224,22 @@ def test_a_sealed_answer_is_bound_to_the_request(site: Site) -> None:
         assert hpke.open_(owner.holder.sealing_key, sealed, info)
         with pytest.raises(CannotOpen):
             hpke.open_(owner.holder.sealing_key, sealed, info[:-1] + b"b")
+
+
+def test_a_principal_that_asks_too_much_is_slowed_down_alone() -> None:
+    rates = Rates(per_s=10, burst=3, principals_max=2)
+    for _ in range(3):
+        rates.charge(b"greedy", 0.0)
+    with pytest.raises(Unavailable) as busy:
+        rates.charge(b"greedy", 0.0)
+    assert busy.value.retry_after_s == pytest.approx(0.1)
+    rates.charge(b"modest", 0.0)
+    rates.charge(b"greedy", 0.11)
+    with pytest.raises(Unavailable):
+        rates.charge(b"greedy", 0.12)
+    rates.charge(b"third", 0.12)  # pushes the least recent out, never the one just counted
+    with pytest.raises(Unavailable):
+        rates.charge(b"greedy", 0.12)
 
 
 def test_what_anybody_may_ask(site: Site) -> None:

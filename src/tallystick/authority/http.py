@@ -2,8 +2,9 @@
 
 Threat: a stranger who probes; the gate verifies the RFC 9421 signature before a body is read, and whatever fails
 before that, enrolment included, has one face. Replays within the freshness of a signature are harmless: the nonce
-inside the body makes them the same request (`permits`). Threat: many who wait; long polls hold no thread, are
-counted, and wake when something changed.
+inside the body makes them the same request (`permits`). Threat: many who wait, or one who asks too much; long polls
+hold no thread, are counted, and wake when something changed, and each principal has a rate of its own. `charge`
+bounds connections before anybody is known.
 
 The authority itself is synchronous: its methods run on a few threads, and while one waits for the ledger the others
 go on.
@@ -24,12 +25,13 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from tallystick import wire
 from tallystick.authority.authority import Authority
 from tallystick.authority.core import Caller
+from tallystick.authority.rates import Rates
 from tallystick.authority.routes import ROUTES, Route, describe
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
 from tallystick.runtime.answers import Answer, answer_error, answer_value
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.gate import Gate, SignedHandler
-from tallystick.runtime.router import Handler, Request, Router
+from tallystick.runtime.router import Charge, Handler, Request, Router
 from tallystick.trust.envelope import Envelope, signed_time
 
 log = logging.getLogger(__name__)
@@ -46,7 +48,15 @@ _NOBODY = Caller(b"", b"")
 class Service:
     """An ASGI application for one authority; `run` must be running beside it."""
 
-    def __init__(self, authority: Authority, clock: Clock, *, polls_max: int = 10_000, tick_s: float = TICK_S) -> None:
+    def __init__(
+        self,
+        authority: Authority,
+        clock: Clock,
+        *,
+        charge: Charge | None = None,
+        polls_max: int = 10_000,
+        tick_s: float = TICK_S,
+    ) -> None:
         self._authority = authority
         self._clock = clock
         self._tick_s = tick_s
@@ -54,7 +64,9 @@ class Service:
         self._polls: set[asyncio.Future[None]] = set()
         self._pool = ThreadPoolExecutor(THREADS, "tally-authority")
         gate = Gate(authority.certificate.subject, authority.key, authority.resolve_key, clock)
-        self.app = Router(body_bytes_max=authority.limits.request_bytes_max)
+        limits = authority.limits
+        self._rates = Rates(limits.requests_per_s, limits.requests_burst, limits.principals_max)
+        self.app = Router(body_bytes_max=limits.request_bytes_max, charge=charge)
         for route in ROUTES:
             handler = gate.signed(self._signed(route)) if route.signed else self._unsigned(route)
             self.app.add("POST", route.path, handler)
@@ -85,6 +97,7 @@ class Service:
 
     def _signed(self, route: Route) -> SignedHandler:
         async def handle(_: Request, envelope: Envelope, body: bytes) -> Answer:
+            self._rates.charge(envelope.principal, self._clock.monotonic())
             if not route.waits:
                 return await self._serve(route, envelope.principal, body)
             return await self._wait(route, envelope.principal, body)

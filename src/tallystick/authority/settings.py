@@ -40,5 +40,8 @@ class Limits:
     periods_max: int = 1_024  # erased by one request
     names_max: int = 5_000  # principals on one page of names, some 200 kB
     wait_ms_max: int = 30_000  # of a long poll: below the idle timeout of common proxies
+    requests_per_s: float = 10.0  # of one principal: a long poll per topic and some permits
+    requests_burst: int = 500  # of one principal at once: a service that starts with hundreds of topics
+    principals_max: int = 100_000  # whose rate is remembered, some 20 MB
     erasure_keys_max: int = 20_000  # in one answer, some 2 MB; the next poll brings the rest
     blocks_max: int = 256  # fetched at once while following
