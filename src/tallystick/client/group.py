@@ -7,38 +7,15 @@ that lost its lease cannot commit.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from tallystick.client.identity import Identity
+from tallystick.client.author import Author
 from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.groups import Group
-from tallystick.ledger.transaction import compose
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
 
 LEASE_MS = 15_000  # a dead member's partitions are dealt anew after this
-
-
-class Submitter(Protocol):
-    def submit(self, transaction: bytes) -> None: ...
-
-
-class Author:
-    """Writes entries in the name of an identity, under rising numbers."""
-
-    def __init__(self, identity: Identity, ledger: Submitter, clock: Clock) -> None:
-        self._identity, self._ledger, self._clock = identity, ledger, clock
-        self._last = 0
-
-    def write(self, *entry: bytes) -> None:
-        """Submit one transaction of these entries; returns when it is in a block."""
-        self._last = max(self._last + 1, int(self._clock.now() * 1_000_000))
-        identity = self._identity
-        transaction = compose(identity.instance, identity.principal, self._last, entry, identity.signing_key)
-        self._ledger.submit(transaction.data)
 
 
 def group_id(tenant: bytes, name: str) -> bytes:
@@ -56,7 +33,7 @@ class Member:
         self.identifier, self._token, self._partitions = identifier, token, partitions
         self.member = entropy.bytes(16)
         self.fence = 0
-        self._principal = author._identity.principal
+        self._principal = author.principal
 
     def join(self, lease_ms: int = LEASE_MS) -> list[int]:
         """Join or renew, making the group if there is none; the partitions that are ours now."""

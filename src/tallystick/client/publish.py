@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tallystick.authority.client import AuthorityClient
 from tallystick.carriers.carrier import Carrier, NotStored, Stored
+from tallystick.client.author import Author
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import (
     Held,
@@ -37,6 +38,7 @@ from tallystick.client.spool import Spool
 from tallystick.client.view import View
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion
 from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
+from tallystick.ledger import entries
 from tallystick.parcel.header import Header, Kind, LaneRef
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.open import open_batch, open_content
@@ -50,6 +52,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.permit import Operation
+from tallystick.trust.promise import Promise
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +74,7 @@ class PublisherSettings:
     request_parcels_max: int = 64
     request_bytes_max: int = 4 << 20
     anchor_check_s: float = 0.5
+    promise_s: float = 180.0  # a promise without an anchor for so long is broken: the ledger gives nodes a minute
     retry_s: float = 0.5  # between attempts while the node cannot be reached
     keys_wait_ms: int = 20_000  # the long poll for news of keys
 
@@ -107,6 +111,8 @@ class _Sent:
     size_bytes: int
     callbacks: list[OnDelivery]
     offsets: tuple[tuple[bytes, int, int], ...] = ()
+    promises: tuple[Promise, ...] = ()
+    promised_at: float = 0.0
 
 
 @dataclass
@@ -145,9 +151,12 @@ class Publisher:
         clock: Clock,
         entropy: Entropy,
         settings: PublisherSettings = PublisherSettings(),
+        author: Author | None = None,
         on_delivery: OnDelivery | None = None,
         background: bool = True,
     ) -> None:
+        """`author` brings broken promises to the ledger, where one is given."""
+        self._author = author
         self._identity, self._carrier, self._authority, self._view = identity, carrier, authority, view
         self._clock, self._entropy, self._settings = clock, entropy, settings
         self._on_delivery = on_delivery
@@ -448,6 +457,7 @@ class Publisher:
             if key is None or promise.parcel != one.parcel or promise.instance != self._identity.instance:
                 raise Forged("the node's promise is for another parcel, or another's", reason="bad-promise")
             promise.verify(key)
+        one.promises, one.promised_at = outcome.promises, self._clock.monotonic()
         one.offsets = tuple((promise.token, promise.partition, promise.offset) for promise in outcome.promises)
         state.unsent.popleft()
         state.stored.append(one)
@@ -478,6 +488,21 @@ class Publisher:
                 verify_inclusion(leaf_hash(one.parcel), offset, size, path, root)
                 with self._lock:
                     self._anchored(state, one, (token, partition, offset))
+
+    def _accuse(self) -> None:
+        """Bring a promise that no anchor kept to the ledger: the node signed it, and the contract can judge it."""
+        if self._author is None:
+            return
+        now = self._clock.monotonic()
+        for state in self._lanes:
+            for one in state.stored:
+                if one.promises and now - one.promised_at > self._settings.promise_s:
+                    promise, one.promises = one.promises[0], ()
+                    log.error("offset %d was promised and is not anchored", promise.offset)
+                    try:
+                        self._author.write(entries.broken_promise(promise))
+                    except Refused as error:
+                        log.warning("the ledger does not hold the promise broken: %s", error)
 
     def _anchored(self, state: _LaneState, one: _Sent, place: tuple[bytes, int, int]) -> None:
         """One topic's anchor covers the parcel; when all do, the copy may go."""
@@ -592,6 +617,7 @@ class Publisher:
                 if self._clock.monotonic() >= self._anchors_at and any(state.stored for state in self._lanes):
                     self._anchors_at = self._clock.monotonic() + self._settings.anchor_check_s
                     self._check_anchors()
+                    self._accuse()
                 return moved
             except Unavailable as error:
                 self._pause(error)

@@ -83,10 +83,16 @@ class PartitionReader:
         self._first = offset
         self.heads: dict[tuple[bytes, bytes], LaneHead] = {}
         self._seen: set[tuple[int, bytes]] = set()
+        self._unproved: list[bytes] = []  # leaf hashes of what was read before its anchor
+        self._proved_end = offset
 
     def take(self, fetched: Fetched, anchor: Anchored) -> list[Placed | Finding]:
         """Verify a range that begins where the last one ended; raises `Withheld` if it is not the anchored one."""
-        parcels = self._parse(fetched, anchor)
+        return self._take_parcels(self._parse(fetched, anchor), anchor)
+
+    def _take_parcels(
+        self, parcels: list[Parcel], anchor: Anchored, *, anchored: bool = True
+    ) -> list[Placed | Finding]:
         found: list[Placed | Finding] = []
         by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
         for offset, parcel in enumerate(parcels, self.offset):
@@ -98,7 +104,45 @@ class PartitionReader:
             found += self._take_lane(publisher, lane, items, anchor)
         self.offset += len(parcels)
         found.sort(key=lambda one: one.offset if one.offset is not None else -1)
-        return found
+        if anchored:
+            return found
+        return [Placed(one.verified, one.offset, None) if isinstance(one, Placed) else one for one in found]
+
+    def take_stored(self, fetched: Fetched, time_ms: int) -> list[Placed | Finding]:
+        """Verify parcels that no anchor covers yet: everything but (a), which `confirm` makes good later."""
+        if fetched.first != self.offset:
+            raise Withheld(
+                f"partition {self.partition}: offset {self.offset} was asked for, {fetched.first} came",
+                reason="altered",
+            )
+        before = len(self._unproved)
+        parcels = [Parcel.decode(data) for data in fetched.parcels]
+        if not self._unproved:
+            self._proved_end = self.offset
+        self._unproved += [leaf_hash(parcel.hash) for parcel in parcels]
+        anchor = Anchored(self.offset + len(parcels), b"", 0, time_ms)
+        try:
+            return self._take_parcels(parcels, anchor, anchored=False)
+        except TallystickError:
+            del self._unproved[before:]
+            raise
+
+    @property
+    def unproved(self) -> tuple[int, int]:
+        """The range that was read before its anchor: from where, and how many."""
+        return self._proved_end, len(self._unproved)
+
+    def confirm(self, count: int, proof: Sequence[bytes], anchor: Anchored) -> None:
+        """The first `count` unproved parcels are what was anchored; `Withheld` if the node showed us others."""
+        try:
+            verify_range(self._unproved[:count], self._proved_end, anchor.size, list(proof), anchor.root)
+        except Forged as error:
+            raise Withheld(
+                f"partition {self.partition}: what was read from offset {self._proved_end} on is not what was anchored",
+                reason="altered",
+            ) from error
+        del self._unproved[:count]
+        self._proved_end += count
 
     def silent(self, time_ms: int, silence_ms: int) -> list[Finding]:
         """Lanes that were neither closed nor heard of for `silence_ms` of block time."""

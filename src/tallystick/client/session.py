@@ -15,8 +15,9 @@ from typing import Any
 
 from tallystick.authority.client import Holder, OverHttp
 from tallystick.carriers.remote import RemoteNode
+from tallystick.client.author import Author
 from tallystick.client.findings import Finding
-from tallystick.client.group import Author, Member, group_id
+from tallystick.client.group import Member, group_id
 from tallystick.client.identity import Identity
 from tallystick.client.publish import OnDelivery, Publisher, PublisherSettings
 from tallystick.client.subscribe import Subscriber, SubscriberSettings
@@ -87,6 +88,7 @@ class Session:
             clock=self.clock,
             entropy=self.entropy,
             settings=PublisherSettings(**settings),
+            author=self.author,
             on_delivery=on_delivery,
             background=background,
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.authority.client import AuthorityClient
-from tallystick.carriers.carrier import Carrier, LaneFront
+from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
 from tallystick.client.findings import Finding
 from tallystick.client.group import Member
 from tallystick.client.identity import Identity
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class SubscriberSettings:
     start: str | int = "earliest"  # earliest, latest, or an offset; a group's own offset comes first
+    read: str = "anchored"  # or stored: before the anchor, on the carrier's word alone, confirmed when it comes
     verify: str = "full"  # fast skips recomputing the leaves, and nothing else
     on_bad: str = "fail"  # or report
     schema_version: int | None = None  # None: the newest, older rows with nulls
@@ -54,6 +55,8 @@ class SubscriberSettings:
     renew_s: float = 5.0  # a third of the lease
 
     def __post_init__(self) -> None:
+        if self.read not in ("anchored", "stored"):
+            raise Misuse(f'read "{self.read}" is unknown, expected anchored or stored')
         if self.verify not in ("full", "fast"):
             raise Misuse(f'verify "{self.verify}" is unknown, expected full or fast')
         if self.on_bad not in ("fail", "report"):
@@ -72,7 +75,7 @@ class Received:
     publisher: bytes
     lane: bytes
     sequence: int
-    height: int  # anchored at or before
+    height: int  # anchored at or before; 0: stored, not yet anchored
     time_ms: int  # the publisher's claim
     late: bool
     suspect: bool  # anchored after the publisher's key was revoked
@@ -146,6 +149,8 @@ class Subscriber:
 
     def _read(self, reader: PartitionReader, wait_ms: int) -> list[Received]:
         """The next range of a partition."""
+        if self._settings.read == "stored":
+            return self._read_stored(reader, wait_ms)
         anchor = self._anchor(reader.partition)
         if anchor is None or reader.offset >= anchor.size:
             if not wait_ms:
@@ -162,15 +167,49 @@ class Subscriber:
                 reason="missing",
                 hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
             )
+        return self._open_all(reader, reader.take(fetched, anchor))
+
+    def _read_stored(self, reader: PartitionReader, wait_ms: int) -> list[Received]:
+        """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
+        start, waiting = reader.unproved
+        anchor = self._anchor(reader.partition) if waiting else None
+        if anchor is not None and anchor.size > start:
+            count = min(waiting, anchor.size - start)
+            shown = self._carrier.fetch(
+                self.token,
+                reader.partition,
+                self._held.permit.identifier,
+                start,
+                bytes_max=self._settings.fetch_bytes_max,
+                headers=True,
+                size=anchor.size,
+            )
+            count = min(count, len(shown.parcels))
+            if count == len(shown.parcels):
+                reader.confirm(count, shown.proof, anchor)
+        fetched = self._carrier.fetch(
+            self.token,
+            reader.partition,
+            self._held.permit.identifier,
+            reader.offset,
+            bytes_max=self._settings.fetch_bytes_max,
+            wait_ms=wait_ms,
+            stored=True,
+        )
+        if not fetched.parcels:
+            return []
+        return self._open_all(reader, reader.take_stored(fetched, int(self._clock.now() * 1000)))
+
+    def _open_all(self, reader: PartitionReader, items: list[Placed | Finding]) -> list[Received]:
         received = []
-        for item in reader.take(fetched, anchor):
+        for item in items:
             if isinstance(item, Finding):
                 self._report(item)
             else:
                 received += self._open(reader, item)
         return received
 
-    def _fetch(self, reader: PartitionReader, size: int | None, wait_ms: int) -> Any:
+    def _fetch(self, reader: PartitionReader, size: int | None, wait_ms: int) -> Fetched:
         fetched = self._carrier.fetch(
             self.token,
             reader.partition,
@@ -219,11 +258,12 @@ class Subscriber:
         except CannotOpen as error:
             self._report(self._finding(reader, placed, "cannot-open", str(error)))
             return []
-        assert placed.anchor is not None
-        suspect = self._is_suspect(verified.publisher, placed.anchor)
+        anchor = placed.anchor
+        suspect = anchor is not None and self._is_suspect(verified.publisher, anchor)
         if suspect:
             self._report(self._finding(reader, placed, "suspect", "anchored after its publisher's key was revoked"))
-        late = bool(header.time_ms) and placed.anchor.time_ms - header.time_ms > self._settings.late_s * 1000
+        seen_ms = int(self._clock.now() * 1000) if anchor is None else anchor.time_ms
+        late = bool(header.time_ms) and seen_ms - header.time_ms > self._settings.late_s * 1000
         return [
             Received(
                 batch=batch.upgraded(self._target_schema(schema)),
@@ -234,7 +274,7 @@ class Subscriber:
                 publisher=verified.publisher,
                 lane=header.lane,
                 sequence=header.sequence,
-                height=placed.anchor.height,
+                height=0 if anchor is None else anchor.height,
                 time_ms=header.time_ms,
                 late=late,
                 suspect=suspect,

@@ -1,6 +1,6 @@
 """An instance on disk: `tally init` makes one folder with everything, each part in its own.
 
-    <folder>/root/       the hybrid root key, under the passphrase; needed again only for new certificates: take it away
+    <folder>/root.key    the hybrid root key, under the passphrase; needed again only for new certificates: take it away
     <folder>/authority/  master key under the passphrase, store
     <folder>/node/       node key, ledger key, settings, log, ledger
     <folder>/trust.json  what is handed out
@@ -35,7 +35,7 @@ class Folders:
 
     @property
     def root_key(self) -> Path:
-        return self.root / "root" / "key"
+        return self.root / "root.key"
 
     @property
     def authority(self) -> Path:

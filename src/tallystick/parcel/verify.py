@@ -112,6 +112,8 @@ def verify_run(
     """
     sequence, previous = (-1, NO_PREVIOUS) if head is None else head
     for parcel in parcels:
+        if parcel.header.lane != parcels[0].header.lane:
+            raise Malformed(f"{describe(parcel.header)}: in a run of another lane", reason="wrong-lane")
         check_instance(parcel.header, instance)
         parcel.header.topic(token)
         check_follows(parcel.header, sequence, previous)

@@ -17,6 +17,7 @@ opens anything; its own signs promises and operations.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -50,6 +51,7 @@ from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.promise import ANCHOR_ENTRY, Anchor, Promise
 from tallystick.trust.receipt import EntryProof, Receipt
 
+STORED_S = 10.0  # how long a sum of what tenants store is believed
 _ANCHOR_PREFIX = b"\x85" + wire.encode(ANCHOR_ENTRY)  # an array of five that begins with the kind
 
 
@@ -112,6 +114,8 @@ class LogCarrier:
         self._anchored = {place: size for place, (size, _, _) in anchored.items()}
         self._anchor_entries = {place: (number, index) for place, (_, number, index) in anchored.items()}
         self._accepted = self._refused = 0
+        self._stored: Counter[bytes] = Counter()  # bytes by tenant
+        self._stored_until = 0.0
         self.on_growth: Callable[[], None] = lambda: None  # called when something was stored or anchored
 
     # Publishing.
@@ -162,9 +166,7 @@ class LogCarrier:
 
     def _stage(self, accepted: Accepted, act: Act, asked: Asked) -> Staged:
         parcel, header = accepted.parcel, accepted.parcel.header
-        self._quotas.charge(
-            accepted.permit.tenant, header.body_bytes, self._store.bytes_stored(accepted.permit.token), asked.now
-        )
+        self._charge(accepted.permit.tenant, header.body_bytes, asked.now)
         places = [
             Place(topic.token, partition) for topic, partition in zip(header.topics, accepted.partitions, strict=True)
         ]
@@ -185,26 +187,27 @@ class LogCarrier:
 
     def _contradict(self, error: Contradiction, asked: Asked, token: bytes) -> NotStored | tuple[Parcel, Staged, bool]:
         """A signed parcel at a sequence that was taken: the same parcel again, or an equivocation."""
-        header = error.parcel.header
-        place = Place(header.topics[0].token, error.partitions[0])
-        found = self._find_sequence(place, error.permit.principal, header)
-        if found is not None and found[1].hash == error.parcel.hash:
-            places = [
-                Place(topic.token, partition) for topic, partition in zip(header.topics, error.partitions, strict=True)
-            ]
-            if len(places) == 1:
-                staged = Staged((place,), (found[0],))
-                staged.settle(None)
-                return error.parcel, staged, True
-            return NotStored("duplicate", "the parcel was stored before")
-        if found is not None:
-            self._evidence(error.permit, found[1], error.parcel)
+        header, principal = error.parcel.header, error.permit.principal
+        if not self._heads.is_settled(principal, header.lane):
+            raise Unavailable("parcels of this lane are being stored", retry_after_s=0.1)
+        places = [
+            Place(topic.token, partition) for topic, partition in zip(header.topics, error.partitions, strict=True)
+        ]
+        found = [self._find_sequence(place, principal, header) for place in places]
+        first = found[0]
+        if first is None:
+            self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason="behind")
+            return NotStored("behind", str(error))
+        if first[1].hash != error.parcel.hash:
+            self._evidence(error.permit, first[1], error.parcel)
             self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason="equivocation")
             return NotStored("equivocation", f"sequence {header.sequence} holds another parcel")
-        self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason="behind")
-        return NotStored("behind", str(error))
+        staged = Staged(tuple(places), tuple(one[0] for one in found if one is not None))
+        staged.settle(None)
+        return error.parcel, staged, True
 
     def _find_sequence(self, place: Place, principal: bytes, header: Header) -> tuple[int, Parcel] | None:
+        """Offset and front of the lane's parcel of this sequence, looking back from the end."""
         for offset, other in self._scan_back(place, self._store.end_offset(place)):
             if other.header.lane == header.lane and self._principal_of(other.header) == principal:
                 if other.header.sequence == header.sequence:
@@ -291,7 +294,7 @@ class LogCarrier:
                 if len(data) > self._limits.lock_bytes_max:
                     raise Refused(f"lock: at most {self._limits.lock_bytes_max} bytes are taken", reason="too-large")
                 decode_lock(data)
-                self._quotas.charge(permit.tenant, len(data), self._store.bytes_stored(token), asked.now)
+                self._charge(permit.tenant, len(data), asked.now)
                 self._store.stage_blob(lock_hash(data), data)
             self._sync()
 
@@ -485,6 +488,18 @@ class LogCarrier:
 
     def _act(self, asked: Asked) -> Act:
         return Act(asked.envelope.principal, asked.host, asked.envelope.base_hash, self._block()[1])
+
+    def _charge(self, tenant: bytes, n_bytes: int, now: float) -> None:
+        """Hold a tenant to its quota; what it stores is summed up anew from time to time, and counted on between."""
+        if now >= self._stored_until:
+            self._stored.clear()
+            for place in self._store.places():
+                topic = self._rules.topic(place.token)
+                if topic is not None:
+                    self._stored[topic.tenant] += self._store.partition(place).bytes_stored()
+            self._stored_until = now + STORED_S
+        self._quotas.charge(tenant, n_bytes, self._stored[tenant], now)
+        self._stored[tenant] += n_bytes
 
     def _sync(self) -> None:
         """Make everything staged durable; if that fails, take back all that was built on it."""

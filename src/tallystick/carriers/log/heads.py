@@ -51,6 +51,10 @@ class Heads:
                 self._where[principal, lane] = where
         self._undo.clear()
 
+    def is_settled(self, principal: bytes, lane: bytes) -> bool:
+        """Whether the lane's head is durable; not while its parcels wait for a sync."""
+        return not any((who, which) == (principal, lane) for who, which, _, _ in self._undo)
+
     def where(self, principal: bytes, lane: bytes) -> Staged:
         """Where the lane's head lies."""
         return self._where[principal, lane]
