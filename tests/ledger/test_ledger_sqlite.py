@@ -189,9 +189,11 @@ def test_an_administrator_who_edits_a_right_is_found(path: Path, ledger: SqliteL
     [
         "DELETE FROM transactions WHERE number = 2",
         "DELETE FROM blocks WHERE height = 1",
-        "DELETE FROM mentions WHERE number = 3",
+        "DELETE FROM mentions WHERE first = 3",
+        "UPDATE mentions SET numbers = CAST(numbers || x'0000000000000001' AS BLOB) WHERE first = 3",
+        "UPDATE mentions SET numbers = x'00' WHERE first = 3",
         "DELETE FROM state WHERE key = (SELECT min(key) FROM state)",
-        "INSERT INTO mentions VALUES (x'00', 1)",
+        "INSERT INTO mentions VALUES (x'00', 1, x'0000000000000001')",
         "INSERT INTO transactions SELECT 9, x'00', 9, 0, 0, kinds, principals, result, data FROM transactions LIMIT 1",
         "UPDATE transactions SET refused = 1 WHERE number = 3",
         "UPDATE transactions SET height = 1 WHERE number = 3",

@@ -9,7 +9,7 @@ clients' memories and witnesses, not here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -84,7 +84,8 @@ class _Replay:
         _same("ledger file", "number of transactions", self._frontier.size, self._store.count())
         self._compare("state", self._store.values(), sorted(self._values.items()))
         indexed = self._store.indexed
-        self._compare("mentions", self._store.mentions(), [one for one in self._mentions if one[1] < indexed])
+        expected = sorted(one for one in self._mentions if one[1] < indexed)
+        self._compare("mentions", sorted(self._store.mentions()), expected)
         return FsckReport(last, self._frontier.size, self._entries, len(self._values))
 
     def _block(self, height: int, previous: Block | None) -> Block:
@@ -122,7 +123,7 @@ class _Replay:
             for name, expected in _row(number, block.height, first, transaction, result):
                 _same(f"transaction {number}", name, expected, getattr(row, name))
             self._frontier.append(transaction.leaf)
-            self._mentions += [(one, number) for one in sorted(result.operators | {transaction.author})]
+            self._mentions += [(one, number) for one in result.operators | {transaction.author}]
             first += len(transaction.entries)
         self._entries += first
 
@@ -150,7 +151,7 @@ class _Replay:
             raise Forged(f"{what}: its checkpoint lacks the ledger's signature", reason="damaged")
 
     def _compare(
-        self, what: str, stored: Iterator[tuple[object, object]], computed: list[tuple[object, object]]
+        self, what: str, stored: Iterable[tuple[object, object]], computed: Iterable[tuple[object, object]]
     ) -> None:
         for found, expected in zip_longest(stored, computed):
             if found != expected:

@@ -278,11 +278,14 @@ class SqliteLedger:
             if query.token is not None:
                 return self._audit_topic(query, query.token)
             end_height = self._last.height + 1 if query.end_height is None else query.end_height
+            first, end = self._first_number(query.first_height), self._first_number(end_height)
             if query.principal is not None:
                 self._store.index_mentions()
-            first, end = self._first_number(query.first_height), self._first_number(end_height)
+                numbers = self._store.mentioning(query.principal, first, end)
+            else:
+                numbers = self._store.numbers(first, end, query.kind, query.refused)
             found: list[AuditItem] = []
-            for number in self._store.numbers(first, end, query.principal, query.kind, query.refused):
+            for number in numbers:
                 row = self._store.row(number)
                 assert row is not None
                 time_ms = self.block(row.height).time_ms

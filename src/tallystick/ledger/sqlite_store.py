@@ -2,7 +2,8 @@
 
 One block is one SQLite transaction, synced before it is acknowledged. One row per transaction, however many entries
 it has. What can be computed from the transactions (leaf, place, kinds, result, mentions, state) is stored to be read
-quickly, never to be believed: `fsck` computes all of it again.
+quickly, never to be believed: `fsck` computes all of it again. Tables are STRICT, so that SQLite itself finds a cell
+whose type was changed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tallystick.errors import Malformed, Misuse, Unavailable
 FORMAT = 1
 
 _SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE blocks (height INTEGER PRIMARY KEY, data BLOB NOT NULL, note BLOB NOT NULL);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE blocks (height INTEGER PRIMARY KEY, data BLOB NOT NULL, note BLOB NOT NULL) STRICT;
 CREATE TABLE transactions (
     number INTEGER PRIMARY KEY,  -- in the tree
     leaf BLOB NOT NULL UNIQUE,
@@ -31,10 +32,12 @@ CREATE TABLE transactions (
     principals BLOB NOT NULL,    -- author and operators, 16 bytes each, in order
     result BLOB NOT NULL,
     data BLOB NOT NULL
-);
+) STRICT;
 CREATE INDEX refusals ON transactions (number) WHERE refused > 0;
-CREATE TABLE mentions (principal BLOB, number INTEGER, PRIMARY KEY (principal, number)) WITHOUT ROWID;
-CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE mentions (  -- who is author or operator in which transactions
+    principal BLOB, first INTEGER, numbers BLOB NOT NULL, PRIMARY KEY (principal, first)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 """
 
 
@@ -61,11 +64,7 @@ _REFUSED = """
 SELECT number FROM transactions WHERE refused > 0 AND number >= :first AND number < :end
 AND (:kind IS NULL OR instr(kinds, :kind) > 0) ORDER BY number
 """
-_BY_PRINCIPAL = """
-SELECT number FROM mentions JOIN transactions USING (number)
-WHERE principal = :principal AND number >= :first AND number < :end
-AND (:kind IS NULL OR instr(kinds, :kind) > 0) AND (NOT :refused OR refused > 0) ORDER BY number
-"""
+_NUMBER_BYTES = 8
 
 
 class Store:
@@ -135,20 +134,34 @@ class Store:
         return int(self.meta("indexed") or 0)
 
     def index_mentions(self) -> None:
-        """Bring the index of mentions up to date: many transactions at once, in the order of the index.
+        """Bring the index of mentions up to date, many transactions at once: one row for each principal in them.
 
-        Row by row with every block it would touch a page for each principal, and cost more than the block itself.
+        With every block it would touch a page for each principal, and cost more than the block itself.
         """
-        first, found = self.indexed, []
-        end = first
+        end = self.indexed
+        found: dict[bytes, list[int]] = {}
         for number, principals in self._all(
-            "SELECT number, principals FROM transactions WHERE number >= ? ORDER BY number", (first,)
+            "SELECT number, principals FROM transactions WHERE number >= ? ORDER BY number", (end,)
         ):
-            found += [(principals[at : at + 16], number) for at in range(0, len(principals), 16)]
+            for at in range(0, len(principals), 16):
+                found.setdefault(principals[at : at + 16], []).append(number)
             end = number + 1
+        rows = [(one, numbers[0], _pack(numbers)) for one, numbers in sorted(found.items())]
         with _translated("ledger file"), self.db:
-            self.db.executemany("INSERT INTO mentions VALUES (?, ?)", sorted(found))
+            self.db.executemany("INSERT INTO mentions VALUES (?, ?, ?)", rows)
             self.set_meta("indexed", end)
+
+    def mentions(self) -> Iterator[tuple[bytes, int]]:
+        """Every (principal, number) in the index."""
+        for principal, numbers in self._all("SELECT principal, numbers FROM mentions"):
+            for number in _unpack(numbers):
+                yield principal, number
+
+    def mentioning(self, principal: bytes, first: int, end: int) -> Iterator[int]:
+        """Indexed transactions in `[first, end)` whose author or operator is `principal`, oldest first."""
+        statement = "SELECT numbers FROM mentions WHERE principal = ? AND first < ? ORDER BY first"
+        for (numbers,) in self._all(statement, (principal, end)):
+            yield from (number for number in _unpack(numbers) if first <= number < end)
 
     def set_note(self, height: int, note: bytes) -> None:
         with _translated(f"ledger block {height}"), self.db:
@@ -185,20 +198,10 @@ class Store:
         statement = "SELECT * FROM transactions WHERE number >= ? AND number < ? ORDER BY number"
         return (Row(*row) for row in self._all(statement, (first, end)))
 
-    def numbers(self, first: int, end: int, principal: bytes | None, kind: int | None, refused: bool) -> Iterator[int]:
+    def numbers(self, first: int, end: int, kind: int | None, refused: bool) -> Iterator[int]:
         """Transactions in `[first, end)` that may hold what an audit looks for, oldest first."""
-        statement = _BY_PRINCIPAL if principal is not None else _REFUSED if refused else _ALL
-        values = {
-            "first": first,
-            "end": end,
-            "principal": principal,
-            "kind": None if kind is None else bytes([kind]),
-            "refused": int(refused),
-        }
-        return (number for (number,) in self._all(statement, values))
-
-    def mentions(self) -> Iterator[tuple[bytes, int]]:
-        return self._all("SELECT principal, number FROM mentions ORDER BY number, principal")
+        values = {"first": first, "end": end, "kind": None if kind is None else bytes([kind])}
+        return (number for (number,) in self._all(_REFUSED if refused else _ALL, values))
 
     def value(self, key: bytes) -> bytes | None:
         found = self._one("SELECT value FROM state WHERE key = ?", (key,))
@@ -222,6 +225,14 @@ class Store:
     def _all(self, statement: str, values: Any = ()) -> Iterator[Any]:
         with _translated("ledger file"):
             yield from self.db.execute(statement, values)
+
+
+def _pack(numbers: Sequence[int]) -> bytes:
+    return b"".join(number.to_bytes(_NUMBER_BYTES, "big") for number in numbers)
+
+
+def _unpack(packed: bytes) -> Iterator[int]:
+    return (int.from_bytes(packed[at : at + _NUMBER_BYTES], "big") for at in range(0, len(packed), _NUMBER_BYTES))
 
 
 @contextmanager
