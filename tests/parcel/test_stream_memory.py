@@ -18,10 +18,10 @@ from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import verify_run
 from tallystick.record.batch import Batch
 
-RECORDS = 8_192
+RECORDS = 4_096
 SHORT, LONG = 12, 120  # parcels
 SLACK_BYTES = 256 * 1024  # a small part of what one buffer a parcel would leave behind
-RESIDENT_SLACK_BYTES = 4 * 1024 * 1024
+RESIDENT_SLACK_BYTES = 2 * 1024 * 1024  # one message a parcel would leave six times as much
 
 STATM = Path("/proc/self/statm")
 

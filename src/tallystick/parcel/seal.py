@@ -32,7 +32,7 @@ from tallystick.parcel.keys import LaneKey, ParcelKeys, parcel_identifier
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.section import encode_section
 from tallystick.record.batch import Batch, to_message
-from tallystick.record.codec import LZ4, NONE, PLANES, compress
+from tallystick.record.codec import LZ4, NONE, PLANES, compress_parts
 from tallystick.record.codec import NAMES as CODECS
 from tallystick.record.leaves import leaf_root
 from tallystick.record.planes import regions_of
@@ -165,7 +165,7 @@ class Lane:
         checkpoint: tuple[int, bytes] | None,
         write: tuple[bytes, int] | None,
     ) -> Parcel:
-        frame = encode_section(NONE, 0, now_ms, len(content), memoryview(content), self.padded)
+        frame = encode_section(NONE, 0, now_ms, len(content), [content], self.padded)
         frames = [frame] * len(self.schema.groups)
 
         def root(group: int, salts: bytes) -> bytes:
@@ -176,13 +176,11 @@ class Lane:
     def _frame(self, part: Batch, now_ms: int) -> bytes:
         """The section plaintext of one group's records."""
         message = to_message(part.data)
-        codec, regions = CODECS[self.codec], []
-        if codec == PLANES:
-            if message.size < PLANES_BYTES_MIN:
-                codec = LZ4
-            else:
-                regions = regions_of(memoryview(message).cast("B"), part.schema)
-        content = memoryview(compress(message, codec, regions)).cast("B")
+        codec = CODECS[self.codec]
+        if codec == PLANES and message.size < PLANES_BYTES_MIN:
+            codec = LZ4
+        regions = regions_of(memoryview(message).cast("B"), part.schema) if codec == PLANES else ()
+        content = compress_parts(message, codec, regions)
         return encode_section(codec, part.rows, now_ms, message.size, content, self.padded)
 
     def _seal(

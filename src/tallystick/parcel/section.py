@@ -11,7 +11,9 @@ of the size at a cost of at most 12 %.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tallystick.errors import Malformed
 from tallystick.parcel.header import COUNT_MAX
@@ -28,10 +30,12 @@ class Section:
     content: bytes | memoryview  # uncompressed
 
 
-def encode_section(codec: int, count: int, time_ms: int, raw_bytes: int, content: memoryview, pad: bool) -> bytes:
-    plain = _FRAME.size + len(content)
+def encode_section(codec: int, count: int, time_ms: int, raw_bytes: int, content: Sequence[Any], pad: bool) -> bytes:
+    """The plaintext of a section whose content is in buffers of bytes, to be joined."""
+    size = sum(map(len, content))
+    plain = _FRAME.size + size
     padding = padme(plain) - plain if pad else 0
-    return b"".join((_FRAME.pack(codec, count, time_ms, raw_bytes, len(content)), content, bytes(padding)))
+    return b"".join((_FRAME.pack(codec, count, time_ms, raw_bytes, size), *content, bytes(padding)))
 
 
 def decode_section(plaintext: memoryview) -> Section:

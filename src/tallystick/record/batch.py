@@ -203,12 +203,17 @@ def check_message(view: memoryview, rows: int) -> None:
         end = offset + length
 
 
+def front_bytes(view: memoryview) -> int:
+    """How long the part before the body is, in a message that passed `check_message` or was made here."""
+    return 8 + int(_I32.unpack_from(view, 4)[0])
+
+
 def message_buffers(view: memoryview) -> list[tuple[int, int]]:
-    """Where the buffers of a message that passed `check_message`, or was made here, lie in it: (start, length)."""
-    size = _I32.unpack_from(view, 4)[0]
-    metadata = _Flatbuffer(view[8 : 8 + size])
+    """Where the buffers of such a message lie in it: (start, length). The part before the body suffices."""
+    front = front_bytes(view)
+    metadata = _Flatbuffer(view[8:front])
     buffers = metadata.pairs(metadata.table(metadata.root(), 2), 2)
-    return [(8 + size + offset, length) for offset, length in buffers]
+    return [(front + offset, length) for offset, length in buffers]
 
 
 class _Flatbuffer:

@@ -18,6 +18,7 @@ double. Planes bear more acceleration (level -30) than columns as they lie: -10 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -39,15 +40,21 @@ _zstd = pa.Codec("zstd", 1)
 
 def compress(message: Any, codec: int, regions: Sequence[Region] = ()) -> Any:
     """`message` (a buffer) compressed: a buffer. `regions` are the columns that `planes` rearranges."""
+    parts = compress_parts(message, codec, regions)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def compress_parts(message: Any, codec: int, regions: Sequence[Region] = ()) -> tuple[Any, ...]:
+    """What `compress` gives, in buffers that are still to be joined: whoever writes a frame joins anyway."""
     buffer = _buffer(message)
     if codec == NONE:
-        return buffer
+        return (buffer,)
     if codec == LZ4:
-        return _lz4.compress(buffer)
+        return (_lz4.compress(buffer),)
     if codec == ZSTD:
-        return _zstd.compress(buffer)
+        return (_zstd.compress(buffer),)
     if codec == PLANES:
-        return _compress_planes(buffer, regions)
+        return _planes_front(tuple(regions), buffer.size), _lz4_planes.compress(scatter(buffer, regions))
     raise Misuse(f"codec {codec!r} is not one of {_EXPECTED}")
 
 
@@ -83,10 +90,11 @@ def _decompress_lz4(buffer: Any, raw_size: int) -> Any:
         return stream.read_buffer(raw_size + 1)
 
 
-def _compress_planes(buffer: Any, regions: Sequence[Region]) -> bytes:
-    check_regions(regions, buffer.size)
-    front = [_COUNT.pack(len(regions)), *(_REGION.pack(*region) for region in regions)]
-    return b"".join((*front, _lz4_planes.compress(scatter(buffer, regions))))
+@lru_cache(maxsize=64)
+def _planes_front(regions: tuple[Region, ...], size: int) -> bytes:
+    """The list of regions, checked against the size of the message, as it stands before the lz4 frame."""
+    check_regions(regions, size)
+    return b"".join((_COUNT.pack(len(regions)), *(_REGION.pack(*region) for region in regions)))
 
 
 def _decompress_planes(buffer: Any, raw_size: int) -> Any:
@@ -97,9 +105,16 @@ def _decompress_planes(buffer: Any, raw_size: int) -> Any:
     end = _COUNT.size + count * _REGION.size
     if count > REGIONS_MAX or end > buffer.size:
         raise Malformed("planes: more regions than there can be")
-    regions = list(_REGION.iter_unpack(memoryview(buffer)[_COUNT.size : end]))
-    check_regions(regions, raw_size)
+    regions = _read_regions(memoryview(buffer)[_COUNT.size : end].tobytes(), raw_size)
     return gather(_exactly(_decompress_lz4(buffer.slice(end), raw_size), raw_size), regions)
+
+
+@lru_cache(maxsize=64)
+def _read_regions(data: bytes, raw_size: int) -> tuple[Region, ...]:
+    """A list of regions from outside, checked; parcels of one lane often have the same."""
+    regions = tuple(_REGION.iter_unpack(data))
+    check_regions(regions, raw_size)
+    return regions
 
 
 def _buffer(data: Any) -> Any:

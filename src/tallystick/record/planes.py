@@ -26,7 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tallystick.errors import Malformed
-from tallystick.record.batch import message_buffers
+from tallystick.record.batch import front_bytes, message_buffers
 from tallystick.record.schema import Schema
 from tallystick.record.types import FIELDS_MAX, kind_name
 
@@ -41,13 +41,19 @@ Region = tuple[int, int, int, int]
 """(start, values, width, delta): numbers of `width` bytes from byte `start` on; delta 1: as differences, else 0."""
 
 
-def regions_of(message: memoryview, schema: Schema) -> list[Region]:
+def regions_of(message: memoryview, schema: Schema) -> tuple[Region, ...]:
     """The regions worth rearranging in the Arrow message of a batch of `schema`."""
-    return [
+    return _regions(message[: front_bytes(message)].tobytes(), schema)
+
+
+@lru_cache(maxsize=64)
+def _regions(front: bytes, schema: Schema) -> tuple[Region, ...]:
+    """They hang on the message's metadata alone, and batches of one size often have the same."""
+    return tuple(
         (start, length // width, width, delta)
-        for (start, length), (width, delta) in zip(message_buffers(message), _widths(schema), strict=True)
+        for (start, length), (width, delta) in zip(message_buffers(memoryview(front)), _widths(schema), strict=True)
         if width and length >= width
-    ]
+    )
 
 
 def check_regions(regions: Sequence[Region], size: int) -> None:
@@ -78,7 +84,7 @@ def _rearrange(data: Any, regions: Sequence[Region], *, forth: bool) -> Any:
     if source.nbytes == 0:
         return result
     target = np.frombuffer(result, np.uint8)
-    table = np.fromiter(chain.from_iterable(regions), np.int64, 4 * len(regions)).reshape(-1, 4)
+    table = _table(tuple(regions))
     kernel = _kernel()
     if kernel is None:
         _reference(source, target, table, forth)
@@ -87,6 +93,11 @@ def _rearrange(data: Any, regions: Sequence[Region], *, forth: bool) -> Any:
     else:
         kernel.gather(source, target, table)
     return result
+
+
+@lru_cache(maxsize=64)
+def _table(regions: tuple[Region, ...]) -> NDArray[np.int64]:
+    return np.fromiter(chain.from_iterable(regions), np.int64, 4 * len(regions)).reshape(-1, 4)
 
 
 def _reference(source: NDArray[np.uint8], target: NDArray[np.uint8], table: NDArray[np.int64], forth: bool) -> None:
