@@ -299,7 +299,7 @@ def test_only_the_owner_of_the_tenant_revokes_and_invites(
         assert reason(refusal) == "not-owner"
     with pytest.raises(Refused) as refusal:
         stranger.client.revoke(s.id)
-    assert reason(refusal) == "unknown-principal"
+    assert reason(refusal) == "no-such-principal"
 
 
 def test_a_blacklisted_principal_gets_no_permit(world: World, people: tuple[Person, Person, Person, bytes]) -> None:

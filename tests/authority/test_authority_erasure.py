@@ -9,7 +9,7 @@ import pytest
 from authority_world import READ, WRITE, Person, World
 
 from tallystick.authority.authority import Authority
-from tallystick.authority.backup import back_up, list_backups, lost_epochs, restore
+from tallystick.authority.backup import list_backups, lost_epochs, restore
 from tallystick.authority.grant import Grant
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
@@ -69,12 +69,12 @@ def test_an_erased_key_is_nowhere_in_the_store_and_its_holders_are_named(scene: 
     store = world.authority.core.store
     wrapped = store.scalar("SELECT secret FROM erasure_keys WHERE period = ?", (period,))
     assert wrapped in files(world.home)
-    backup = back_up(world.authority, world.home, [RECIPIENT])
+    backup = world.authority.back_up([RECIPIENT])
     erased = scene.owner.client.erase(scene.token, scene.p.id, [period])
     assert erased.periods == ((scene.p.id, period),)
     assert erased.holders == (scene.s.id,)
     assert erased.backups == (backup.identifier,)
-    assert [(note.identifier, note.recipients) for note in list_backups(world.authority)] == [
+    assert [(note.identifier, note.recipients) for note in list_backups(world.authority.core.store)] == [
         (backup.identifier, (RECIPIENT,))
     ]
     world.authority.close()
@@ -134,15 +134,15 @@ def restored(scene: Scene, data: bytes, tmp_path: Path) -> Authority:
 
 def test_a_backup_needs_identity_and_passphrase_and_holds_neither(scene: Scene, tmp_path: Path) -> None:
     world = scene.world
-    backup = back_up(world.authority, world.home, [RECIPIENT])
+    backup = world.authority.back_up([RECIPIENT])
     with pytest.raises(CannotOpen):
         restore(backup.data, str(pyrage.x25519.Identity.generate()), tmp_path / "one")
     with pytest.raises(Misuse):
         restore(backup.data, "no identity", tmp_path / "one")
     with pytest.raises(Misuse):
-        back_up(world.authority, world.home, [])
+        world.authority.back_up([])
     with pytest.raises(Misuse):
-        back_up(world.authority, world.home, ["age1nonsense"])
+        world.authority.back_up(["age1nonsense"])
     restore(backup.data, IDENTITY, tmp_path / "two")
     with pytest.raises(Misuse):
         restore(backup.data, IDENTITY, tmp_path / "two")
@@ -157,7 +157,7 @@ def test_a_restored_authority_serves_nothing_before_it_has_followed_a_ledger_of_
     scene: Scene, tmp_path: Path
 ) -> None:
     world = scene.world
-    backup = back_up(world.authority, world.home, [RECIPIENT])
+    backup = world.authority.back_up([RECIPIENT])
     world.clock.advance(world.settings.head_age_max_s + 1)  # and no block since
     authority = restored(scene, backup.data, tmp_path)
     with pytest.raises(Unavailable, match="restored"):
@@ -171,7 +171,7 @@ def test_a_restored_authority_serves_nothing_before_it_has_followed_a_ledger_of_
 
 def test_a_restored_authority_applies_the_ledgers_erasures_first(scene: Scene, tmp_path: Path) -> None:
     world, period = scene.world, scene.advertised.erasure_keys[0].period
-    backup = back_up(world.authority, world.home, [RECIPIENT])
+    backup = world.authority.back_up([RECIPIENT])
     scene.owner.client.erase(scene.token, scene.p.id, [period])
     restored(scene, backup.data, tmp_path)
     update = scene.update(scene.s, scene.subscribed)
@@ -181,7 +181,7 @@ def test_a_restored_authority_applies_the_ledgers_erasures_first(scene: Scene, t
 
 def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scene, tmp_path: Path) -> None:
     world, token = scene.world, scene.token
-    backup = back_up(world.authority, world.home, [RECIPIENT])
+    backup = world.authority.back_up([RECIPIENT])
     # What happens after the backup: days of epochs, a new principal with a permit, a revocation, a new topic.
     for _ in range(3):
         world.pass_time(86_400)
@@ -204,7 +204,7 @@ def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scen
     world.ledger.flush(world.now_ms)
     authority = restored(scene, backup.data, tmp_path)
     authority.check_ready()
-    assert [epoch for of, epoch in lost_epochs(authority) if of == token] == [16, 17, 18]
+    assert [epoch for of, epoch in lost_epochs(authority.core.store) if of == token] == [16, 17, 18]
     world.pass_time(world.settings.revoke_s)
 
     # No epoch has another key than before; those that were lost are ended, and fresh numbers follow.

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyrage
 import pytest
-from authority_world import READ, SCHEMA, WRITE, Person, World
+from authority_world import PASSPHRASE, READ, SCHEMA, WRITE, Person, World
 
 from tallystick import wire
+from tallystick.authority.backup import restore
 from tallystick.authority.client import Holder, HttpEnroller, OverHttp, enrol, topic_entries
 from tallystick.authority.http import Service
+from tallystick.authority.operator import OperatorClient, operator_identity
 from tallystick.authority.rates import Rates
 from tallystick.authority.routes import ROUTES, describe, table
 from tallystick.crypto import hpke
@@ -121,6 +124,7 @@ def test_the_whole_flow_over_http(site: Site) -> None:
     news = reader.keys(Permit.decode(granted.permit).identifier, granted.version)
     assert news is not None
     assert news.schemas == (SCHEMA.encode(), wider.encode())
+    assert reader.schemas(draft.token) == list(news.schemas)
 
     assert reader.undo(granted.permit, granted.undo_token).identifier == Permit.decode(granted.permit).identifier
     assert by_http.rotate(draft.token).epoch == 2
@@ -149,6 +153,42 @@ def test_a_long_poll_hears_of_rotation_without_a_restart(site: Site) -> None:
     told = found[0]
     assert told is not None
     assert {one.number for one in told.epochs} >= {1, 2}  # type: ignore[attr-defined]
+
+
+def test_the_operator_asks_beside_the_running_process(site: Site, tmp_path: Path) -> None:
+    world = site.world
+    operator = OperatorClient(site.http(operator_identity(world.home, PASSPHRASE)), SystemEntropy())
+    owner = site.enrol(operator.create_tenant("acme"))
+    assert operator.tenants() == ["acme"]
+    member = site.enrol(operator.invite_to("acme"))
+    assert member.certificate.tenant == owner.certificate.tenant
+    age = pyrage.x25519.Identity.generate()
+    backup = operator.back_up([str(age.to_public())])
+    assert restore(backup.data, str(age), tmp_path / "restored") == backup.identifier
+    with pytest.raises(CannotOpen):
+        operator_identity(world.home, b"another")
+    with pytest.raises(Refused) as refusal:
+        operator.create_tenant("acme")
+    assert refusal.value.reason == "misuse"
+
+
+def test_nobody_else_is_the_operator_and_the_operator_is_no_principal(site: Site) -> None:
+    world = site.world
+    owner = world.tenant()
+    http = site.http(Identity(owner.id, owner.holder.signing_key))
+    for path, fields in (
+        ("/v1/operator/tenants", ["mine"]),
+        ("/v1/operator/tenants/list", []),
+        ("/v1/operator/invites", ["acme", 1]),
+        ("/v1/operator/backup", [[]]),
+    ):
+        with pytest.raises(Refused) as refusal:
+            http.request("POST", path, body=wire.encode([b"n" * 16, *fields]))
+        assert refusal.value.reason == "not-operator"
+    http = site.http(operator_identity(world.home, PASSPHRASE))
+    with pytest.raises(Refused) as refusal:
+        http.request("POST", "/v1/permits", body=wire.encode([b"n" * 16, 1, "brakes", b"", 0]))
+    assert refusal.value.reason == UNAUTHENTICATED
 
 
 def test_strangers_all_see_one_face(site: Site) -> None:

@@ -10,7 +10,7 @@ from authority_world import CHEAP, PASSPHRASE, World
 
 from tallystick import wire
 from tallystick.authority.authority import MASTER_FILE, STORE_FILE, create, open_authority
-from tallystick.authority.master import MasterKey, create_master, open_master, read_passphrase, tenant_id
+from tallystick.authority.master import MasterKey, create_master, open_master, tenant_id
 from tallystick.authority.store import Store
 from tallystick.errors import CannotOpen, Malformed, Misuse, Unavailable
 from tallystick.runtime.entropy import SeededEntropy
@@ -119,14 +119,3 @@ def test_an_authority_is_created_once_and_opened_with_a_certificate(world: World
         open_authority(folder, PASSPHRASE, world.ledger_client, world.clock, world.entropy)
     with pytest.raises(Misuse, match="no authority"):
         open_authority(tmp_path / "nowhere", PASSPHRASE, world.ledger_client, world.clock, world.entropy)
-
-
-def test_the_passphrase_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
-    file = tmp_path / "passphrase"
-    file.write_bytes(b"from a file \n")
-    assert read_passphrase(file, {"TALLY_PASSPHRASE": "other"}) == b"from a file "
-    assert read_passphrase(None, {"TALLY_PASSPHRASE": "from the environment"}) == b"from the environment"
-    with pytest.raises(Misuse, match="missing"):
-        read_passphrase(None, {})
-    with pytest.raises(Misuse, match="No such file"):
-        read_passphrase(tmp_path / "absent", {})

@@ -121,9 +121,13 @@ def test_an_incompatible_or_foreign_schema_is_refused(world: World) -> None:
             owner.client.propose_schema(token, Schema.parse(bad, 2).encode())
     with pytest.raises(Misuse):
         owner.client.propose_schema(token, Schema.parse("a string", 1).encode())
-    with pytest.raises(Refused) as refusal:
-        s.client.propose_schema(token, WIDER.encode())
-    assert refusal.value.reason == "unknown-topic"
+    for attempt in (lambda: s.client.propose_schema(token, WIDER.encode()), lambda: s.client.schemas(token)):
+        with pytest.raises(Refused) as refusal:
+            attempt()
+        assert refusal.value.reason == "unknown-topic"
+    assert owner.client.schemas(token) == [SCHEMA.encode()]
+    world.grant(owner, token, s, READ)
+    assert s.client.schemas(token) == [SCHEMA.encode()]
 
 
 def test_patterns_are_expanded_now_and_for_topics_to_come(world: World) -> None:

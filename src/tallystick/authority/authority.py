@@ -13,16 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tallystick import wire
+from tallystick.authority.backup import Backup, back_up
 from tallystick.authority.core import Caller, Core
 from tallystick.authority.enrolment import Enrolled, Enrolment
 from tallystick.authority.epochs import Epochs
 from tallystick.authority.erasure import Erased, Erasure
 from tallystick.authority.follow import Follower
 from tallystick.authority.ledger_view import LedgerClient, LedgerView, Position
-from tallystick.authority.master import create_master, open_master, write_private
+from tallystick.authority.master import MASTER_FILE as MASTER_FILE
+from tallystick.authority.master import create_master, open_master, operator_id, write_private
 from tallystick.authority.names import NameBook
 from tallystick.authority.permits import Permits
 from tallystick.authority.settings import Limits, Settings
+from tallystick.authority.store import STORE_FILE as STORE_FILE
 from tallystick.authority.store import Store
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Draft, Resolved, Topics
@@ -40,8 +44,6 @@ from tallystick.trust.certificate import Certificate, Kind
 from tallystick.trust.permit import Operation
 from tallystick.trust.trustfile import TrustFile
 
-MASTER_FILE = "master.key"
-STORE_FILE = "authority.db"
 CHECKPOINT_FOLDER = "checkpoints"
 
 _ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
@@ -106,7 +108,9 @@ class Authority:
         return self.core.version
 
     def resolve_key(self, principal: bytes) -> VerifyKey | None:
-        return self._subjects.resolve_key(principal)
+        """The key under which requests of this principal, or of the operator, count."""
+        operator = self.core.master.operator_key.public
+        return operator if principal == operator_id(operator) else self._subjects.resolve_key(principal)
 
     # --- what the driver calls ---
 
@@ -172,12 +176,25 @@ class Authority:
 
     # --- the operator's ---
 
+    def require_operator(self, caller: Caller) -> None:
+        """Raise `Refused` unless the request was signed with the key that the master key yields."""
+        if caller.principal != operator_id(self.core.master.operator_key.public):
+            raise Refused("only the authority's operator may do this", reason="not-operator")
+
     def create_tenant(self, name: str) -> str:
         """A new tenant; the invitation for its owner."""
         return self._enrolment.create_tenant(name)
 
     def invite_to(self, tenant: str, *, owns: bool = False) -> str:
         return self._enrolment.invite_to(tenant, owns=owns)
+
+    def tenants(self) -> list[str]:
+        """The names of all tenants."""
+        return [name for (name,) in self.core.store.rows("SELECT name FROM tenants ORDER BY name")]
+
+    def back_up(self, recipients: list[str]) -> Backup:
+        """The whole store, encrypted to age recipients."""
+        return back_up(self.core.store, self.core.folder, recipients, self.core.now_ms, self.core.entropy)
 
     # --- requests ---
 
@@ -203,7 +220,7 @@ class Authority:
         admin = self._subjects.require_admin(caller)
         certificate = self._subjects.find(principal)
         if certificate is None or certificate.tenant != admin.tenant or certificate.kind is not Kind.PRINCIPAL:
-            raise Refused("the tenant has no such principal", reason="unknown-principal")
+            raise Refused("the tenant has no such principal", reason="no-such-principal")
         with self.core.store.transaction():
             place = self.core.queue([entries.revoke(principal)])
         self._settle(place)
@@ -216,6 +233,13 @@ class Authority:
     def propose_schema(self, caller: Caller, token: bytes, schema: bytes) -> tuple[int, bytes]:
         self.check_ready()
         return self._topics.propose_schema(caller, token, schema)
+
+    def schemas(self, caller: Caller, token: bytes) -> bytes:
+        """Every version of a topic's schema, sealed; for who owns the topic or may describe it."""
+        self.check_ready()
+        certificate = self._subjects.require_caller(caller)
+        topic = self._topics.require_described(certificate, token)
+        return self.core.seal_for(certificate, caller, wire.encode(self._topics.schemas(topic)))
 
     def resolve_rights(
         self, caller: Caller, pattern: str, principal: bytes, allow: bool, operations: int, host: str, mode: int
@@ -367,4 +391,4 @@ def open_authority(
     stored = store.meta("position")
     memory = CheckpointMemory(trust_file, RealDisk(folder / CHECKPOINT_FOLDER))
     view = LedgerView(ledger, memory, None if stored is None else Position.decode(stored))
-    return Authority(Core(own, key, master, store, view, trust_file, clock, entropy, settings, limits))
+    return Authority(Core(folder, own, key, master, store, view, trust_file, clock, entropy, settings, limits))

@@ -23,10 +23,11 @@ import apsw
 import pyrage
 
 from tallystick import wire
-from tallystick.authority.authority import MASTER_FILE, STORE_FILE, Authority
-from tallystick.authority.master import write_private
-from tallystick.authority.store import Store
+from tallystick.authority.master import MASTER_FILE, write_private
+from tallystick.authority.store import STORE_FILE, Store
 from tallystick.errors import CannotOpen, Malformed, Misuse
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.certificate import Certificate
 from tallystick.trust.signed import Fields
 
 KIND = "tallystick authority backup"
@@ -50,30 +51,27 @@ class BackupNote:
     recipients: tuple[str, ...]
 
 
-def back_up(authority: Authority, folder: Path, recipients: list[str]) -> Backup:
-    """The authority of `folder`, running, encrypted to age recipients (`age1…`)."""
+def back_up(store: Store, folder: Path, recipients: list[str], now_ms: int, entropy: Entropy) -> Backup:
+    """The authority of `folder`, whose store is open here, encrypted to age recipients (`age1…`)."""
     keys = _recipients(recipients)
-    core = authority.core
-    identifier = core.entropy.bytes(16)
-    with core.store.lock:
-        with core.store.transaction():
-            last = core.store.scalar("SELECT max(number) FROM erasure_keys")
-            core.store.insert(
-                "backups",
-                id=identifier,
-                time_ms=core.now_ms,
-                last_key=last or 0,
-                recipients=" ".join(recipients),
-            )
-        snapshot = core.store.snapshot()
+    certificate = store.meta("certificate")
+    if certificate is None:
+        raise Misuse(f"{folder.name}: the authority has no certificate yet", hint="there is nothing to back up")
+    identifier = entropy.bytes(16)
+    with store.lock:
+        with store.transaction():
+            last = store.scalar("SELECT max(number) FROM erasure_keys")
+            names = " ".join(recipients)
+            store.insert("backups", id=identifier, time_ms=now_ms, last_key=last or 0, recipients=names)
+        snapshot = store.snapshot()
     master = (folder / MASTER_FILE).read_bytes()
-    content = wire.encode([1, KIND, core.instance, identifier, master, snapshot])
-    return Backup(identifier, pyrage.encrypt(content, keys))
+    instance = Certificate.decode(certificate).instance
+    return Backup(identifier, pyrage.encrypt(wire.encode([1, KIND, instance, identifier, master, snapshot]), keys))
 
 
-def list_backups(authority: Authority) -> list[BackupNote]:
+def list_backups(store: Store) -> list[BackupNote]:
     """Every backup that was made of this store, oldest first."""
-    rows = authority.core.store.rows("SELECT id, time_ms, recipients FROM backups ORDER BY time_ms")
+    rows = store.rows("SELECT id, time_ms, recipients FROM backups ORDER BY time_ms")
     return [BackupNote(identifier, time_ms, tuple(names.split())) for identifier, time_ms, names in rows]
 
 
@@ -103,11 +101,9 @@ def restore(data: bytes, age_identity: str, folder: Path) -> bytes:
     return identifier
 
 
-def lost_epochs(authority: Authority) -> list[tuple[bytes, int]]:
+def lost_epochs(store: Store) -> list[tuple[bytes, int]]:
     """(token, epoch) that the ledger announced and this store has no key for: what was sealed under them is lost."""
-    return authority.core.store.rows(
-        "SELECT token, epoch FROM epochs WHERE announced = 1 AND secret IS NULL ORDER BY token, epoch"
-    )
+    return store.rows("SELECT token, epoch FROM epochs WHERE announced = 1 AND secret IS NULL ORDER BY token, epoch")
 
 
 def _mark_restored(path: Path) -> None:

@@ -55,6 +55,8 @@ class AuthorityClient(Protocol):
 
     def propose_schema(self, token: bytes, schema: bytes) -> tuple[int, bytes]: ...
 
+    def schemas(self, token: bytes) -> list[bytes]: ...
+
     def resolve_rights(
         self,
         pattern: str,
@@ -99,6 +101,10 @@ class InProcess:
 
     def propose_schema(self, token: bytes, schema: bytes) -> tuple[int, bytes]:
         return self._authority.propose_schema(self._caller(), token, schema)
+
+    def schemas(self, token: bytes) -> list[bytes]:
+        caller = self._caller()
+        return _texts(_open(self._holder, caller, self._authority.schemas(caller, token)))
 
     def resolve_rights(
         self,
@@ -171,6 +177,11 @@ class OverHttp:
     def propose_schema(self, token: bytes, schema: bytes) -> tuple[int, bytes]:
         answer = self._ask("/v1/schemas", self._caller(), token, schema, length=2)
         return answer.number(), answer.octets(32)
+
+    def schemas(self, token: bytes) -> list[bytes]:
+        caller = self._caller()
+        answer = self._ask("/v1/topics/schemas", caller, token)
+        return _texts(_open(self._holder, caller, answer.octets(at_most=_SEALED_BYTES_MAX)))
 
     def resolve_rights(
         self,
@@ -306,6 +317,10 @@ def _check_order(data: bytes, authority: Certificate) -> UndoOrder:
     order = UndoOrder.decode(data)
     order.verify(authority)
     return order
+
+
+def _texts(opened: bytes) -> list[bytes]:
+    return list(_octets(Fields([wire.decode(opened, "schemas")], "schemas", 1)))
 
 
 def _octets(answer: Fields) -> tuple[bytes, ...]:

@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tallystick import wire
 from tallystick.authority.ledger_view import LedgerView
@@ -47,6 +48,7 @@ class Caller:
 
 @dataclass
 class Core:
+    folder: Path
     certificate: Certificate
     key: SigningKey = field(repr=False)
     master: MasterKey

@@ -12,7 +12,6 @@ Topic and erasure keys are not derived from the master key but drawn, so that th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from tallystick import wire
@@ -20,14 +19,15 @@ from tallystick.crypto.aead import unwrap, wrap
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.kdf import derive
 from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
+from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import CannotOpen, Misuse
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.permit import Operation
 from tallystick.trust.signed import Fields
 
+MASTER_FILE = "master.key"
 FILE_KIND = "tallystick master key"
 MASTER_BYTES = 32
-PASSPHRASE_VARIABLE = "TALLY_PASSPHRASE"  # noqa: S105 (where it is found, not what it is)
 
 _UNDO_LABELS = {
     Operation.SUBSCRIBE: "tallystick undo subscribe 1",
@@ -38,12 +38,14 @@ _UNDO_LABELS = {
 class MasterKey:
     """Derivations and wrapping; shows nothing of itself."""
 
-    __slots__ = ("_token_key", "_undo_key", "_wrap_key")
+    __slots__ = ("_token_key", "_undo_key", "_wrap_key", "operator_key")
 
     def __init__(self, secret: bytes) -> None:
         self._token_key = derive(secret, "tallystick master token 1")
         self._undo_key = derive(secret, "tallystick master undo 1")
         self._wrap_key = derive(secret, "tallystick master wrap 1")
+        # Whoever holds the file and the passphrase is the operator, also beside the running process.
+        self.operator_key = SigningKey.from_seed(derive(secret, "tallystick master operator 1"))
 
     def token(self, tenant: bytes, name: str) -> bytes:
         """The pseudonym of a topic: T(w) of EventGuard 4.2, but not a function of the topic's key."""
@@ -87,18 +89,9 @@ def tenant_id(instance: bytes, name: str) -> bytes:
     return named_hash("tallystick tenant 1", instance + name.encode())[:16]
 
 
-def read_passphrase(file: Path | None, environment: Mapping[str, str]) -> bytes:
-    """The passphrase from `file` (one line) or from the environment; `Misuse`, with the way out, where neither is."""
-    if file is not None:
-        try:
-            return file.read_bytes().removesuffix(b"\n")
-        except OSError as error:
-            raise Misuse(f"passphrase file {file.name}: {error.strerror}") from error
-    if PASSPHRASE_VARIABLE in environment:
-        return environment[PASSPHRASE_VARIABLE].encode()
-    raise Misuse(
-        "the authority's passphrase is missing", hint=f"name a file that holds it, or set {PASSPHRASE_VARIABLE}"
-    )
+def operator_id(key: VerifyKey) -> bytes:
+    """The name under which the operator signs."""
+    return named_hash("tallystick operator 1", key.raw)[:16]
 
 
 def create_master(passphrase: bytes, entropy: Entropy, cost: Cost = Cost()) -> bytes:

@@ -17,6 +17,8 @@ from tallystick.errors import Malformed
 from tallystick.trust.permit import LAST_EPOCH, Operation
 from tallystick.trust.signed import Fields
 
+_RECIPIENTS_MAX = 64  # of one backup
+
 BYTES, TEXT, NUMBER, LIST = "bytes", "text", "integer", "array"
 
 Serve = Callable[[Authority, Caller, Fields], list[Any]]
@@ -119,6 +121,34 @@ def _rotate(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
     return [rotation.epoch, rotation.begins_ms]
 
 
+def _read_schemas(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return [authority.schemas(caller, fields.octets(16))]
+
+
+def _list_tenants(authority: Authority, caller: Caller, _: Fields) -> list[Any]:
+    authority.require_operator(caller)
+    return [authority.tenants()]
+
+
+def _tenants(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    authority.require_operator(caller)
+    return [authority.create_tenant(fields.text(authority.limits.name_characters_max))]
+
+
+def _operator_invites(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    authority.require_operator(caller)
+    return [authority.invite_to(fields.text(authority.limits.name_characters_max), owns=bool(fields.number(1)))]
+
+
+def _backup(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    authority.require_operator(caller)
+    recipients = fields.items(_RECIPIENTS_MAX)
+    if not all(type(one) is str for one in recipients):
+        raise Malformed("backup: a recipient is text")
+    backup = authority.back_up(recipients)
+    return [backup.identifier, backup.data]
+
+
 def _names(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
     return [authority.names(caller, fields.octets(at_most=16))]
 
@@ -180,6 +210,13 @@ ROUTES = (
         (_TOKEN, Field("schema", BYTES)),
         (Field("version", NUMBER), Field("schema hash", BYTES, "32 bytes")),
         _schemas,
+    ),
+    Route(
+        "/v1/topics/schemas",
+        "Every version of a topic's schema, for who owns the topic or may describe it.",
+        (_TOKEN,),
+        (Field("schemas", BYTES, f"wire [text, …], {_SEALED}"),),
+        _read_schemas,
     ),
     Route(
         "/v1/rights/resolve",
@@ -250,6 +287,28 @@ ROUTES = (
         (Field("after", BYTES, "empty, or what the last page ended with"),),
         (Field("names", BYTES, f"wire [1, [[token, name], …], [[principal, name], …], after], {_SEALED}"),),
         _names,
+    ),
+    Route(
+        "/v1/operator/tenants",
+        "A new tenant; by the operator.",
+        (Field("name", TEXT),),
+        (Field("invite", TEXT, "for the principal that will own the tenant"),),
+        _tenants,
+    ),
+    Route("/v1/operator/tenants/list", "All tenants; by the operator.", (), (Field("names", LIST),), _list_tenants),
+    Route(
+        "/v1/operator/invites",
+        "An invitation to any tenant; by the operator.",
+        (Field("tenant", TEXT, "its name"), Field("owns", NUMBER, "1: the principal will own the tenant")),
+        (Field("invite", TEXT),),
+        _operator_invites,
+    ),
+    Route(
+        "/v1/operator/backup",
+        "The whole store, encrypted; by the operator.",
+        (Field("recipients", LIST, "age recipients, as text"),),
+        (Field("identifier", BYTES, "16 bytes"), Field("backup", BYTES, "an age file")),
+        _backup,
     ),
 )
 

@@ -20,6 +20,8 @@ import apsw
 
 from tallystick.errors import Misuse, Unavailable
 
+STORE_FILE = "authority.db"
+
 Row = tuple[Any, ...]
 
 # name → (version, columns)

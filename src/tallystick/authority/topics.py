@@ -95,6 +95,13 @@ class Topics:
             raise unknown(token)
         return topic
 
+    def require_described(self, certificate: Certificate, token: bytes) -> Topic:
+        """The topic, if the caller owns it or may describe it; else as if it did not exist."""
+        topic = self.find(token)
+        if topic is not None and self.granted(certificate.subject, token) & access.Operation.DESCRIBE:
+            return topic
+        return self.require_owned(certificate, token)
+
     # --- requests ---
 
     def create(self, caller: Caller, name: str, schema: bytes, partitions: int, flags: int) -> Draft:

@@ -33,6 +33,7 @@ LABELS: dict[str, str] = {
     "tallystick label key 1": "the key of routing labels",
     "tallystick master undo 1": "the authority's key of undo tokens, from its master key",
     "tallystick master token 1": "the authority's key of topic tokens, from its master key",
+    "tallystick master operator 1": "the key that signs the operator's requests, from the authority's master key",
     "tallystick master wrap 1": "the authority's key for wrapping topic keys, from its master key",
     "tallystick wrap salt 1": "the salt in front of a wrapped secret, from entropy, context and plaintext",
     "tallystick one-time key 1": "the one-time key of a wrapped secret, from the key that wraps and the salt",
