@@ -1,4 +1,4 @@
-"""A node: the log carrier, the embedded ledger and their HTTP face, wired into one process.
+"""A node as a process: its core (core.py) on the real disk, threads that drive it, and its HTTP face.
 
 Three threads besides the server's: one makes blocks when they are due, one writes operations and anchors to the
 ledger and applies retention, one stores what is published. Stopping finishes the requests under way, commits what
@@ -15,26 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from tallystick.carriers.log.carrier import LogCarrier, LogSettings
-from tallystick.carriers.log.segments import Place
-from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.quotas import Quota, Quotas
-from tallystick.carriers.rules import LedgerRules
-from tallystick.carriers.scribe import Scribe, ScribeSettings
 from tallystick.carriers.service import CarrierService
-from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
-from tallystick.guards.rules import GuardLimits
-from tallystick.ledger import entries
-from tallystick.ledger.block import Block
-from tallystick.ledger.cache import RightsCache
+from tallystick.errors import TallystickError, Unavailable
 from tallystick.ledger.engine import Submitted
-from tallystick.ledger.sqlite import LedgerSettings, SqliteLedger
-from tallystick.ledger.transaction import compose, parse
+from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.health import add_health
 from tallystick.node.instance import open_node_keys
 from tallystick.node.rates import ConnectionRates
 from tallystick.node.settings import NodeSettings, read_settings
-from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.address import server_tls
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
@@ -42,9 +31,6 @@ from tallystick.runtime.gate import Gate
 from tallystick.runtime.router import Router
 from tallystick.runtime.server import Server, ServerLimits
 from tallystick.trust.certificate import Certificate
-from tallystick.trust.permit import Permit
-from tallystick.trust.promise import ANCHOR_ENTRY, Anchor
-from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
@@ -61,14 +47,8 @@ class Node:
         self.clock = clock
         self.trust = TrustFile.parse((folder / "trust.json").read_text())
         self.keys = open_node_keys(folder, self.trust)
-        self.ledger = self._open_ledger(folder)
-        self._enrol(folder)
-        self._cache = RightsCache(self._state_value)
-        self._cache_lock = threading.Lock()
-        self.ledger.on_block(self._forget_changed)
-        self.rules = LedgerRules(self.trust.instance, self._read, self.settings.late_epochs)
-        self.carrier = self._open_carrier(folder)
-        self._evidence: list[tuple[Permit, Parcel, Parcel]] = []
+        self.core = self._open_core(folder)
+        self.ledger, self.rules, self.carrier = self.core.ledger, self.core.rules, self.core.carrier
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self.service = CarrierService(self.carrier, self.ledger, self._gate(), clock)
@@ -114,8 +94,7 @@ class Node:
         try:
             self._commit_once_more()
         finally:
-            self.carrier.close()
-            self.ledger.close()
+            self.core.close()
             self._lock_file.close()
 
     def _repeat(self, work: Callable[[], None], pause_s: float) -> None:
@@ -131,18 +110,7 @@ class Node:
         self.ledger.tick(self._now_ms)
 
     def _commit(self) -> None:
-        """Write operations, anchors and evidence; then let go of what retention allows."""
-        while self.carrier.commit(self.clock.now()) and not self._stopping.is_set():
-            pass
-        while self._evidence:
-            permit, first, second = self._evidence[0]
-            self._write_evidence(permit, first, second)
-            self._evidence.pop(0)
-        for place, below, root in self.carrier.retirable(
-            self._now_ms, self.settings.retention_bytes or None, self.settings.retention_s * 1000 or None
-        ):
-            self._submit(self._compose(entries.retire(place.token, place.partition, below, root)))
-            self.carrier.retire(place, below)
+        self.core.work(lambda: not self._stopping.is_set())
 
     def _commit_once_more(self) -> None:
         """What waits at the end: the block maker is gone, so make the block here."""
@@ -164,46 +132,23 @@ class Node:
 
     # Wiring.
 
-    def _open_ledger(self, folder: Path) -> SqliteLedger:
-        settings = LedgerSettings(
-            block_entries=self.settings.block_entries,
-            window_ms=self.settings.window_ms,
-            block_ms=self.settings.block_ms,
+    def _open_core(self, folder: Path) -> NodeCore:
+        settings, now_ms = ledger_settings(self.settings), self._now_ms
+        ledger = SqliteLedger(str(folder / "ledger.sqlite"), self.trust, self.keys.ledger_key, now_ms, settings)
+        authority = folder / "authority.certificate"
+        return NodeCore(
+            self.trust,
+            self.keys,
+            ledger,
+            RealDisk(folder / "log"),
+            self.clock,
+            self.settings,
+            settle=self._wait_for_block,
+            introduce=[Certificate.decode(authority.read_bytes())] if authority.exists() else [],
         )
-        return SqliteLedger(str(folder / "ledger.sqlite"), self.trust, self.keys.ledger_key, self._now_ms, settings)
 
-    def _open_carrier(self, folder: Path) -> LogCarrier:
-        disk = RealDisk(folder / "log")
-        anchors = self._anchors()
-        store = LogStore(disk, anchored={place: size for place, (size, _, _) in anchors.items()})
-        for line in store.recovery.lines():
-            log.warning("log: %s", line)
-        limits = GuardLimits()
-        keep_s = limits.delay_max_s + 2 * limits.skew_max_s
-        scribe = Scribe(
-            self.trust.instance,
-            self.identifier,
-            self.keys.key,
-            store.journal,
-            self._submit,
-            ScribeSettings(each=self.settings.operations == "each", keep_s=keep_s),
-        )
-        quota = Quota(self.settings.tenant_bytes_stored_max, float(self.settings.tenant_bytes_per_s))
-        return LogCarrier(
-            disk,
-            store,
-            self.rules,
-            scribe,
-            self._newest_block,
-            self.identifier,
-            self.keys.key,
-            limits=limits,
-            quotas=Quotas(quota),
-            settings=LogSettings(),
-            evidence=lambda permit, first, second: self._evidence.append((permit, first, second)),
-            anchored=anchors,
-            entry_proof=self._entry_proof,
-        )
+    def _wait_for_block(self, submitted: Submitted) -> None:
+        self.ledger.wait(submitted, SUBMIT_S)
 
     def _gate(self) -> Gate:
         return Gate(self.identifier, self.keys.key, self.rules.verify_key, self.clock)
@@ -221,83 +166,6 @@ class Node:
         limits = ServerLimits(stop_s=2)  # long polls may be cut: their callers ask again
         settings = self.settings
         return Server(router, settings.host, settings.port, tls=tls, insecure=settings.insecure, limits=limits)
-
-    # The ledger.
-
-    def _enrol(self, folder: Path) -> None:
-        """The node's first transaction carries its own certificate, and that of the authority made with it: without
-        it nobody could sign a request that this node would read."""
-        wanted = [self.keys.certificate]
-        if (folder / "authority.certificate").exists():
-            wanted.append(Certificate.decode((folder / "authority.certificate").read_bytes()))
-        missing = [one for one in wanted if self._state_value(b"identity/" + one.subject) is None]
-        if missing:
-            transaction = self._compose(*(entries.enrol(certificate) for certificate in missing))
-            self.ledger.submit(transaction, self._now_ms)
-            self.ledger.flush(self._now_ms)
-
-    def _state_value(self, key: bytes) -> object:
-        return self.ledger.query(lambda state: state.get(key))
-
-    def _submit(self, transaction: bytes) -> Submitted:
-        submitted = self.ledger.submit(transaction, self._now_ms)
-        self.ledger.wait(submitted, SUBMIT_S)
-        return submitted
-
-    def _compose(self, *entry: bytes) -> bytes:
-        number = int(self.clock.now() * 1_000_000)
-        return compose(self.trust.instance, self.identifier, number, entry, self.keys.key).data
-
-    def _write_evidence(self, permit: Permit, first: Parcel, second: Parcel) -> None:
-        entry = entries.equivocation(
-            permit.principal,
-            permit.signing_key,
-            first.header.encoded,
-            first.signature,
-            second.header.encoded,
-            second.signature,
-        )
-        try:
-            self._submit(self._compose(entry))
-        except Refused as error:
-            log.info("evidence was not taken: %s", error)
-
-    def _anchors(self) -> dict[Place, tuple[int, int, int]]:
-        """Each partition's newest anchor and where its entry lies: (size, transaction, entry)."""
-        found: dict[Place, tuple[int, int, int]] = {}
-        most = 1 << 20
-        for key, value in self.ledger.scan(b"anchor/", most):
-            place = Place(key[7:23], int.from_bytes(key[23:27], "big"))
-            number, index = self._find_anchor(place, value[2])
-            found[place] = (value[0], number, index)
-        return found
-
-    def _find_anchor(self, place: Place, height: int) -> tuple[int, int]:
-        encoded, transactions = self.ledger.blocks(height, 1)[0]
-        first = Block.decode(encoded).first
-        for number, data in reversed(list(enumerate(transactions, first))):
-            for index, entry in reversed(list(enumerate(parse(data).entries))):
-                if entry[1:3] == b"\x18" + bytes([ANCHOR_ENTRY]):
-                    anchor = Anchor.decode_entry(entry)
-                    if (anchor.token, anchor.partition) == place:
-                        return number, index
-        raise Misuse(f"ledger: the anchor of {place} is not in block {height}", hint="run tally ledger fsck")
-
-    def _entry_proof(self, number: int, index: int) -> EntryProof:
-        receipt = self.ledger.receipt(number, index)
-        return EntryProof(**{name: getattr(receipt, name) for name in EntryProof.__dataclass_fields__})
-
-    def _newest_block(self) -> tuple[int, int]:
-        height = self.ledger.height
-        return height, self.ledger.block(height).time_ms
-
-    def _read(self, key: bytes) -> object:
-        with self._cache_lock:
-            return self._cache.get(key, self._now_ms)
-
-    def _forget_changed(self, block: Block, keys: object) -> None:
-        with self._cache_lock:
-            self._cache.invalidate(block, keys)  # type: ignore[arg-type]
 
     @property
     def _now_ms(self) -> int:
