@@ -42,9 +42,8 @@ def test_a_guard_that_asks_the_ledger_and_a_block_that_is_made_do_not_wait_for_e
 
     node._cache._load = slow_load
     guard = threading.Thread(target=node.rules.blacklisted, args=(bytes(16),), daemon=True)
-    block = threading.Thread(
-        target=lambda: node._forget_changed(node.ledger.block(0), [b"reputation/" + bytes(16)]), daemon=True
-    )
+    arguments = (node.ledger.block(0), [b"reputation/" + bytes(16)])
+    block = threading.Thread(target=node._forget_changed, args=arguments, daemon=True)
     with node.ledger._lock:  # as while a block is made
         guard.start()
         assert began.wait(10)
