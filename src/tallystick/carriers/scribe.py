@@ -37,7 +37,6 @@ from tallystick.trust.signed import Fields
 log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 512  # BPS Fig. 7: the batch at which committing is most efficient
-COUNTED_AGAINST = frozenset({"no-right", "unknown-topic"})  # what the access contract can judge from its own state
 _NOTE, _TRANSACTION = 1, 2
 
 

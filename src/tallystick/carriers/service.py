@@ -141,13 +141,13 @@ class CarrierService:
 
     async def _publish(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
         loop = asyncio.get_running_loop()
-        waiting = Waiting(
-            self._asked(request, envelope),
-            _hex(request.parameters["token"], 16),
-            split_frames(body),
-            loop.create_future(),
-            loop,
-        )
+        asked, token = self._asked(request, envelope), _hex(request.parameters["token"], 16)
+        try:
+            parcels = split_frames(body)
+        except Malformed as error:
+            await asyncio.to_thread(self._carrier.note_unreadable, asked, token, error.reason)
+            raise
+        waiting = Waiting(asked, token, parcels, loop.create_future(), loop)
         self._worker.put(waiting)
         answer = await waiting.answer
         if isinstance(answer, TallystickError):
@@ -192,11 +192,13 @@ class CarrierService:
                 return
 
     async def _advertise(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
-        await asyncio.to_thread(self._carrier.advertise, self._asked(request, envelope), body)
+        token = _hex(request.parameters["token"], 16)
+        await asyncio.to_thread(self._carrier.advertise, self._asked(request, envelope), token, body)
         return answer_value(True)
 
     async def _subscribe(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
-        await asyncio.to_thread(self._carrier.subscribe, self._asked(request, envelope), body)
+        token = _hex(request.parameters["token"], 16)
+        await asyncio.to_thread(self._carrier.subscribe, self._asked(request, envelope), token, body)
         return answer_value(True)
 
     async def _undo(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
@@ -229,8 +231,8 @@ class CarrierService:
         partition, size, offsets = fields.number(), fields.number(), fields.items(OFFSETS_MAX, 1)
         if any(type(offset) is not int or not 0 <= offset < size for offset in offsets):
             raise Malformed("request: an offset is out of range")
-        token = _hex(request.parameters["token"], 16)
-        return answer_value(await asyncio.to_thread(self._carrier.inclusion, token, partition, size, offsets))
+        asked, token = self._asked(request, envelope), _hex(request.parameters["token"], 16)
+        return answer_value(await asyncio.to_thread(self._carrier.inclusion, asked, token, partition, size, offsets))
 
     async def _lock(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
         return Answer(body=self._carrier.lock(_hex(request.parameters["name"], 32)))
@@ -268,7 +270,11 @@ class CarrierService:
     async def _receipt(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
         query = _Query(request.query)
         receipt = await asyncio.to_thread(
-            self._carrier.receipt, query.octets("token", 16), query.number("partition"), query.number("offset")
+            self._carrier.receipt,
+            self._asked(request, envelope),
+            query.octets("token", 16),
+            query.number("partition"),
+            query.number("offset"),
         )
         return Answer(body=receipt.encode())
 

@@ -115,7 +115,9 @@ class Subscriber:
         """`member(token, partitions)` makes the membership of a group, where one is wanted."""
         self._identity, self._carrier, self._authority, self._view = identity, carrier, authority, view
         self._clock, self._settings, self._on_finding = clock, settings, on_finding
-        self._held = Held.of(authority.permit(Operation.SUBSCRIBE, topic))
+        # What lies in the log is older than this permit: ask for the keys of all epochs, unless only what comes is read.
+        only_new = settings.start == "latest" and member is None
+        self._held = Held.of(authority.permit(Operation.SUBSCRIBE, topic, 0 if only_new else 1))
         self.token, self.partitions = self._held.grant.token, self._held.grant.partitions
         carrier.subscribe(self._held.grant.permit)
         self._ring = KeyRing(carrier.lock)
@@ -331,7 +333,7 @@ class Subscriber:
         """Whether the ledger says that this key was destroyed on purpose."""
         if error.epoch is not None:
             return False
-        key = b"erased/" + error.token + error.publisher + error.period.to_bytes(4, "big")
+        key = b"erasure/" + error.token + error.publisher + error.period.to_bytes(4, "big")
         return self._view.value(key) is not None
 
     def _is_suspect(self, publisher: bytes, anchor: Anchored) -> bool:

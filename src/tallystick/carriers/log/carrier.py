@@ -27,7 +27,7 @@ from tallystick.carriers.log.heads import Heads
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged, Statistics
 from tallystick.carriers.quotas import Quotas
-from tallystick.carriers.scribe import COUNTED_AGAINST, Note, Scribe, window_entries
+from tallystick.carriers.scribe import Note, Scribe, window_entries
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
@@ -244,27 +244,30 @@ class LogCarrier:
 
     # Permits and locks.
 
-    def advertise(self, asked: Asked, data: bytes) -> None:
-        self._admit(asked, data, Operation.ADVERTISE)
+    def advertise(self, asked: Asked, token: bytes, data: bytes) -> None:
+        self._admit(asked, token, data, Operation.ADVERTISE)
 
-    def subscribe(self, asked: Asked, data: bytes) -> None:
-        self._admit(asked, data, Operation.SUBSCRIBE)
+    def subscribe(self, asked: Asked, token: bytes, data: bytes) -> None:
+        self._admit(asked, token, data, Operation.SUBSCRIBE)
 
-    def _admit(self, asked: Asked, data: bytes, operation: Operation) -> None:
+    def _admit(self, asked: Asked, token: bytes, data: bytes, operation: Operation) -> None:
+        """Admit a permit for the topic that the request names: that is the topic its signer can be held to."""
         is_publisher = operation is Operation.ADVERTISE
         right, role = (Right.WRITE, Role.PUBLISHER) if is_publisher else (Right.READ, Role.SUBSCRIBER)
         with self._lock:
             self._check_seen(asked)
-            token, identifier = Permit.decode(data).token, Permit.decode(data).identifier
             try:
-                if _undo_name(identifier) in self._store.blobs:  # the ledger may not have told us yet
+                shown = Permit.decode(data)
+                if shown.token != token:
+                    raise Refused("permit: not for the topic that the request names", reason="wrong-topic")
+                if _undo_name(shown.identifier) in self._store.blobs:  # the ledger may not have told us yet
                     raise Refused("permit: it was given back", reason="permit-ended")
                 permit = (advertise if is_publisher else subscribe)(data, self._act(asked), self._rules, self._live)
                 self._store.stage_blob(_permit_name(permit.identifier), data)
                 self._note(asked, token, right, role)
                 self._sync()
             except Unavailable:
-                self._live.remove(identifier)
+                self._live.remove(shown.identifier)
                 raise
             except Refused as error:
                 self._note(asked, token, right, role, reason=error.reason)
@@ -412,8 +415,9 @@ class LogCarrier:
             self._anchored[place] = anchor.size
             self._anchor_entries[place] = (number, index)
 
-    def receipt(self, token: bytes, partition: int, offset: int) -> Receipt:
+    def receipt(self, asked: Asked, token: bytes, partition: int, offset: int) -> Receipt:
         """The proof that the parcel at `offset` is anchored, under the newest published checkpoint."""
+        check_topic(self._rules, self._act(asked), token, Right.DESCRIBE)
         place = Place(token, partition)
         if offset >= self._anchored.get(place, 0):
             raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=0.5)
@@ -421,8 +425,11 @@ class LogCarrier:
         anchor = Anchor.decode_entry(proof.entry)
         return Receipt(offset, tuple(self._store.partition(place).inclusion(offset, anchor.size)), proof)
 
-    def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
+    def inclusion(
+        self, asked: Asked, token: bytes, partition: int, size: int, offsets: Sequence[int]
+    ) -> list[list[bytes]]:
         """Paths of several offsets in the tree of `size` parcels, which must be anchored."""
+        check_topic(self._rules, self._act(asked), token, Right.DESCRIBE)
         place = Place(token, partition)
         anchored = self._anchored_size(place, size)
         return [self._store.partition(place).inclusion(offset, anchored) for offset in offsets]
@@ -457,6 +464,12 @@ class LogCarrier:
 
     def store_statistics(self) -> Statistics:
         return self._store.statistics()
+
+    def note_unreadable(self, asked: Asked, token: bytes, reason: str) -> None:
+        """A publish request whose parcels could not even be told apart: somebody signed it all the same."""
+        with self._lock:
+            self._check_seen(asked)
+            self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
 
     def count_junk(self, reason: str, right: Right) -> None:
         """Count what nobody signed."""
@@ -526,10 +539,11 @@ class LogCarrier:
         first: int = 0,
         end: int = 0,
     ) -> None:
-        evidence = asked.envelope.evidence() if reason in COUNTED_AGAINST else b""
-        topic = self._rules.topic(token)
+        topic, operator = self._rules.topic(token), asked.envelope.principal
+        # Whatever the guard stumbled over first: the contract asks for the right alone, and so does the evidence.
+        blamed = reason not in ("", "blacklisted") and not self._rules.allows(operator, token, right, asked.host)
         note = Note(
-            operator=asked.envelope.principal,
+            operator=operator,
             role=role,
             token=token,
             operation=int(right),
@@ -541,7 +555,7 @@ class LogCarrier:
             time_ms=int(asked.now * 1000),
             request=asked.envelope.base_hash,
             nonce=asked.envelope.nonce,
-            evidence=evidence,
+            evidence=asked.envelope.evidence() if blamed else b"",
         )
         if topic is None:  # a topic that does not exist has no history: count it, blame nobody
             self._scribe.count_junk(reason, int(right))
