@@ -59,11 +59,8 @@ demo: setup warm ## the whole story on the embedded default
 	elif [ -e scripts/quickstart.sh ]; then PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/quickstart.sh; \
 	else echo "error: this version has no demo" >&2; exit 1; fi
 
-bench: setup warm ## the benchmarks; writes build/bench/*.json
-	@mkdir -p build/bench
-	@set -e; found=; for suite in benchmarks/bench_*.py; do \
-	  [ -e "$$suite" ] || continue; found=1; echo "$$suite"; $(BIN)/python "$$suite"; \
-	done; [ -n "$$found" ] || { echo "error: no benchmarks/bench_*.py to run" >&2; exit 1; }
+bench: setup warm ## the benchmarks, in about a minute; writes build/bench/*.json (ARGS="--only sealing" narrows it)
+	@$(BIN)/python benchmarks/spine.py $(ARGS)
 
 soak: setup warm ## the suite with fresh seeds and many more examples a property (ARGS as for test)
 	TALLY_PROFILE=soak $(BIN)/python -m pytest $(ARGS)

@@ -50,11 +50,11 @@ def compress_parts(message: Any, codec: int, regions: Sequence[Region] = ()) -> 
     if codec == NONE:
         return (buffer,)
     if codec == LZ4:
-        return (_lz4.compress(buffer),)
+        return (_lz4.compress(buffer, asbytes=True),)
     if codec == ZSTD:
-        return (_zstd.compress(buffer),)
+        return (_zstd.compress(buffer, asbytes=True),)
     if codec == PLANES:
-        return _planes_front(tuple(regions), buffer.size), _lz4_planes.compress(scatter(buffer, regions))
+        return _planes_front(tuple(regions), buffer.size), _lz4_planes.compress(scatter(buffer, regions), asbytes=True)
     raise Misuse(f"codec {codec!r} is not one of {_EXPECTED}")
 
 
