@@ -10,6 +10,7 @@ from authority_world import READ, WRITE, Person, World
 
 from tallystick.authority.authority import Authority
 from tallystick.authority.backup import list_backups, lost_epochs, restore
+from tallystick.authority.client import topic_entries
 from tallystick.authority.grant import Grant
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
@@ -238,6 +239,22 @@ def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scen
     assert refusal.value.reason == "schema-missing"
     owner.client.create_topic("doors", scene.subscribed.schemas[0])
     assert late.client.permit(Operation.SUBSCRIBE, "doors").private_keys
+
+
+def test_what_a_backup_holds_of_a_topic_made_since_is_used_again(scene: Scene, tmp_path: Path) -> None:
+    """The draft was in the backup: name, schema and the first key pair are not lost. A new tenant's name is."""
+    world = scene.world
+    draft = scene.owner.client.create_topic("doors", scene.subscribed.schemas[0])
+    backup = world.authority.back_up([RECIPIENT])
+    world.act(scene.owner, *topic_entries(draft, scene.owner.holder))
+    world.grant(scene.owner, draft.token, scene.s, READ)
+    world.tenant("rival")
+    authority = restored(scene, backup.data, tmp_path)
+    granted = world.again(scene.s).client.permit(Operation.SUBSCRIBE, "doors")
+    assert granted.epochs[0].public == draft.public
+    assert (draft.token, 1) not in lost_epochs(authority.core.store)
+    assert world.enrol(authority.invite_to("rival"), "car").certificate.tenant
+    assert sorted(authority.tenants()) == ["acme", "rival"]
 
 
 def _epoch_key(token: bytes, epoch: int) -> bytes:

@@ -118,6 +118,8 @@ class Authority:
         """Follow the ledger, do what time demands, bring what waits to the ledger. Call it every second or so."""
         self._follower.follow()
         self._finish_restore()
+        if self.core.store.meta("restored") is not None:
+            return  # nothing is decided on a view that may be yesterday's
         self._enrol_itself()
         self._epochs.tick()
         self.core.send_outbox()
@@ -166,12 +168,14 @@ class Authority:
             core.store.set_meta("enrolled", b"\x01")
 
     def _settle(self, place: int | None) -> None:
-        """Bring a queued decision to the ledger and take over what it did there."""
-        if place is None:
-            return
+        """Bring a queued decision to the ledger and take over what it did there.
+
+        None stands for one that was made by an earlier request, whose answer may have been lost on the way.
+        """
         self.core.send_outbox()
         self._follower.follow()
-        self.core.check_sent(place)
+        if place is not None:
+            self.core.check_sent(place)
         self._epochs.tick()
 
     # --- the operator's ---

@@ -115,6 +115,9 @@ class Core:
         refusal = self._submit(number, data)
         if refusal is None:
             return
+        if refusal.reason == "replayed" and self._skip_numbers(number):
+            self._send(groups)
+            return
         if len(groups) > 1:  # one of them spoilt it for all: each on its own
             for group in groups:
                 self._send([group])
@@ -138,25 +141,32 @@ class Core:
                 self.store.write("UPDATE outbox SET number = ? WHERE place = ?", (number, place))
         return number, data
 
+    def _skip_numbers(self, number: int) -> bool:
+        """Go on above the number that the ledger knows; whether that is any higher.
+
+        It is after a restore with a clock that was set back: the store before it had sent more.
+        """
+        with self.store.transaction():
+            last = int(self.ledger.value(b"number/" + self.certificate.subject) or 0)
+            self.store.set_meta("number", max(last, number).to_bytes(8, "big"))
+        return last >= number
+
     def _submit(self, number: int, data: bytes) -> Refused | None:
-        """Submit one transaction and mark it done, or its groups as waiting again."""
+        """Submit one transaction and mark it done, or its groups as waiting again.
+
+        One that the ledger has already, from before a crash, is taken again as if it were new.
+        """
         try:
             self.ledger.client.submit(data)
         except Refused as refusal:
-            if refusal.reason != "replayed" or not self._is_on_ledger(number):
-                with self.store.transaction():
-                    self.store.write("UPDATE outbox SET number = NULL WHERE number = ?", (number,))
-                    self.store.write("DELETE FROM sent WHERE number = ?", (number,))
-                return refusal
+            with self.store.transaction():
+                self.store.write("UPDATE outbox SET number = NULL WHERE number = ?", (number,))
+                self.store.write("DELETE FROM sent WHERE number = ?", (number,))
+            return refusal
         with self.store.transaction():
             self.store.write("DELETE FROM outbox WHERE number = ?", (number,))
             self.store.write("DELETE FROM sent WHERE number = ?", (number,))
         return None
-
-    def _is_on_ledger(self, number: int) -> bool:
-        """Whether the authority's last transaction there is this one: it sends one at a time."""
-        with self.store.lock:
-            return bool(self.ledger.value(b"number/" + self.certificate.subject) == number)
 
     def check_sent(self, place: int) -> None:
         """Raise what the ledger said of an outbox group, if it refused it."""

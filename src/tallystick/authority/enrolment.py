@@ -58,10 +58,12 @@ class Enrolment:
 
     def invite_to(self, tenant_name: str, *, owns: bool = False) -> str:
         """An invitation to a tenant, by the operator."""
-        identifier = self._core.store.scalar("SELECT id FROM tenants WHERE name = ?", (tenant_name,))
-        if identifier is None:
-            raise Misuse(f'tenant "{tenant_name}" does not exist', hint="tally tenant create makes one")
+        identifier = tenant_id(self._core.instance, tenant_name)
         with self._core.store.transaction():
+            # A restored store may know the tenant from the ledger, by its identifier alone.
+            known = self._core.store.write("UPDATE tenants SET name = ? WHERE id = ?", (tenant_name, identifier))
+            if not known:
+                raise Misuse(f'tenant "{tenant_name}" does not exist', hint="tally tenant create makes one")
             return self._invite(identifier, owns=owns)
 
     def invite(self, caller: Caller) -> str:

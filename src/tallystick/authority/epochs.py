@@ -208,7 +208,8 @@ class Epochs:
     def adopt(self, token: bytes, public: bytes, secret: bytes) -> None:
         """Epoch 1 of a topic that has just become live, with the pair its draft was given."""
         self._insert(token, 1, public, secret, self._core.now_ms)
-        self._core.queue([entries.announce_epoch(token, 1, key_hash(public), self._core.now_ms)])
+        if self._core.ledger.raw(b"epochs/" + token) is None:  # else a restored store meets its own announcement
+            self._core.queue([entries.announce_epoch(token, 1, key_hash(public), self._core.now_ms)])
 
     def _pair(self, token: bytes, number: int) -> tuple[bytes, bytes]:
         private = hpke.PrivateKey.generate(self._core.entropy.bytes(32))

@@ -307,8 +307,7 @@ class Topics:
         if draft is not None:
             schema = Schema.decode(core.master.unwrap_schema(token, 1, draft[1]))
             self._keep_schema(token, 1, schema)
-            if core.ledger.value(b"epochs/" + token) is None:
-                self._epochs.adopt(token, draft[2], draft[3])
+            self._epochs.adopt(token, draft[2], draft[3])
         core.store.write("DELETE FROM drafts WHERE token = ?", (token,))
 
     # --- schemas and rights ---
