@@ -1,0 +1,77 @@
+"""The processes of the canary scenario, each in a process of its own: `canary_child.py node|authority|publisher …`.
+
+A child prints one line of JSON when it is ready and lives until its standard input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+from stack import PASSPHRASE, wait_until
+
+from tallystick.authority.settings import Settings
+from tallystick.client.session import Session
+from tallystick.errors import TallystickError
+from tallystick.node.authority import AuthorityProcess
+from tallystick.node.node import Node
+from tallystick.node.settings import NodeSettings
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.entropy import SystemEntropy
+from tallystick.trust.certificate import Certificate
+
+
+def node(root: str) -> None:
+    running = Node(Path(root) / "node", SystemClock(), NodeSettings(port=0, commit_ms=20, window_ms=5))
+    threading.Thread(target=running.run, daemon=True).start()
+    ready({"url": running.url})
+    running.server.stop()
+
+
+def authority(root: str, node_url: str) -> None:
+    certificate = Certificate.decode((Path(root) / "node" / "certificate").read_bytes())
+    process = AuthorityProcess(
+        Path(root) / "authority",
+        PASSPHRASE,
+        (node_url,),
+        certificate,
+        SystemClock(),
+        SystemEntropy(),
+        settings=Settings(),
+    )
+    threading.Thread(target=process.run, daemon=True).start()
+    wait_until(lambda: is_ready(process))
+    invites = [process.authority.create_tenant("acme"), *(process.authority.invite_to("acme") for _ in range(2))]
+    ready({"url": process.url, "invites": invites})
+    process.stop()
+
+
+def is_ready(process: AuthorityProcess) -> bool:
+    try:
+        process.authority.check_ready()
+    except TallystickError:
+        return False
+    return True
+
+
+def publisher(home: str, topic: str, column: str, row: str) -> None:
+    with Session.open(home) as session:
+        publisher = session.publisher(topic, acks="anchored", linger_s=0.0)
+        published = [{column: f"{row}{number:06}"} for number in range(100)]
+        publisher.send(published)
+        assert publisher.flush(30) == 0
+        secrets = publisher._lanes[0].secrets[-1]
+        ready({"lane key": secrets.keys[0].key.hex()})
+        publisher.stop()
+        assert published
+
+
+def ready(told: dict[str, object]) -> None:
+    print(json.dumps(told), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    {"node": node, "authority": authority, "publisher": publisher}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,139 @@
+"""A broker reads records: node, authority and publisher as processes of their own, and a search of the node's memory
+and disk for what it must not know.
+
+The same search of the node finds what it does know (the token), and the same search of the publisher finds every
+canary: a search that found nothing anywhere would prove nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from stack import CHEAP, PASSPHRASE, READ, WRITE
+
+from tallystick.authority.client import topic_entries
+from tallystick.authority.master import MASTER_FILE, open_master
+from tallystick.client.enrol import enrol
+from tallystick.client.session import Session
+from tallystick.ledger import entries
+from tallystick.node.instance import create_instance
+from tallystick.node.settings import NodeSettings
+from tallystick.record.schema import Schema
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.entropy import SystemEntropy
+
+HERE = Path(__file__).parent
+TOPIC, COLUMN, ROW = "canary-of-the-name", "canary_of_the_column", "canary-of-the-row-"
+
+
+@contextmanager
+def child(*arguments: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """A child that is ready: its process and what it told."""
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "canary_child.py"), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line, f"the {arguments[0]} did not start"
+        yield process.pid, json.loads(line)
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(20)
+
+
+def memory_of(pid: int) -> Iterator[bytes]:
+    """Everything in the memory that a process can write, region by region."""
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            span, rights, *_ = line.split()
+            start, end = (int(number, 16) for number in span.split("-"))
+            if not rights.startswith("rw"):  # what a process has not written, it did not learn
+                continue
+            try:
+                memory.seek(start)
+                yield memory.read(end - start)
+            except OSError:  # a region that went away, or of a device
+                continue
+
+
+def files_in(folder: Path) -> Iterator[bytes]:
+    return (path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def found(canaries: dict[str, bytes], places: Iterator[bytes]) -> set[str]:
+    names: set[str] = set()
+    for data in places:
+        names |= {name for name, canary in canaries.items() if canary in data}
+        if len(names) == len(canaries):
+            break
+    return names
+
+
+def test_the_node_knows_no_row_no_name_and_no_key(tmp_path: Path) -> None:
+    clock, entropy = SystemClock(), SystemEntropy()
+    trust = create_instance(
+        tmp_path, "canaries", PASSPHRASE, NodeSettings(), int(clock.now() * 1000), entropy, cost=CHEAP
+    )
+    with ExitStack() as open_things:
+        node, told = open_things.enter_context(child("node", str(tmp_path)))
+        node_url = told["url"]
+        _, told = open_things.enter_context(child("authority", str(tmp_path), node_url))
+
+        def join(name: str, invite: str) -> Session:
+            identity = enrol(
+                tmp_path / name,
+                name,
+                invite,
+                trust=trust,
+                authority_url=told["url"],
+                node_urls=(node_url,),
+                clock=clock,
+                entropy=entropy,
+            )
+            return open_things.enter_context(Session(identity, clock=clock, entropy=entropy))
+
+        owner, car, reader = map(join, ("owner", "car", "reader"), told["invites"])
+        draft = owner.authority.create_topic(TOPIC, Schema.parse(f"{COLUMN} string").encode())
+        owner.author.write(
+            *topic_entries(draft, owner.holder),
+            entries.grant(draft.token, car.identity.principal, int(WRITE)),
+            entries.grant(draft.token, reader.identity.principal, int(READ)),
+        )
+        publisher, told = open_things.enter_context(child("publisher", str(car.identity.home), TOPIC, COLUMN, ROW))
+        subscriber = reader.subscriber(TOPIC)
+        received = subscriber.poll(5_000)
+        assert sum(one.batch.rows for one in received) == 100
+
+        canaries = {
+            "row": ROW.encode(),
+            "column": COLUMN.encode(),
+            "topic": TOPIC.encode(),
+            "lane key": bytes.fromhex(told["lane key"]),
+        }
+        master = open_master((tmp_path / "authority" / MASTER_FILE).read_bytes(), PASSPHRASE)
+        secrets = {
+            **canaries,
+            "topic key": subscriber._held.grant.private_keys[0][1],
+            "undo token": subscriber._held.grant.undo_token,
+            "key that wraps the topic keys": master._wrap_key,
+            "key of the tokens": master._token_key,
+            "publisher's seed": car.identity.signing_seed,
+        }
+        known = {"token": draft.token}
+        assert found({**secrets, **known}, memory_of(node)) == {"token"}
+        assert found({**secrets, **known}, files_in(tmp_path / "node")) == {"token"}
+        assert found(canaries, memory_of(publisher)) == set(canaries)
