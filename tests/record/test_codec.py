@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import Malformed, Misuse
-from tallystick.record.codec import LZ4, NONE, PLANES, ZSTD, compress, decompress
+from tallystick.record.codec import LZ4, NONE, PLANES, ZSTD, compress, decompress, xxh32
 
 CODECS = [NONE, LZ4, ZSTD, PLANES]
 
@@ -55,12 +55,39 @@ def test_a_bomb_allocates_little_more_than_declared(codec: int) -> None:
     assert fresh.max_memory() < 2 << 20  # the stream decoder works in chunks of up to 1 MiB
 
 
-def test_why_lz4_is_read_as_a_stream() -> None:
+def test_why_lz4_frames_state_their_size_or_are_read_as_a_stream() -> None:
     """Arrow's one-shot call succeeds on short data; whatever lay in memory would pass for the rest."""
     short = pa.Codec("lz4").compress(b"x" * 10)
     assert pa.Codec("lz4").decompress(short, 1000).size == 1000
     with pytest.raises(Malformed):
         decompress(short, LZ4, 1000)
+
+
+def stating(frame: bytes, size: int) -> bytes:
+    """The frame with another content size in its header."""
+    stated = frame[4:6] + size.to_bytes(8, "little")
+    return frame[:4] + stated + bytes((xxh32(stated) >> 8 & 0xFF,)) + frame[15:]
+
+
+@pytest.mark.parametrize("size", [1, 999, 1001, 70_000])
+def test_a_frame_that_lies_about_its_size_is_malformed(size: int) -> None:
+    """The lz4 library holds a frame to what its header states, so its one-shot call is exact then."""
+    frame = bytes(compress(b"x" * 1000, LZ4))
+    assert bytes(decompress(stating(frame, 1000), LZ4, 1000)) == b"x" * 1000
+    with pytest.raises(Malformed):
+        decompress(stating(frame, size), LZ4, size)
+
+
+def test_frames_are_lz4s_own() -> None:
+    """Any lz4 reader takes ours, and we take frames that state no size."""
+    data = bytes(range(256)) * 1000
+    with pa.CompressedInputStream(pa.BufferReader(bytes(compress(data, LZ4))), "lz4") as stream:
+        assert stream.read() == data
+    assert bytes(decompress(pa.Codec("lz4").compress(data), LZ4, len(data))) == data
+
+
+def test_xxh32() -> None:
+    assert [xxh32(data) for data in (b"", b"abc")] == [0x02CC5D05, 0x32D153FF]
 
 
 def test_unknown_codecs() -> None:
