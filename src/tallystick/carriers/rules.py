@@ -18,6 +18,8 @@ from tallystick.trust.certificate import Certificate, Kind
 
 EPOCHS_BACK_MAX = 64  # how far an epoch may lie behind the newest before it is refused without a look
 
+CURRENT_MS = 1_000  # how long the current epoch is remembered: an epoch ends `revoke_s` after it was announced
+
 
 class LedgerRules:
     def __init__(self, instance: bytes, read: Callable[[bytes], Any], late_epochs: int = 1) -> None:
@@ -25,6 +27,7 @@ class LedgerRules:
         self.instance = instance
         self._read = read
         self._late_epochs = late_epochs
+        self._current: dict[bytes, tuple[int, int, int]] = {}  # token → (epoch, from ms, until ms)
 
     def verify_key(self, subject: bytes) -> VerifyKey | None:
         """The key under which an enrolled, unrevoked subject signs its requests."""
@@ -68,12 +71,18 @@ class LedgerRules:
         return not any(self._was_revoked(token, number, time_ms) for number in range(epoch, current + 1))
 
     def _current_epoch(self, token: bytes, time_ms: int) -> int | None:
-        last = self._read(b"epochs/" + token) or 0
+        """The newest epoch that has begun; remembered for a moment, or until the next one begins."""
+        known = self._current.get(token)
+        if known is not None and known[1] <= time_ms < known[2]:
+            return known[0]
+        last, until = self._read(b"epochs/" + token) or 0, time_ms + CURRENT_MS
         for epoch in range(last, max(0, last - EPOCHS_BACK_MAX), -1):
             value, before = self._epoch(token, epoch), self._epoch(token, epoch - 1)
             begins = min(value[1], before[3]) if before is not None and before[3] else value[1]
             if begins <= time_ms:
+                self._current[token] = (epoch, begins, until)
                 return epoch
+            until = min(until, begins)
         return None
 
     def _was_revoked(self, token: bytes, epoch: int, time_ms: int) -> bool:

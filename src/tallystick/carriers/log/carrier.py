@@ -67,7 +67,7 @@ class Asked:
 @dataclass(frozen=True)
 class LogSettings:
     fetch_bytes_max: int = 8 << 20  # one answer
-    lane_scan_max: int = 100_000  # headers looked at to find a lane's head below an offset
+    lane_scan_max: int = 65_536  # headers looked at to find a lane's parcel below an offset; about a second
 
 
 @dataclass(frozen=True)
@@ -193,25 +193,24 @@ class LogCarrier:
         places = [
             Place(topic.token, partition) for topic, partition in zip(header.topics, error.partitions, strict=True)
         ]
-        found = [self._find_sequence(place, principal, header) for place in places]
-        first = found[0]
-        if first is None:
-            self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason="behind")
-            return NotStored("behind", str(error))
-        if first[1].hash != error.parcel.hash:
-            self._evidence(error.permit, first[1], error.parcel)
-            self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason="equivocation")
-            return NotStored("equivocation", f"sequence {header.sequence} holds another parcel")
-        staged = Staged(tuple(places), tuple(one[0] for one in found if one is not None))
-        staged.settle(None)
-        return error.parcel, staged, True
+        offsets = [self._store.partition(place).find(error.parcel.hash) for place in places]
+        if None not in offsets:
+            staged = Staged(tuple(places), tuple(offset for offset in offsets if offset is not None))
+            staged.settle(None)
+            return error.parcel, staged, True
+        other = self._find_sequence(places[0], principal, header)
+        reason = "behind" if other is None else "equivocation"
+        if other is not None:
+            self._evidence(error.permit, other, error.parcel)
+        self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
+        return NotStored(reason, f"sequence {header.sequence} was taken by another parcel")
 
-    def _find_sequence(self, place: Place, principal: bytes, header: Header) -> tuple[int, Parcel] | None:
-        """Offset and front of the lane's parcel of this sequence, looking back from the end."""
-        for offset, other in self._scan_back(place, self._store.end_offset(place)):
+    def _find_sequence(self, place: Place, principal: bytes, header: Header) -> Parcel | None:
+        """The front of the lane's parcel of this sequence, looking back from the end within bounds."""
+        for _, other in self._scan_back(place, self._store.end_offset(place)):
             if other.header.lane == header.lane and self._principal_of(other.header) == principal:
                 if other.header.sequence == header.sequence:
-                    return offset, other
+                    return other
                 if other.header.sequence < header.sequence:
                     return None
         return None

@@ -192,6 +192,11 @@ class Partition:
                 raise Misuse(f"{self.place}: no offset {offset}, the end is {self._end}")
             return segment.index.row(offset).parcel_hash
 
+    def find(self, parcel_hash: bytes) -> int | None:
+        """The offset of a stored parcel by its hash."""
+        with self._lock:
+            return self._tree.find(leaf_hash(parcel_hash))
+
     def root(self, size: int | None = None) -> bytes:
         """The root of the tree over the first `size` parcel hashes, for an anchor."""
         with self._lock:
