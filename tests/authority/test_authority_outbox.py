@@ -11,6 +11,7 @@ from tallystick.authority.client import NONCE_BYTES
 from tallystick.authority.core import Caller
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.permits import Status
 from tallystick.ledger.transaction import parse
 from tallystick.trust.permit import Operation, Permit
 
@@ -90,6 +91,47 @@ def test_one_refused_entry_does_not_take_the_others_with_it(world: World, scene:
         assert refusal.value.reason == "wrong-epoch"
     assert world.ledger.query(lambda state: state.get(b"permit/" + identifier)) is not None
     assert world.authority.statistics().outbox == 0
+
+
+def test_a_node_that_says_no_to_a_revocation_cannot_make_it_forgotten(
+    world: World, scene: tuple[Person, Person, bytes]
+) -> None:
+    owner, s, token = scene
+    granted = s.client.permit(Operation.SUBSCRIBE, token)
+    permit = b"permit/" + Permit.decode(granted.permit).identifier
+
+    class Censor(PromptClient):
+        def submit(self, transaction: bytes) -> None:
+            raise Refused("entry 0: permit is ended already, believe me", reason="permit-ended")
+
+    world.authority.core.ledger.client = Censor(world.ledger, world.clock)
+    world.submit(owner.holder.signing_key, owner.id, [entries.withdraw(token, s.id, int(READ))])
+    for _ in range(2):
+        world.authority.work()
+    assert world.authority.statistics().outbox == 2  # the permit's end and the epoch's
+    with pytest.raises(Refused):  # here it counts at once
+        s.client.keys(Permit.decode(granted.permit).identifier, 0)
+    assert world.ledger.query(lambda state: state.get(permit))[5] == Status.ISSUED
+    world.authority.core.ledger.client = world.ledger_client
+    world.authority.work()
+    assert world.authority.statistics().outbox == 0
+    assert world.ledger.query(lambda state: state.get(permit))[5] == Status.REVOKED
+    assert world.ledger.query(lambda state: state.get(b"epoch/" + token + (1).to_bytes(4, "big")))[3]
+
+
+def test_of_a_decision_in_part_done_already_the_rest_is_still_done(
+    world: World, scene: tuple[Person, Person, bytes]
+) -> None:
+    _, _, token = scene
+    core = world.authority.core
+    ends = [entries.end_epoch(token, number, entries.End.REVOCATION, world.now_ms) for number in (1, 2)]
+    core.queue(ends[:1])
+    core.send_outbox()
+    core.queue(ends)
+    for _ in range(2):
+        core.send_outbox()
+    assert world.authority.statistics().outbox == 0
+    assert world.ledger.query(lambda state: state.get(b"epoch/" + token + (2).to_bytes(4, "big")))[3]
 
 
 def test_while_the_ledger_is_away_nothing_is_granted_and_nothing_is_lost(

@@ -26,6 +26,8 @@ from tallystick.authority.store import Store
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.permits import Status
 from tallystick.ledger.transaction import ENTRIES_MAX, compose
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
@@ -35,6 +37,7 @@ from tallystick.trust.trustfile import TrustFile
 log = logging.getLogger(__name__)
 
 ANSWER_INFO = "tallystick answer 1"
+_REFUSED_MAX = 1_000  # refusals kept for those who wait
 _TRANSACTION_BYTES = 2 << 20  # of entries; the ledger takes 3 MiB
 
 
@@ -60,6 +63,7 @@ class Core:
     settings: Settings
     limits: Limits
     refused: dict[int, Refused] = field(default_factory=dict)  # outbox place → why the ledger said no
+    held: set[int] = field(default_factory=set)  # outbox places that wait for the next attempt
     submitting: threading.Lock = field(default_factory=threading.Lock)
     version: int = 0  # the newest in this run: whoever waits for news compares it
 
@@ -104,8 +108,10 @@ class Core:
         with self.submitting:
             for number, data in self.store.rows("SELECT number, data FROM sent ORDER BY number"):
                 self._submit(number, data)  # from before a crash or an outage
+            self.held.clear()
             while True:
-                waiting = self.store.rows("SELECT place, entries FROM outbox WHERE number IS NULL ORDER BY place")
+                rows = self.store.rows("SELECT place, entries FROM outbox WHERE number IS NULL ORDER BY place")
+                waiting = [row for row in rows if row[0] not in self.held]
                 if not waiting:
                     return
                 self._send(_first_fitting(waiting))
@@ -122,11 +128,40 @@ class Core:
             for group in groups:
                 self._send([group])
             return
-        place = groups[0][0]
+        self._take_refusal(*groups[0], refusal)
+
+    def _take_refusal(self, place: int, entries: list[bytes], refusal: Refused) -> None:
+        """Drop a refused decision; but keep one that takes something away until the ledger proves that it is gone.
+
+        Whoever stands between us and the ledger may say no to a revocation; it is sent again, perhaps to another.
+        """
         log.warning("ledger refused an entry: %s (%s)", refusal, refusal.reason)
         with self.store.transaction():
-            self.store.write("DELETE FROM outbox WHERE place = ?", (place,))
+            left = [entry for entry in entries if not self._is_so_already(entry)]
+            if left:
+                self.store.write("UPDATE outbox SET entries = ? WHERE place = ?", (wire.encode(left), place))
+                self.held.add(place)
+            else:
+                self.store.write("DELETE FROM outbox WHERE place = ?", (place,))
+        if len(self.refused) >= _REFUSED_MAX:
+            self.refused.pop(next(iter(self.refused)), None)
         self.refused[place] = refusal
+
+    def _is_so_already(self, entry: bytes) -> bool:
+        """Whether the proven state has what the entry would take away gone already; true of entries that give."""
+        match wire.decode(entry, "outbox"):
+            case [Kind.UNDO_PERMIT | Kind.REVOKE_PERMIT, identifier]:
+                permit = self.ledger.value(b"permit/" + identifier)
+                return permit is None or permit[5] != Status.ISSUED
+            case [Kind.END_EPOCH, token, number, *_]:
+                epoch = self.ledger.value(b"epoch/" + token + number.to_bytes(4, "big"))
+                return epoch is None or epoch[3] != 0
+            case [Kind.ERASE, token, publisher, period]:
+                return self.ledger.raw(b"erasure/" + token + publisher + period.to_bytes(4, "big")) is not None
+            case [Kind.REVOKE, subject, _]:
+                identity = self.ledger.value(b"identity/" + subject)
+                return identity is None or identity[7] != 0
+        return True
 
     def _compose(self, groups: list[tuple[int, list[bytes]]]) -> tuple[int, bytes]:
         with self.store.transaction():
