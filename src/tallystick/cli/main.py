@@ -7,6 +7,7 @@ one's line of help, so that `tally --help` imports none of them; only modules th
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ COMMANDS = {
     "doctor": "check this machine: versions, engines, clock and disk",
     "completion": "print the shell completion script",
 }
+
+
+_SILENT = logging.NullHandler()
 
 
 class LazyGroup(click.Group):
@@ -88,6 +92,7 @@ def cli() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
+    logging.getLogger("tallystick").addHandler(_SILENT)  # what a command has to say it says itself
     try:
         returned: Any = cli.main(args=arguments, prog_name="tally", standalone_mode=False)
     except TallystickError as error:

@@ -1,16 +1,18 @@
 """Enrolling: an invitation becomes an identity folder.
 
 Keys are drawn and written first; the authority sees public halves and proofs of possession only. What comes back is
-checked against the trust file that came with the invitation: nothing else is believed.
+checked against the trust file, or its hash, that came with the invitation: nothing else is believed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tallystick.authority.client import HttpEnroller
 from tallystick.authority.client import enrol as ask
 from tallystick.client.identity import Identity, create_keys, read_keys
+from tallystick.client.invitation import Invitation
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged
@@ -34,26 +36,51 @@ def enrol(
     entropy: Entropy,
     insecure: bool = False,
 ) -> Identity:
-    """Enrol under an invitation; the folder may hold keys of an attempt that was cut short."""
+    """Enrol under an invitation's code and a trust file that one has already."""
+    invitation = Invitation.of(invite, trust, authority_url, node_urls)
+
+    def check(newest: TrustFile) -> None:
+        if newest.number == trust.number and newest.content != trust.content:
+            raise Forged("enrolment: the authority has another trust file")
+        if newest.number > trust.number:
+            trust.check_successor(newest)
+
+    return _enrol(home, name, invitation, check, clock, entropy, insecure)
+
+
+def enrol_invited(
+    home: Path, name: str, invitation: Invitation, *, clock: Clock, entropy: Entropy, insecure: bool = False
+) -> Identity:
+    """Enrol under an invitation, which names the trust file by its hash."""
+    return _enrol(home, name, invitation, invitation.check_trust, clock, entropy, insecure)
+
+
+def _enrol(
+    home: Path,
+    name: str,
+    invitation: Invitation,
+    check_trust: Callable[[TrustFile], None],
+    clock: Clock,
+    entropy: Entropy,
+    insecure: bool,
+) -> Identity:
+    """The folder may hold keys of an attempt that was cut short."""
     if not (home / "keys").exists():
         create_keys(home, entropy.bytes(32), hpke.PrivateKey.generate(entropy.bytes(32)).encode())
     signing_seed, sealing_seed = read_keys(home)
     key, sealing = SigningKey.from_seed(signing_seed), hpke.PrivateKey.decode(sealing_seed)
-    with HttpClient([Address(authority_url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
-        enrolled = ask(HttpEnroller(http), trust.instance, invite, name, key, sealing)
+    with HttpClient([Address(invitation.authority_url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
+        enrolled = ask(HttpEnroller(http), invitation.instance, invitation.code, name, key, sealing)
     newest = TrustFile.parse(enrolled.trust)
-    if newest.number == trust.number and newest.content != trust.content:
-        raise Forged("enrolment: the authority has another trust file")
-    if newest.number > trust.number:
-        trust.check_successor(newest)
+    check_trust(newest)
     identity = Identity(
         home=home,
         name=name,
         certificate=Certificate.decode(enrolled.certificate),
         authority=Certificate.decode(enrolled.authority),
         nodes=tuple(Certificate.decode(node) for node in enrolled.nodes),
-        node_urls=node_urls,
-        authority_url=authority_url,
+        node_urls=invitation.node_urls,
+        authority_url=invitation.authority_url,
         trust=newest,
         signing_key=key,
         sealing_key=sealing,

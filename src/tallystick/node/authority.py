@@ -13,7 +13,7 @@ from tallystick.authority.settings import Settings
 from tallystick.authority.store import Store
 from tallystick.carriers.remote import RemoteNode
 from tallystick.crypto.signatures import SigningKey
-from tallystick.runtime.address import Address
+from tallystick.runtime.address import Address, server_tls
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import Identity as Signer
@@ -38,7 +38,9 @@ class AuthorityProcess:
         port: int = 0,
         settings: Settings = Settings(),
         insecure: bool = False,
+        tls_files: tuple[str, str] = ("", ""),
     ) -> None:
+        """`tls_files` are the PEM files of certificate and key, needed off loopback."""
         signer = open_signer(folder, passphrase)
         addresses = [Address(url, node.subject, node.verify_key) for url in node_urls]
         self._http = HttpClient(addresses, signer, clock, entropy, insecure=insecure)
@@ -46,7 +48,8 @@ class AuthorityProcess:
         self.authority: Authority = open_authority(folder, passphrase, ledger, clock, entropy, settings)
         self.service = Service(self.authority, clock)
         # Long polls may be cut at once: their callers ask again.
-        self.server = Server(self.service.app, host, port, limits=ServerLimits(stop_s=1))
+        tls = server_tls(*tls_files) if tls_files[0] else None
+        self.server = Server(self.service.app, host, port, tls=tls, insecure=insecure, limits=ServerLimits(stop_s=1))
 
     @property
     def url(self) -> str:

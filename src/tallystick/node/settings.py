@@ -1,4 +1,4 @@
-"""A node's settings: one frozen value, read from `node.toml` in one place.
+"""Settings of a node and of an authority: one frozen value each, read from `node.toml` and `authority.toml` here.
 
 A mistake names file, key, value and remedy. Numbers carry their unit in the name; each default has its reason here or
 where the part it belongs to declares it.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from tallystick.authority.settings import Settings as AuthoritySettings
 from tallystick.errors import Misuse
 
 FORMAT = 1
-FILE = "node.toml"
+FILE, AUTHORITY_FILE = "node.toml", "authority.toml"
+
+S = TypeVar("S", "NodeSettings", AuthoritySettings)
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,16 @@ def read_settings(folder: Path) -> NodeSettings:
     path = folder / FILE
     if not path.exists():
         raise Misuse(f"{path}: missing", hint="tally init writes one")
+    return _read(path, NodeSettings)
+
+
+def read_authority_settings(folder: Path) -> AuthoritySettings:
+    """The settings in an authority's folder, where there is a file; what is not there has its default."""
+    path = folder / AUTHORITY_FILE
+    return _read(path, AuthoritySettings) if path.exists() else AuthoritySettings()
+
+
+def _read(path: Path, kind: type[S]) -> S:
     try:
         data: dict[str, Any] = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
@@ -57,16 +70,16 @@ def read_settings(folder: Path) -> NodeSettings:
     found = data.pop("format", None)
     if found != FORMAT:
         raise Misuse(f"{path}: format {FORMAT} expected, found {found!r}", hint="upgrade tallystick to read it")
-    known = {field.name: field for field in fields(NodeSettings)}
+    known = {field.name: field.default for field in fields(kind)}
     values: dict[str, Any] = {}
     for key, value in data.items():
         if key not in known:
             raise Misuse(f'{path}: unknown key "{key}"', hint=f"known are {', '.join(sorted(known))}")
-        default = getattr(NodeSettings, key)
+        default = known[key]
         values[key] = tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
         if type(values[key]) is not type(default):
             raise Misuse(f"{path}: {key} = {value!r}: expected a {type(default).__name__}")
-    return NodeSettings(**values)
+    return kind(**values)
 
 
 def write_settings(folder: Path, settings: NodeSettings) -> None:

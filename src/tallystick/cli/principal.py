@@ -1,0 +1,212 @@
+"""`tally principal`: who takes part, each with a folder of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import (
+    Names,
+    home_option,
+    invitation,
+    open_operator,
+    open_session,
+    show_time,
+    table,
+    url_options,
+)
+from tallystick.errors import Misuse, Refused
+
+
+@click.group("principal")
+def command() -> None:
+    """Invite, enrol, show and revoke principals.
+
+    \b
+    Examples:
+      tally principal invite --home owner > car.invite
+      tally principal enrol car.invite --home car
+    """
+
+
+@command.command("invite")
+@click.argument("tenant", required=False)
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
+@home_option
+@url_options
+@output.json_option
+def invite(
+    tenant: str | None,
+    folder: Path | None,
+    home: Path | None,
+    authority_url: str | None,
+    node_urls: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Print an invitation: by a tenant's owner (--home), or to TENANT by the operator of the instance in DIR.
+
+    \b
+    Examples:
+      tally principal invite --home owner > car.invite
+      tally principal invite acme fleet > car.invite
+    """
+    from tallystick.client.invitation import Invitation
+
+    if tenant is not None:
+        if folder is None:
+            raise Misuse("the operator names tenant and folder", hint="tally principal invite TENANT DIR")
+        with open_operator(folder) as operator:
+            text = invitation(folder, operator.invite_to(tenant), authority_url, node_urls).encode()
+    else:
+        with open_session(home) as session:
+            identity = session.identity
+            urls = node_urls or identity.node_urls
+            text = Invitation.of(
+                session.authority.invite(), identity.trust, authority_url or identity.authority_url, urls
+            ).encode()
+    if as_json:
+        output.result_json({"invitation": text})
+        return
+    output.result(text)
+    output.note("note: it works once, for a week; whoever reads it can use it")
+
+
+@command.command("enrol")
+@click.argument("invite", metavar="INVITATION")
+@home_option
+@click.option("--name", default=None, help="How the owner will know it; the folder's name if not given.")
+@click.option(
+    "--trust",
+    "trust_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A trust file that came another way; the invitation must agree with it.",
+)
+@output.json_option
+def enrol(invite: str, home: Path | None, name: str | None, trust_file: Path | None, as_json: bool) -> None:
+    """Make the identity folder --home from INVITATION: its text, a file that holds it, or - for stdin.
+
+    \b
+    Examples:
+      tally principal enrol car.invite --home car
+      tally principal enrol tally-invite-gwFx… --home car --name car-17
+    """
+    from tallystick.client.enrol import enrol_invited
+    from tallystick.client.identity import find_home
+    from tallystick.client.invitation import Invitation
+    from tallystick.runtime.answers import RefusedByPeer
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.trust.trustfile import TrustFile
+
+    folder = find_home(home)
+    if (folder / "identity.json").exists():
+        raise Misuse(f"{folder}: an identity is here already", hint="choose another folder")
+    invited = Invitation.decode(_read_invite(invite))
+    if trust_file is not None:
+        invited.check_trust(TrustFile.parse(trust_file.read_text()))
+    name = name or folder.resolve().name
+    try:
+        identity = enrol_invited(folder, name, invited, clock=SystemClock(), entropy=SystemEntropy())
+    except RefusedByPeer as refusal:
+        raise Refused(
+            "the authority refused the invitation",
+            reason=refusal.reason,
+            hint="it works once, and expires: ask for a new one",
+        ) from refusal
+    if as_json:
+        output.result_json({"principal": identity.principal, "name": identity.name, "home": str(folder)})
+    else:
+        output.result(f'principal {identity.principal.hex()} "{identity.name}" in {folder}')
+
+
+def _read_invite(text: str) -> str:
+    from tallystick.client.invitation import PREFIX
+
+    if text == "-":
+        return sys.stdin.read()
+    if text.startswith(PREFIX):
+        return text
+    path = Path(text)
+    if not path.is_file():
+        raise Misuse(f"{text}: neither an invitation nor a file that holds one", hint=f"an invitation begins {PREFIX}")
+    return path.read_text(errors="replace")
+
+
+@command.command("show")
+@home_option
+@output.json_option
+def show(home: Path | None, as_json: bool) -> None:
+    """Show the identity in --home.
+
+    \b
+    Examples:
+      tally principal show --home car
+    """
+    from tallystick.client.identity import Identity
+
+    identity = Identity.load(home)
+    facts = {
+        "name": identity.name,
+        "principal": identity.principal.hex(),
+        "tenant": identity.tenant.hex(),
+        "instance": identity.instance.hex(),
+        "authority": identity.authority_url,
+        "nodes": list(identity.node_urls),
+        "witnesses": len(identity.trust.witnesses),
+        "quorum": identity.trust.quorum,
+        "valid_until": show_time(identity.certificate.not_after_ms),
+    }
+    if as_json:
+        output.result_json(facts)
+        return
+    shown = {key: ", ".join(value) if isinstance(value, list) else str(value) for key, value in facts.items()}
+    for line in table([[key.replace("_", " "), value] for key, value in shown.items()]):
+        output.result(line)
+
+
+@command.command("list")
+@home_option
+@output.json_option
+def list_(home: Path | None, as_json: bool) -> None:
+    """List the principals of the tenant that --home owns.
+
+    \b
+    Examples:
+      tally principal list --home owner
+    """
+    from tallystick.ledger.contracts.identity import Identity
+
+    with open_session(home) as session:
+        found = []
+        for principal, name in Names(session).principals:
+            value = session.view.value(b"identity/" + principal)
+            revoked = value is not None and bool(Identity(value).revoked)
+            found.append({"principal": principal.hex(), "name": name, "state": "revoked" if revoked else "enrolled"})
+    if as_json:
+        output.result_json(found)
+        return
+    for line in table([[one["principal"], one["state"], one["name"]] for one in found]):
+        output.result(line)
+
+
+@command.command("revoke")
+@click.argument("principal")
+@home_option
+@output.json_option
+def revoke(principal: str, home: Path | None, as_json: bool) -> None:
+    """Revoke PRINCIPAL, by the owner of its tenant (--home): its key counts no more, its permits end.
+
+    \b
+    Examples:
+      tally principal revoke car --home owner
+    """
+    with open_session(home) as session:
+        identifier = Names(session).principal(principal)
+        session.authority.revoke(identifier)
+    if as_json:
+        output.result_json({"revoked": identifier})
+    else:
+        output.result(f"revoked {identifier.hex()}")

@@ -1,0 +1,99 @@
+"""`tally publish`: rows of a file, sealed and published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import home_option, naming, open_session, plural
+from tallystick.errors import Misuse, TallystickError, Unavailable
+
+if TYPE_CHECKING:
+    from tallystick.client.publish import Delivery
+
+
+@click.command("publish")
+@click.argument("topic")
+@click.argument("file", default="-")
+@click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow", "parquet"]), default=None)
+@click.option(
+    "--acks",
+    type=click.Choice(["stored", "anchored"]),
+    default="anchored",
+    show_default=True,
+    help="Wait for the node's promise, or for the ledger's anchor.",
+)
+@click.option(
+    "--batch-rows", type=click.IntRange(1), default=4096, show_default=True, help="Rows in a parcel, at most."
+)
+@click.option("--lanes", type=click.IntRange(1, 64), default=1, show_default=True, help="Lanes to spread rows over.")
+@click.option("--key", default=None, help="The column by which rows are dealt to lanes.")
+@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait in the end.")
+@home_option
+@output.progress_option
+@output.json_option
+def command(
+    topic: str,
+    file: str,
+    format_: str | None,
+    acks: str,
+    batch_rows: int,
+    lanes: int,
+    key: str | None,
+    timeout_s: float,
+    home: Path | None,
+    show_progress: bool,
+    as_json: bool,
+) -> None:
+    """Publish the rows of FILE (JSON lines, CSV, Arrow or Parquet, by its suffix) or of stdin to TOPIC.
+
+    What could not be sent stays in the spool of the identity, sealed, and goes out with the next publish.
+
+    \b
+    Examples:
+      tally publish brakes rows.jsonl --home car
+      zcat rows.csv.gz | tally publish brakes --format csv --home car
+    """
+    from tallystick.cli.rows import find_format, read_rows
+
+    if file != "-" and not Path(file).is_file():
+        raise Misuse(f"{file}: no such file", hint="- reads stdin")
+    format_ = find_format(file, format_)
+    delivered: list[Delivery] = []
+    failures: list[TallystickError] = []
+
+    def on_delivery(error: TallystickError | None, delivery: Delivery | None) -> None:
+        if error is not None:
+            failures.append(error)
+        elif delivery is not None and delivery.rows:
+            delivered.append(delivery)
+
+    with open_session(home) as session, naming(topic):
+        publisher = session.publisher(
+            topic, on_delivery=on_delivery, acks=acks, batch_rows_max=batch_rows, lanes=lanes, key=key
+        )
+        total = Path(file).stat().st_size if file != "-" else 0
+        try:
+            with output.progress(f"publishing {file}", total, show=show_progress) as advance:
+                for portion in read_rows(file, format_, publisher.schema.arrow, advance):
+                    publisher.send(portion)
+                    publisher.poll()
+        finally:
+            publisher.close(timeout_s)
+        waiting = publisher.flush(0)
+    if failures:
+        raise failures[0]
+    rows = sum(one.rows for one in delivered)
+    if waiting:
+        raise Unavailable(
+            f"{plural(rows, 'row')} {acks}; {plural(waiting, 'parcel')} still in the spool of {session.identity.home}",
+            hint="publish again, even an empty file, when the node can be reached: they go out then",
+        )
+    if as_json:
+        offsets = [{"partition": p, "offset": o, "rows": one.rows} for one in delivered for _, p, o in one.offsets]
+        output.result_json({"topic": topic, "rows": rows, "parcels": len(delivered), "acks": acks, "offsets": offsets})
+    else:
+        output.result(f"{plural(rows, 'row')} in {plural(len(delivered), 'parcel')} to {topic}, {acks}")

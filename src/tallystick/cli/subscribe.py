@@ -1,0 +1,138 @@
+"""`tally subscribe`: what was published, verified and opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import home_option, naming, open_session, plural
+from tallystick.errors import Misuse, Refused, Withheld
+
+if TYPE_CHECKING:
+    from tallystick.cli.rows import Writer
+    from tallystick.client.findings import Finding
+    from tallystick.client.identity import Identity
+    from tallystick.client.subscribe import Received, Subscriber
+
+
+@click.command("subscribe")
+@click.argument("topic")
+@click.option("--group", default=None, help="Share the topic with others of this group, and remember how far it read.")
+@click.option("--from", "start", default="earliest", show_default=True, help="earliest, latest, or an offset.")
+@click.option("--max-rows", type=click.IntRange(1), default=None, help="Stop after so many rows.")
+@click.option("--follow/--no-follow", default=False, show_default=True, help="Wait for more, or stop at the end.")
+@click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl", show_default=True)
+@click.option("--origin", is_flag=True, help="With JSON lines: add where each row lies, as tally prove wants it.")
+@click.option(
+    "--on-bad",
+    type=click.Choice(["fail", "report"]),
+    default="fail",
+    show_default=True,
+    help="Stop at the first finding, or report it and go on.",
+)
+@home_option
+@output.json_option
+def command(
+    topic: str,
+    group: str | None,
+    start: str,
+    max_rows: int | None,
+    follow: bool,
+    format_: str,
+    origin: bool,
+    on_bad: str,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Write the rows of TOPIC to stdout, each verified down to the ledger before it is shown.
+
+    What was altered, withheld, repeated or forged is a finding: a line on stderr, and evidence in the identity's
+    folder. The exit code is 3 if there was one.
+
+    \b
+    Examples:
+      tally subscribe brakes --home reader
+      tally subscribe brakes --group dashboards --follow --home reader
+      tally subscribe brakes --from latest --follow --format csv --home reader
+    """
+    from tallystick.cli.rows import Writer
+    from tallystick.client.subscribe import FoundError
+
+    if origin and format_ != "jsonl":
+        raise Misuse("--origin goes with --format jsonl")
+    place = _start(start)
+    found = 0
+    with open_session(home) as session, naming(topic):
+
+        def on_finding(finding: Finding) -> None:
+            nonlocal found
+            found += 1
+            _tell(session.identity, finding)
+
+        writer = Writer(format_)
+        subscriber = session.subscriber(topic, group=group, start=place, on_bad=on_bad, on_finding=on_finding)
+        try:
+            _read(subscriber, writer, max_rows, follow, origin, commit=group is not None)
+        except FoundError as stop:
+            raise Refused(
+                f"stopped at a finding: {stop.reason}",
+                reason=stop.reason,
+                hint=f"the evidence is in {session.identity.home / 'evidence'}; --on-bad report goes on",
+            ) from stop
+        except Withheld as withheld:
+            output.note(f"finding: {withheld.reason}: {withheld}")
+            raise
+        finally:
+            writer.close()
+            subscriber.close()
+    if found:
+        raise Refused(
+            plural(found, "finding"), reason="findings", hint=f"the evidence is in {session.identity.home / 'evidence'}"
+        )
+
+
+def _read(
+    subscriber: Subscriber, writer: Writer, max_rows: int | None, follow: bool, origin: bool, *, commit: bool
+) -> None:
+    left = max_rows
+    while True:
+        before = subscriber.positions()
+        received = subscriber.poll(None if follow else 0)
+        for one in received:
+            data = one.batch.data if left is None else one.batch.data.slice(0, left)
+            writer.write(data, one.batch.schema.arrow, _origin(one) if origin else None)
+            if left is not None:
+                left -= data.num_rows
+                if left <= 0:
+                    return  # nothing is committed: the rest of the parcel was not shown
+        if commit:
+            subscriber.commit()
+        if not follow and not received and subscriber.positions() == before:
+            return
+
+
+def _start(text: str) -> str | int:
+    if text in ("earliest", "latest"):
+        return text
+    if not text.isdigit():
+        raise Misuse(f'--from "{text}": expected earliest, latest or an offset')
+    return int(text)
+
+
+def _origin(one: Received) -> dict[str, object]:
+    return {"_partition": one.partition, "_offset": one.offset, "_publisher": one.publisher.hex()}
+
+
+def _tell(identity: Identity, finding: Finding) -> None:
+    """A line for people, and the finding itself in the identity's folder."""
+    from tallystick.crypto.hashes import named_hash
+
+    output.note(f"finding: {finding.reason}: {finding.message}")
+    data = finding.encode()
+    folder = identity.home / "evidence"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    name = f"{finding.reason}-{named_hash('tallystick finding 1', data).hex()[:16]}"
+    (folder / name).write_bytes(data)

@@ -1,0 +1,158 @@
+"""`tally up`: node and authority, as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import folder_argument, require_instance
+from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.node.instance import Folders
+    from tallystick.node.settings import NodeSettings
+
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command("up")
+@folder_argument
+@click.option("--node-only", is_flag=True, help="Run the node alone.")
+@click.option("--authority-only", is_flag=True, help="Run the authority alone.")
+@click.option("--port", type=_PORT, default=None, help="The node's, instead of that in node.toml; 0: any.")
+@click.option("--authority-port", type=_PORT, default=None, help="The authority's; 0: any.")
+@click.option("--node-url", default=None, help="Where the authority finds the node, if not on this machine.")
+@click.option("--json-logs", is_flag=True, help="Write logs as JSON lines.")
+@click.option("--supervised", is_flag=True, hidden=True, help="End when standard input closes.")
+@output.json_option
+def command(
+    folder: Path,
+    node_only: bool,
+    authority_only: bool,
+    port: int | None,
+    authority_port: int | None,
+    node_url: str | None,
+    json_logs: bool,
+    supervised: bool,
+    as_json: bool,
+) -> None:
+    """Run the node and the authority of the instance in DIR, as two processes, until SIGINT or SIGTERM.
+
+    Says on stdout where they listen when both are ready; logs go to stderr. One that dies is started again. The
+    authority needs the passphrase: TALLY_PASSPHRASE, TALLY_PASSPHRASE_FILE, or DIR/passphrase.
+
+    \b
+    Examples:
+      tally up fleet
+      tally up fleet --node-only --json-logs
+      tally up fleet --authority-only --node-url https://node.example:7411
+    """
+    from tallystick.node.settings import read_settings
+    from tallystick.runtime.logs import configure_logs
+
+    if node_only and authority_only:
+        raise Misuse("--node-only and --authority-only exclude one another", hint="give neither to run both")
+    folders = require_instance(folder)
+    settings = read_settings(folders.node)
+    json_logs = json_logs or settings.json_logs
+    configure_logs(json=json_logs, level="info" if json_logs else "warning")
+    if supervised:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    port = settings.port if port is None else port
+    authority_port = settings.authority_port if authority_port is None else authority_port
+    if node_only:
+        _run_node(folders, settings, port, json_logs, as_json)
+    elif authority_only:
+        _run_authority(folders, settings, authority_port, node_url, as_json)
+    else:
+        _run_both(folder, port, authority_port, json_logs, as_json)
+
+
+def _run_both(folder: Path, port: int, authority_port: int, json_logs: bool, as_json: bool) -> None:
+    from tallystick.node.supervisor import ChildFailed, Supervisor
+    from tallystick.runtime.clock import SystemClock
+
+    options = ["--json-logs"] if json_logs else []
+    supervisor = Supervisor(folder, SystemClock(), port=port, authority_port=authority_port, options=options)
+    _on_signal(supervisor.stop)
+
+    def ready(node: str, authority: str) -> None:
+        if as_json:
+            output.result_json({"node": node, "authority": authority})
+        else:
+            output.result(f"node       {node}")
+            output.result(f"authority  {authority}")
+        sys.stdout.flush()
+
+    try:
+        supervisor.run(ready)
+    except ChildFailed as failure:  # it has said why itself
+        sys.exit(failure.code)
+
+
+def _run_node(folders: Folders, settings: NodeSettings, port: int, json_logs: bool, as_json: bool) -> None:
+    from dataclasses import replace
+
+    from tallystick.node.addresses import write_address
+    from tallystick.node.node import Node
+    from tallystick.runtime.clock import SystemClock
+
+    _on_signal(lambda: None)  # the server takes signals while it serves, and hands them on when it has ended
+    node = Node(folders.node, SystemClock(), replace(settings, port=port, json_logs=json_logs))
+    write_address(folders.node, node.url, node.keys.certificate)
+    _listening("node", node.url, as_json)
+    node.run()
+
+
+def _run_authority(folders: Folders, settings: NodeSettings, port: int, node_url: str | None, as_json: bool) -> None:
+    from tallystick.node.addresses import read_address, write_address
+    from tallystick.node.authority import AuthorityProcess
+    from tallystick.node.instance import find_passphrase
+    from tallystick.node.settings import read_authority_settings
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.trust.certificate import Certificate
+
+    _on_signal(lambda: None)
+    process = AuthorityProcess(
+        folders.authority,
+        find_passphrase(folders.root),
+        (node_url or read_address(folders.node).url,),
+        Certificate.decode((folders.node / "certificate").read_bytes()),
+        SystemClock(),
+        SystemEntropy(),
+        host=settings.host,
+        port=port,
+        settings=read_authority_settings(folders.authority),
+        insecure=settings.insecure,
+        tls_files=(settings.tls_certificate, settings.tls_key),
+    )
+    write_address(folders.authority, process.url, process.authority.certificate)
+    _listening("authority", process.url, as_json)
+    process.run()
+
+
+def _listening(name: str, url: str, as_json: bool) -> None:
+    if as_json:
+        output.result_json({"process": name, "url": url})
+    else:
+        output.result(f"{name}  {url}")
+    sys.stdout.flush()
+
+
+def _on_signal(act: Callable[[], None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: act())
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)

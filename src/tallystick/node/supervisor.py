@@ -1,0 +1,169 @@
+"""Node and authority as two processes under one command.
+
+The supervisor holds neither's keys. It starts the node, then the authority, tells when both are ready, starts one that
+died again (after a pause that doubles), and ends both when it is asked to end. Only the authority is handed the
+passphrase: an untrusted node that held the keys would make the claim void. If the supervisor itself is killed, its
+children notice that their standard input closed, and end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tallystick.errors import Unavailable
+from tallystick.node.instance import PASSPHRASE_VARIABLE
+from tallystick.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+READY_S = 60.0  # from the start of a process until it serves; opening a large ledger takes its time
+PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 30.0  # before a process that died is started again
+STEADY_S = 60.0  # one that lived so long starts its pauses from the beginning
+STOP_S = 20.0  # to finish what is under way
+_LOOK_S = 0.2
+
+
+class ChildFailed(Exception):
+    """A process ended before it ever served; its own error line has been printed."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"ended with code {code}")
+        self.code = code
+
+
+@dataclass
+class Child:
+    """One of the two processes and how it is started."""
+
+    name: str
+    arguments: list[str]
+    with_passphrase: bool
+    process: subprocess.Popen[bytes] | None = None
+    url: str = ""
+    started: float = 0.0
+    pause_s: float = PAUSE_FIRST_S
+    again_at: float = field(default=0.0)
+
+    def start(self, clock: Clock) -> None:
+        """Start, and wait until it says where it listens."""
+        environment = dict(os.environ)
+        if not self.with_passphrase:
+            environment.pop(PASSPHRASE_VARIABLE, None)
+        self.started = clock.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tallystick.cli", *self.arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # an interrupt from the terminal reaches us alone, and we end them in order
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise ChildFailed(self.process.wait())
+        self.url = json.loads(line)["url"]
+
+    def stop(self) -> None:
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            log.warning("%s did not end within %.0f s and is killed", self.name, STOP_S)
+            self.process.kill()
+            self.process.wait()
+
+
+class Supervisor:
+    def __init__(self, folder: Path, clock: Clock, *, port: int, authority_port: int, options: Sequence[str]) -> None:
+        self._clock = clock
+        self._stopping = threading.Event()
+        up = ["up", str(folder), "--supervised", "--json", *options]
+        self.node = Child("node", [*up, "--node-only", "--port", str(port)], with_passphrase=False)
+        self.authority = Child(
+            "authority", [*up, "--authority-only", "--authority-port", str(authority_port)], with_passphrase=True
+        )
+
+    def stop(self) -> None:
+        """End; may be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self, on_ready: Callable[[str, str], None]) -> None:
+        """Until `stop`; raises `ChildFailed` if a process cannot be started at all."""
+        try:
+            self.node.start(self._clock)
+            self._fix_port(self.node, "--port")
+            self.authority.arguments += ["--node-url", self.node.url]
+            self.authority.start(self._clock)
+            self._fix_port(self.authority, "--authority-port")
+            for child in (self.node, self.authority):
+                self._wait_ready(child)
+            if not self._stopping.is_set():
+                on_ready(self.node.url, self.authority.url)
+            while not self._stopping.wait(_LOOK_S):
+                for child in (self.node, self.authority):
+                    self._look_after(child)
+        finally:
+            self.authority.stop()
+            self.node.stop()
+
+    def _look_after(self, child: Child) -> None:
+        now = self._clock.monotonic()
+        if child.process is not None:
+            code = child.process.poll()
+            if code is None:
+                return
+            if now - child.started > STEADY_S:
+                child.pause_s = PAUSE_FIRST_S
+            log.warning("%s ended with code %d; it is started again in %.0f s", child.name, code, child.pause_s)
+            child.process, child.again_at = None, now + child.pause_s
+            child.pause_s = min(2 * child.pause_s, PAUSE_MAX_S)
+        elif now >= child.again_at:
+            try:
+                child.start(self._clock)
+            except ChildFailed:
+                return  # looked after in the next round
+            log.info("%s serves again at %s", child.name, child.url)
+
+    def _wait_ready(self, child: Child) -> None:
+        deadline = self._clock.monotonic() + READY_S
+        while not self._stopping.is_set() and not _is_ready(child.url):
+            assert child.process is not None
+            code = child.process.poll()
+            if code is not None:
+                raise ChildFailed(code)
+            if self._clock.monotonic() > deadline:
+                raise Unavailable(
+                    f"the {child.name} is not ready after {READY_S:.0f} s", hint=f"look at {child.url}/health/ready"
+                )
+            self._stopping.wait(_LOOK_S / 2)
+
+    def _fix_port(self, child: Child, option: str) -> None:
+        """A process that is started again listens where it listened first, port 0 or not."""
+        place = child.arguments.index(option) + 1
+        child.arguments[place] = child.url.rpartition(":")[2]
+
+
+def _is_ready(url: str) -> bool:
+    # Only asked whether it serves: whose certificate it shows is the clients' to check.
+    context = None
+    if url.startswith("https"):
+        import ssl
+
+        context = ssl._create_unverified_context()  # noqa: S323
+    try:
+        with urllib.request.urlopen(f"{url}/health/ready", timeout=5, context=context) as answer:  # noqa: S310
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
