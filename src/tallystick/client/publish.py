@@ -211,7 +211,7 @@ class Publisher:
         """Take many rows at once: a list of dicts, Arrow, pandas, polars, or a dict of columns."""
         with self._lock:
             self._cut_rows()
-            batch = to_batches(rows, self._schema.arrow)
+            batch = to_batches(rows, self.schema.arrow)
             if batch.num_rows == 0:
                 return
             if not self._make_room():
@@ -226,7 +226,7 @@ class Publisher:
             return
         rows, callbacks = self._rows, self._row_callbacks
         self._rows, self._row_callbacks = [], []
-        self._take(to_batches(rows, self._schema.arrow), callbacks)
+        self._take(to_batches(rows, self.schema.arrow), callbacks)
 
     def _take(self, batch: pa.RecordBatch, callbacks: list[OnDelivery]) -> None:
         """Cut to parcels' size and queue; the callbacks hang on the last piece."""
@@ -264,7 +264,7 @@ class Publisher:
         self._seal_gap()
         while self._batches:
             record_batch, callbacks = self._batches[0]
-            batch = Batch.of(self._schema, record_batch)
+            batch = Batch.of(self.schema, record_batch)
             parts = _deal(batch, self._settings.lanes, self._settings.key, self._next_lane)
             self._next_lane += 1
             self._batches.popleft()
@@ -318,7 +318,7 @@ class Publisher:
     def _refresh_if_due(self, state: _LaneState) -> None:
         """New keys where the epoch, the erasure period or the schema changed, or the old ones served long enough."""
         now_ms, settings = self._now_ms, self._settings
-        schema = self._schema
+        schema = self.schema
         epochs = {held.grant.token: held.epoch(now_ms)[0] for held in self._held}
         same_epoch = all(epochs[topic.token] == topic.epoch for topic in state.lane.topics)
         erasable = self._held[0].is_erasable
@@ -684,7 +684,8 @@ class Publisher:
         return states
 
     @property
-    def _schema(self) -> Schema:
+    def schema(self) -> Schema:
+        """The newest version of the topics' schema, as far as the authority's news have come."""
         return self._held[0].schemas[-1]
 
     @property
