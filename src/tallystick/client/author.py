@@ -1,22 +1,35 @@
-"""Writing to the ledger in one's own name: entries under one signature, with numbers that only rise."""
+"""Writing to the ledger in one's own name: entries under one signature, with numbers that only rise.
+
+The numbers of an identity are the microseconds of its clock. Several processes may write in one name (the members of a
+group), and their clocks differ: whose number comes too late asks what the last one was and goes on above it. The answer
+is not believed far: a node that names a number in the far future would otherwise silence the identity.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from tallystick import wire
 from tallystick.client.identity import Identity
+from tallystick.errors import Refused
+from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.transaction import compose
 from tallystick.runtime.clock import Clock
 
+ATTEMPTS_MAX = 8  # processes of one name that write at once
+AHEAD_MAX_US = 3_600_000_000  # an hour: how far clocks of one name may differ
 
-class Submitter(Protocol):
+
+class Ledger(Protocol):
     def submit(self, transaction: bytes) -> None: ...
+
+    def state(self, key: bytes) -> StateProof: ...
 
 
 class Author:
     """Writes entries in the name of an identity, under rising numbers."""
 
-    def __init__(self, identity: Identity, ledger: Submitter, clock: Clock) -> None:
+    def __init__(self, identity: Identity, ledger: Ledger, clock: Clock) -> None:
         self._identity, self._ledger, self._clock = identity, ledger, clock
         self._last = 0
 
@@ -26,7 +39,20 @@ class Author:
 
     def write(self, *entry: bytes) -> None:
         """Submit one transaction of these entries; returns when it is in a block."""
-        self._last = max(self._last + 1, int(self._clock.now() * 1_000_000))
         identity = self._identity
-        transaction = compose(identity.instance, identity.principal, self._last, entry, identity.signing_key)
-        self._ledger.submit(transaction.data)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            now_us = int(self._clock.now() * 1_000_000)
+            self._last = max(self._last + 1, now_us)
+            transaction = compose(identity.instance, identity.principal, self._last, entry, identity.signing_key)
+            try:
+                return self._ledger.submit(transaction.data)
+            except Refused as error:
+                if error.reason != "replayed" or attempt == ATTEMPTS_MAX:
+                    raise
+            self._last = max(self._last, min(self._last_on_ledger(), now_us + AHEAD_MAX_US))
+        return None
+
+    def _last_on_ledger(self) -> int:
+        value = self._ledger.state(b"number/" + self.principal).value
+        number = 0 if value is None else wire.decode(value, "number")
+        return number if type(number) is int else 0

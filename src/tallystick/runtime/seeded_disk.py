@@ -249,6 +249,18 @@ class SeededDisk:
         """Lose the power during the change of that number, counting writes, syncs and names from now."""
         self._changes_left = changes
 
+    def disarm(self) -> None:
+        """Take back `power_off_after`."""
+        self._changes_left = None
+
+    def power_off(self) -> None:
+        """Lose the power now."""
+        self._off = True
+
+    @property
+    def is_off(self) -> bool:
+        return self._off
+
     def fill(self, free_bytes: int | None) -> None:
         """Leave so many bytes free; None takes the bound away."""
         with self.lock:

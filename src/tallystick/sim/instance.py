@@ -1,0 +1,72 @@
+"""An instance without folders: root, trust file, node and authority, all from a seed and all in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.authority.authority import Authority
+from tallystick.authority.core import Core
+from tallystick.authority.ledger_view import LedgerClient, LedgerView
+from tallystick.authority.master import MasterKey
+from tallystick.authority.settings import Limits, Settings
+from tallystick.authority.store import Store
+from tallystick.crypto import hpke
+from tallystick.crypto.signatures import RootKey, SigningKey
+from tallystick.ledger.memory import CheckpointMemory
+from tallystick.node.instance import NodeKeys
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.entropy import Entropy, SeededEntropy
+from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.trustfile import TrustFile
+
+_YEARS_MS = 10 * 365 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Instance:
+    trust: TrustFile
+    node_keys: NodeKeys
+    authority_certificate: Certificate
+    authority_key: SigningKey
+
+    @classmethod
+    def create(cls, now_ms: int) -> Instance:
+        """The same instance every time; what varies with the seed is what happens in it."""
+        entropy = SeededEntropy("instance")
+        root = RootKey.from_seed(entropy.bytes(32))
+        node, ledger, authority = (SigningKey.from_seed(entropy.bytes(32)) for _ in range(3))
+        sealing = hpke.PrivateKey.generate(entropy.bytes(32))
+        trust = TrustFile(1, b"", "sim", (root.public.raw,), 1, (ledger.public.raw,), 1, (), 0).sign(root)
+
+        def certify(kind: Kind, key: SigningKey, public: bytes) -> Certificate:
+            subject = subject_id(trust.instance, key.public.raw)
+            times = (now_ms - 60_000, now_ms + _YEARS_MS)
+            unsigned = Certificate(trust.instance, kind, subject, ALL_TENANTS, key.public.raw, public, *times, ROOT_ID)
+            return unsigned.sign(trust.root_signer(root))
+
+        return cls(
+            trust,
+            NodeKeys(node, ledger, certify(Kind.NODE, node, b"")),
+            certify(Kind.AUTHORITY, authority, sealing.public.encode()),
+            authority,
+        )
+
+    def authority(self, ledger: LedgerClient, clock: Clock, entropy: Entropy, settings: Settings) -> Authority:
+        """The authority in this process, its store in memory: its own crashes have tests of their own."""
+        memory = CheckpointMemory(self.trust, SeededDisk(0))
+        core = Core(
+            Path("authority"),
+            self.authority_certificate,
+            self.authority_key,
+            MasterKey(entropy.bytes(32)),
+            Store(":memory:"),
+            LedgerView(ledger, memory, None),
+            self.trust,
+            clock,
+            entropy,
+            settings,
+            Limits(),
+        )
+        return Authority(core)

@@ -1,0 +1,141 @@
+"""The network between clients and node: real signed requests, carried badly.
+
+A `Link` stands where `HttpClient` stands and drives the same `Conversation`, so signing, trying again and following
+the node's clock are the real ones. The network loses a request or its answer, holds a request back and lets it arrive
+long after its sender gave up, and lets one arrive a second time: everything that lies between a lost answer and an
+attack by replay. What it does is drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+from tallystick.errors import Unavailable
+from tallystick.runtime.address import Address, parse_address
+from tallystick.runtime.answers import CBOR
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.conversation import Attempt, ClientLimits, Conversation, Identity, Outcome, Pause
+from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.http1 import Response
+
+URL = "http://127.0.0.1:7411"
+_LIMITS = ClientLimits(attempts_max=2, backoff_first_s=0.2)
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How often of a thousand requests something happens to one, and how long a copy may stay under way."""
+
+    lost_requests: int = 0
+    lost_answers: int = 0
+    delayed: int = 0
+    repeated: int = 0
+    late_s: float = 5.0
+
+
+CALM = Weather()
+
+
+class Network:
+    def __init__(
+        self,
+        chooser: random.Random,
+        clock: Clock,
+        serve: Callable[[bytes, bytes], Response],
+        pass_time: Callable[[float], None],
+        watch: Callable[[Attempt], None],
+    ) -> None:
+        """`serve` is the node; `watch` sees everything that is sent, whatever becomes of it."""
+        self._chooser, self._clock, self._serve = chooser, clock, serve
+        self.pass_time, self._watch = pass_time, watch
+        self.weather = CALM
+        self._late: list[tuple[float, int, Attempt]] = []
+        self._order = count()
+
+    def exchange(self, attempt: Attempt) -> Response | Unavailable:
+        """What became of a request, as its sender sees it."""
+        self._watch(attempt)
+        weather, fate = self.weather, self._chooser.randrange(1000)
+        for share, happen in [
+            (weather.lost_requests, self._lose_request),
+            (weather.delayed, self._delay),
+            (weather.repeated, self._repeat),
+            (weather.lost_answers, self._lose_answer),
+        ]:
+            if fate < share:
+                return happen(attempt)
+            fate -= share
+        return self._arrive(attempt)
+
+    def deliver_late(self) -> int:
+        """Let arrive what was held back until now; nobody waits for the answers. How many arrived."""
+        arrived = 0
+        while self._late and self._late[0][0] <= self._clock.monotonic():
+            self._arrive(heapq.heappop(self._late)[2])
+            arrived += 1
+        return arrived
+
+    def _arrive(self, attempt: Attempt) -> Response | Unavailable:
+        try:
+            return self._serve(attempt.head, attempt.body)
+        except Unavailable as error:
+            return error
+
+    def _lose_request(self, attempt: Attempt) -> Unavailable:
+        return Unavailable("the request was lost")
+
+    def _lose_answer(self, attempt: Attempt) -> Unavailable:
+        self._arrive(attempt)
+        return Unavailable("the answer was lost")
+
+    def _delay(self, attempt: Attempt) -> Unavailable:
+        self._keep(attempt)
+        return Unavailable("the request took too long")
+
+    def _repeat(self, attempt: Attempt) -> Response | Unavailable:
+        self._keep(attempt)
+        return self._arrive(attempt)
+
+    def _keep(self, attempt: Attempt) -> None:
+        due = self._clock.monotonic() + self._chooser.random() * self.weather.late_s
+        heapq.heappush(self._late, (due, next(self._order), attempt))
+
+
+class Link:
+    """One client's way to the node, in the place of an `HttpClient`."""
+
+    def __init__(self, network: Network, address: Address, identity: Identity, clock: Clock, entropy: Entropy) -> None:
+        self._network = network
+        self._conversation = Conversation([parse_address(address)], identity, clock, entropy, _LIMITS)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        body: bytes = b"",
+        content_type: str = CBOR,
+        *,
+        timeout_s: float | None = None,
+        attempts_max: int | None = None,
+    ) -> Response:
+        steps = self._conversation.converse(method, path, query, body, content_type, attempts_max)
+        outcome: Outcome = None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as done:
+                answer: Response = done.value
+                return answer
+            if isinstance(step, Pause):
+                self._network.pass_time(step.seconds)
+                outcome = None
+            else:
+                outcome = self._network.exchange(step)
+
+    def close(self) -> None:
+        """Nothing is open."""
