@@ -37,6 +37,8 @@ _STRICT: dict[str, Any] = {
     "allow_indefinite": False,
 }
 
+_PLAIN = frozenset({bytes, str, bool, type(None)})
+
 
 def encode(value: Any) -> bytes:
     """The deterministic encoding of `value`."""
@@ -48,7 +50,7 @@ def decode(data: bytes | memoryview, what: str = "object") -> Any:
     data = bytes(data)
     try:
         value = cbor2.loads(data, **_STRICT)
-        _check_types(value, DEPTH_MAX)
+        _check_types(value)
         same = cbor2.dumps(value) == data
     except Malformed:
         raise
@@ -81,15 +83,17 @@ def decode_each(parts: Sequence[bytes], what: str = "object") -> Iterator[Any]:
         yield value
 
 
-def _check_types(value: Any, depth: int) -> None:
-    kind = type(value)
-    if kind is list:
-        if depth == 0:
-            raise Malformed("nested too deep")
-        for item in value:
-            _check_types(item, depth - 1)
-    elif kind is int:
-        if not -(1 << 63) <= value < 1 << 64:
-            raise Malformed("integer out of range")
-    elif kind not in (bytes, str, bool, type(None)):
-        raise Malformed(f"type {kind.__name__} is not allowed")
+def _check_types(value: Any) -> None:
+    """Nothing but our types; the reader has bounded the depth."""
+    waiting = [[value]]
+    while waiting:
+        for item in waiting.pop():
+            kind = type(item)
+            if kind in _PLAIN:
+                continue
+            if kind is list:
+                waiting.append(item)
+            elif kind is not int:
+                raise Malformed(f"type {kind.__name__} is not allowed")
+            elif not -(1 << 63) <= item < 1 << 64:
+                raise Malformed("integer out of range")

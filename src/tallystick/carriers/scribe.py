@@ -18,6 +18,7 @@ by reason and enters as one aggregate each.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,8 @@ class Scribe:
         self._journal, self._submit, self._settings = journal, submit, settings
         self._waiting: list[tuple[int, Note]] = []
         self._junk: Counter[tuple[str, int]] = Counter()
+        self._junk_lock = threading.Lock()
+        self._junk_told: Counter[tuple[str, int]] = Counter()  # what the prepared transaction tells of it
         self._recent: list[tuple[int, int]] = []  # (sequence, time) of notes that are still in the journal
         self._covered = 0  # notes below are on the ledger
         self._number = 0
@@ -138,8 +141,9 @@ class Scribe:
         self._recent.append((sequence, note.time_ms))
 
     def count_junk(self, reason: str, operation: int) -> None:
-        """Count a refusal that nobody signed."""
-        self._junk[reason, operation] += 1
+        """Count a refusal that nobody signed; from any thread."""
+        with self._junk_lock:
+            self._junk[reason, operation] += 1
 
     @property
     def waiting(self) -> int:
@@ -153,9 +157,11 @@ class Scribe:
             anchors = anchors[:0] if self._waiting else anchors[:1]
         written = [anchor.encode_entry() for anchor in anchors]
         if not self._isolating:
+            with self._junk_lock:
+                self._junk_told = self._junk.copy()
             written += [
                 entries.junk(reason, count, operation, time_ms=now_ms)
-                for (reason, operation), count in self._junk.items()
+                for (reason, operation), count in self._junk_told.items()
             ]
         covered, acts = self._gather(1 if self._isolating else ENTRIES_MAX)
         if not written and not acts:
@@ -172,6 +178,7 @@ class Scribe:
         until all are through, and the one that is refused alone is given up: it is in the log, and in this line."""
         if not self._isolating:
             self._isolating, self._prepared = True, None
+            self._junk_told.clear()
             return
         log.error("the ledger does not take an entry of this node: %s (%s)", error, error.reason)
         self.finish(now_ms)
@@ -182,6 +189,7 @@ class Scribe:
         self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence < end]
         self._recent = [(sequence, time_ms) for sequence, time_ms in self._recent if sequence < end]
         self._prepared = None
+        self._junk_told.clear()
 
     def submit(self, transaction: bytes) -> Submitted:
         """Hand it to the ledger and wait for its block; the same bytes may be handed over again."""
@@ -192,8 +200,9 @@ class Scribe:
         assert self._prepared is not None
         self._covered, self._prepared = self._prepared[0], None
         self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence >= self._covered]
-        if not self._isolating:
-            self._junk.clear()
+        with self._junk_lock:
+            self._junk -= self._junk_told
+            self._junk_told.clear()
         oldest_ms = now_ms - int(self._settings.keep_s * 1000)
         crowded = len(self._recent) > self._settings.journal_records_max
         done = 0
@@ -210,15 +219,16 @@ class Scribe:
     def _gather(self, entries_max: int) -> tuple[int, list[bytes]]:
         """Entries for as many waiting notes as fit, and the sequence below which all notes are covered."""
         groups: dict[object, list[Note]] = {}
-        evidence: Counter[bytes] = Counter()
+        evident: dict[bytes, set[bytes]] = {}  # requests by operator: one proves as much as many
         taken = 0
         for sequence, note in self._waiting:
-            with_evidence = note.evidence and evidence[note.operator] < self._settings.evidence_max
+            shown = evident.setdefault(note.operator, set())
+            with_evidence = note.evidence and note.request not in shown and len(shown) < self._settings.evidence_max
             key: object = sequence if self._settings.each or with_evidence else _alike(note)
             if key not in groups and len(groups) == entries_max:
                 break
             if with_evidence:
-                evidence[note.operator] += 1
+                shown.add(note.request)
             groups.setdefault(key, []).append(note)
             taken += 1
         covered = self._waiting[taken - 1][0] + 1 if taken else self._covered

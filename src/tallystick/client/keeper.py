@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tallystick import wire
-from tallystick.authority.grant import Grant
+from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
 from tallystick.client.identity import Identity
 from tallystick.crypto import aead, hpke
 from tallystick.errors import Malformed, Misuse, Unavailable
@@ -56,18 +56,18 @@ class Held:
         schemas = tuple(Schema.decode(text) for text in update.schemas) if update.schemas else self.schemas
         return Held(grant, self.permit, schemas)
 
-    def epoch(self, now_ms: int) -> tuple[int, hpke.PublicKey]:
-        """The epoch to seal under now, and its public half."""
+    def epoch(self, now_ms: int) -> GrantEpoch:
+        """The epoch to seal under now."""
         for one in reversed(self.grant.epochs):
             if one.not_before_ms <= now_ms and (not one.not_after_ms or now_ms < one.not_after_ms):
-                return one.number, hpke.PublicKey.decode(one.public)
+                return one
         raise Unavailable("no epoch of the topic is current", hint="the authority must be reached for its keys")
 
-    def erasure_key(self, publisher: bytes, now_ms: int) -> tuple[int, hpke.PublicKey]:
-        """The period of this publisher that is current, and its public half."""
+    def erasure_key(self, publisher: bytes, now_ms: int) -> GrantErasureKey:
+        """The key of this publisher's current period."""
         for one in reversed(self.grant.erasure_keys):
             if one.publisher == publisher and one.not_before_ms <= now_ms < one.not_after_ms:
-                return one.period, hpke.PublicKey.decode(one.key)
+                return one
         raise Unavailable("no erasure period of the topic is current")
 
     @property
@@ -94,13 +94,15 @@ def draw_secrets(
 ) -> LaneSecrets:
     """A fresh lane key for every column group of the lane, under the topics' current epochs."""
     instance = identity.instance
-    epochs = {held.grant.token: held.epoch(now_ms) for held in grants}
+    current = {held.grant.token: held.epoch(now_ms) for held in grants}
+    epochs = {token: (one.number, hpke.PublicKey.decode(one.public)) for token, one in current.items()}
     secrets, period = [entropy.bytes(32)], None
     locks = [TopicLock.seal(secrets[0], instance, lane, epochs).encode()]
     if any(held.is_erasable for held in grants):
         if len(grants) > 1:
             raise Misuse("an erasable topic has lanes of its own", hint="publish to it by a publisher of its own")
-        period, public = grants[0].erasure_key(identity.principal, now_ms)
+        erasure = grants[0].erasure_key(identity.principal, now_ms)
+        period, public = erasure.period, hpke.PublicKey.decode(erasure.key)
         secrets.append(entropy.bytes(32))
         locks.append(
             ErasureLock.seal(

@@ -67,6 +67,7 @@ class PublisherSettings:
     key: str | None = None  # the column by which rows are dealt to lanes
     codec: str = "lz4"
     spool_bytes_max: int = 256 << 20  # some hours of a busy vehicle
+    spool_segment_bytes_max: int = 8 << 20  # what is deleted at once when all in it is anchored
     when_full: str = "block"  # or "gap": drop rows, and seal a gap that says so
     heartbeat_s: float = 30.0  # how long a lane may be silent
     lane_parcels_max: int = 65_536  # then the lane key is refreshed,
@@ -178,7 +179,8 @@ class Publisher:
         self._not_before = 0.0  # no sending before: the node asked for a pause
         self._anchors_at = 0.0
         self._failure: TallystickError | None = None
-        self._spool = Spool(disk)
+        self._vow: tuple[bytes, bytes, bytes] | None = None  # the last signature that held: node, signature, message
+        self._spool = Spool(disk, settings.spool_segment_bytes_max)
         self._lanes: list[_LaneState] = self._recover()
         self._stopping = False
         self._threads: list[threading.Thread] = []
@@ -319,10 +321,10 @@ class Publisher:
         """New keys where the epoch, the erasure period or the schema changed, or the old ones served long enough."""
         now_ms, settings = self._now_ms, self._settings
         schema = self.schema
-        epochs = {held.grant.token: held.epoch(now_ms)[0] for held in self._held}
+        epochs = {held.grant.token: held.epoch(now_ms).number for held in self._held}
         same_epoch = all(epochs[topic.token] == topic.epoch for topic in state.lane.topics)
         erasable = self._held[0].is_erasable
-        period = self._held[0].erasure_key(self._identity.principal, now_ms)[0] if erasable else None
+        period = self._held[0].erasure_key(self._identity.principal, now_ms).period if erasable else None
         worn = state.parcels >= settings.lane_parcels_max or state.size_bytes >= settings.lane_bytes_max
         if schema.hash != state.lane.schema.hash:
             state.lane.change_schema(schema)
@@ -456,7 +458,10 @@ class Publisher:
             key = keys.get(promise.node)
             if key is None or promise.parcel != one.parcel or promise.instance != self._identity.instance:
                 raise Forged("the node's promise is for another parcel, or another's", reason="bad-promise")
-            promise.verify(key)
+            vow = (promise.node, *promise.signed_statement())
+            if vow != self._vow:  # the promises of one answer share a signature
+                promise.verify(key)
+                self._vow = vow
         one.promises, one.promised_at = outcome.promises, self._clock.monotonic()
         one.offsets = tuple((promise.token, promise.partition, promise.offset) for promise in outcome.promises)
         state.unsent.popleft()

@@ -25,12 +25,14 @@ from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse
 from tallystick.ledger.memory import CheckpointMemory
+from tallystick.parcel.prove import Proof, prove
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.conversation import Identity as Signer
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import Entropy, SystemEntropy
+from tallystick.trust.receipt import Receipt
 
 HEAD_AGE_MAX_S = 60.0
 
@@ -119,6 +121,15 @@ class Session:
             member=member if group is not None else None,
             on_finding=on_finding,
         )
+
+    def prove(self, topic: str, partition: int, offset: int, row: int, group: int = 0) -> Proof:
+        """The proof of one row of the parcel at `offset`, for anybody to check offline (`verify_proof`)."""
+        with self.subscriber(topic) as subscriber:
+            verified, schema = subscriber.find(partition, offset)
+            permit = self.node.permit(verified.header.topic(subscriber.token).permit)
+            receipt = Receipt.decode(self.node.receipt(subscriber.token, partition, offset))
+            authority = self.identity.authority.encode()
+            return prove(verified, subscriber.ring, schema, row, group, permit, authority, receipt)
 
     def close(self) -> None:
         self._node_http.close()

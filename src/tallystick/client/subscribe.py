@@ -29,7 +29,7 @@ from tallystick.parcel.header import Kind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch, open_content
-from tallystick.parcel.parcel import describe
+from tallystick.parcel.parcel import VerifiedParcel, describe
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import PermitBook
 from tallystick.record.batch import Batch
@@ -311,6 +311,29 @@ class Subscriber:
                 return one
         return schema
 
+    def find(self, partition: int, offset: int) -> tuple[VerifiedParcel, Schema]:
+        """The anchored parcel at `offset`, verified as by reading, and its schema; its keys are in `ring`."""
+        anchor = self._anchor(partition) if 0 <= partition < self.partitions else None
+        if anchor is None or not 0 <= offset < anchor.size:
+            size = 0 if anchor is None else anchor.size
+            raise Misuse(f"partition {partition} has no parcel {offset}: {size} are anchored")
+        reader = self._reader(partition, offset)
+        first = reader.take(self._fetch(reader, anchor.size, 0), anchor)[0]
+        if isinstance(first, Finding):
+            raise FoundError(first)
+        if first.offset != offset:
+            raise Misuse(f"partition {partition}: offset {offset} was retired, offset {first.offset} is the first left")
+        header = first.verified.header
+        if header.kind is not Kind.DATA:
+            raise Misuse(f"{describe(header)}: holds no records")
+        schema = self._schema(header.schema_version, header.schema_hash)
+        self._try_open(first, schema)
+        return first.verified, schema
+
+    @property
+    def ring(self) -> KeyRing:
+        return self._ring
+
     def update_keys(self, wait_ms: int = 0) -> bool:
         """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
         update = self._authority.keys(self._held.permit.identifier, self._held.grant.version, wait_ms)
@@ -400,6 +423,12 @@ class Subscriber:
             if reader.offset > old:
                 self._member.commit(partition, old, reader.offset)
                 self._committed[partition] = reader.offset
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Go on reading a partition from another offset; lanes are joined to their heads anew."""
+        if partition not in self._readers:
+            raise Misuse(f"partition {partition} is not read here")
+        self._readers[partition] = self._reader(partition, offset)
 
     def positions(self) -> dict[int, int]:
         """The next offset of each partition that is ours."""

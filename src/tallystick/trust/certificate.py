@@ -8,8 +8,9 @@ it was ever issued.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 
 from tallystick import wire
 from tallystick.crypto.hashes import named_hash
@@ -44,7 +45,7 @@ class Certificate:
 
     def sign(self, signer: Signer) -> Certificate:
         body = self._encode_body()
-        return Certificate(**{**self.__dict__, "body": body, "signature": signer.sign(CONTEXT, body)})
+        return replace(self, body=body, signature=signer.sign(CONTEXT, body))
 
     def encode(self) -> bytes:
         return wire.encode([self.body, self.signature])
@@ -87,7 +88,7 @@ class Certificate:
             raise Forged("certificate: its issuer is the authority of another tenant")
         self.verify(VerifyKey(issuer.signing_key), instance=issuer.instance)
 
-    @property
+    @cached_property
     def verify_key(self) -> VerifyKey:
         return VerifyKey(self.signing_key)
 

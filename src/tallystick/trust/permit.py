@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 
 from tallystick import wire
 from tallystick.crypto.hashes import named_hash
@@ -128,7 +129,7 @@ class Permit:
                 hint="ask the authority for a new permit",
             )
 
-    @property
+    @cached_property
     def verify_key(self) -> VerifyKey:
         return VerifyKey(self.signing_key)
 

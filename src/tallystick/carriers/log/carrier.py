@@ -41,6 +41,7 @@ from tallystick.guards.subscribe import fetch, subscribe
 from tallystick.guards.unadvertise import unadvertise
 from tallystick.guards.unsubscribe import unsubscribe
 from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import asked as named_in
 from tallystick.ledger.transaction import parse
 from tallystick.parcel.header import Header
 from tallystick.parcel.locks import decode_lock, lock_hash
@@ -48,7 +49,7 @@ from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
 from tallystick.trust.envelope import Envelope
 from tallystick.trust.permit import Operation, Permit, UndoOrder
-from tallystick.trust.promise import ANCHOR_ENTRY, Anchor, Promise
+from tallystick.trust.promise import ANCHOR_ENTRY, Anchor, Promise, sign_promises
 from tallystick.trust.receipt import EntryProof, Receipt
 
 STORED_S = 10.0  # how long a sum of what tenants store is believed
@@ -216,30 +217,25 @@ class LogCarrier:
         return None
 
     def _promise(self, answers: list[tuple[Parcel, Staged, bool] | NotStored]) -> list[Outcome]:
+        """Promises for everything that is durable now, all under one signature."""
         height, time_ms = self._block()
-        outcomes: list[Outcome] = []
-        for answer in answers:
-            if isinstance(answer, NotStored):
-                self._refused += 1
-                outcomes.append(answer)
-                continue
-            self._accepted += 1
-            parcel, staged, again = answer
-            promises = [
-                Promise(
-                    parcel.header.instance,
-                    self._node,
-                    place.token,
-                    place.partition,
-                    offset,
-                    parcel.hash,
-                    height,
-                    time_ms,
-                ).sign(self._key)
-                for place, offset in zip(staged.places, staged.offsets, strict=True)
-            ]
-            outcomes.append(Stored(tuple(promises), again))
-        return outcomes
+        stored = [answer for answer in answers if not isinstance(answer, NotStored)]
+        self._accepted += len(stored)
+        self._refused += len(answers) - len(stored)
+        given = [
+            Promise(
+                parcel.header.instance, self._node, place.token, place.partition, offset, parcel.hash, height, time_ms
+            )
+            for parcel, staged, _ in stored
+            for place, offset in zip(staged.places, staged.offsets, strict=True)
+        ]
+        promises = iter(sign_promises(given, self._key) if given else ())
+        return [
+            answer
+            if isinstance(answer, NotStored)
+            else Stored(tuple(next(promises) for _ in answer[1].places), answer[2])
+            for answer in answers
+        ]
 
     # Permits and locks.
 
@@ -277,8 +273,13 @@ class LogCarrier:
         with self._lock:
             self._check_seen(asked)
             order = UndoOrder.decode(data)
-            guard = unsubscribe if order.operation is Operation.SUBSCRIBE else unadvertise
-            guard(data, self._act(asked), self._rules, self._live)
+            unsubscribes = order.operation is Operation.SUBSCRIBE
+            right, role = (Right.READ, Role.SUBSCRIBER) if unsubscribes else (Right.WRITE, Role.PUBLISHER)
+            try:
+                (unsubscribe if unsubscribes else unadvertise)(data, self._act(asked), self._rules, self._live)
+            except Refused as error:
+                self._note(asked, order.token, right, role, reason=error.reason)
+                raise
             self._store.stage_blob(_undo_name(order.identifier), data)
             self._sync()
 
@@ -471,9 +472,8 @@ class LogCarrier:
             self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
 
     def count_junk(self, reason: str, right: Right) -> None:
-        """Count what nobody signed."""
-        with self._lock:
-            self._scribe.count_junk(reason, int(right))
+        """Count what nobody signed; never waits for the disk, so that junk stalls nobody."""
+        self._scribe.count_junk(reason, int(right))
 
     def close(self) -> None:
         with self._lock:
@@ -540,7 +540,11 @@ class LogCarrier:
     ) -> None:
         topic, operator = self._rules.topic(token), asked.envelope.principal
         # Whatever the guard stumbled over first: the contract asks for the right alone, and so does the evidence.
-        blamed = reason not in ("", "blacklisted") and not self._rules.allows(operator, token, right, asked.host)
+        blamed = (
+            reason not in ("", "blacklisted")
+            and named_in(asked.envelope) == (token, int(right))
+            and not self._rules.allows(operator, token, right, asked.host)
+        )
         note = Note(
             operator=operator,
             role=role,

@@ -1,0 +1,260 @@
+"""`node_publish_N`, `node_fetch_N`: records through a node over HTTP, N records a parcel, against the plain peer.
+
+The peer is the same server (uvicorn, our router) without any security: a request posts N records as orjson lines, the
+server appends them to a file, syncs it and answers; a request fetches N lines back, and the client parses each with
+orjson. Ours is everything: sealing from columns, spool, signed requests, six guards, log, promises checked, operations
+and anchors on the ledger; and on the way back fetching, range proofs, chains, signatures, opening with full
+verification into Arrow. Both servers run in processes of their own; both sync before they answer. Our publisher puts
+all parcels that wait into one request, as it does in life; the peer's client waits for each answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import data
+import harness
+import orjson
+
+from tallystick.client.publish import Publisher
+from tallystick.client.subscribe import Subscriber
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = {8: 16_384, 64: 65_536, 512: 262_144, 4096: 524_288}  # records a parcel → records a run
+TARGETS = {("publish", 64): 1.0, ("fetch", 64): 1.0, ("publish", 4096): 2.0, ("fetch", 4096): 2.0}
+
+
+def cases() -> Iterator[harness.Case]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        ours = stack.enter_context(_Ours(Path(folder) / "ours"))
+        peer = stack.enter_context(_Plain(Path(folder) / "plain"))
+        for size, records in SIZES.items():
+            yield harness.Case(
+                f"node_publish_{size}",
+                lambda size=size, records=records: ours.publish(size, records),
+                lambda size=size, records=records: peer.publish(size, records),
+                records,
+                target=TARGETS.get(("publish", size)),
+                waits=True,
+            )
+            yield harness.Case(
+                f"node_fetch_{size}",
+                lambda size=size, records=records: ours.fetch(size, records),
+                lambda size=size, records=records: peer.fetch(size, records),
+                records,
+                target=TARGETS.get(("fetch", size)),
+                waits=True,
+            )
+
+
+class _Server:
+    """A server of this file in a process of its own; it prints its address."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "benchmarks")}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, kind, str(folder)], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+class _Ours(_Server):
+    """A node, an authority in this process, one publisher and one reader for each size."""
+
+    def __init__(self, folder: Path) -> None:
+        from tallystick.crypto.passphrase import Cost
+        from tallystick.node.instance import Folders, create_instance
+        from tallystick.node.settings import NodeSettings
+        from tallystick.runtime.clock import SystemClock
+        from tallystick.runtime.entropy import SystemEntropy
+
+        self._folders = Folders(folder)
+        self._clock, self._entropy = SystemClock(), SystemEntropy()
+        now_ms = int(self._clock.now() * 1000)
+        settings = NodeSettings(port=0, tenant_bytes_per_s=1 << 40, connection_requests_per_s=1 << 30)
+        self._trust = create_instance(folder, "bench", b"p", settings, now_ms, self._entropy, cost=Cost(32, 1, 1))
+        super().__init__("node", folder / "node")
+
+    def __enter__(self) -> _Ours:
+        from tallystick.node.authority import AuthorityProcess
+        from tallystick.trust.certificate import Certificate
+
+        node = Certificate.decode((self._folders.node / "certificate").read_bytes())
+        self._authority = AuthorityProcess(self._folders.authority, b"p", (self.url,), node, self._clock, self._entropy)
+        threading.Thread(target=self._authority.run, daemon=True).start()
+        while not self._is_ready():
+            time.sleep(0.05)
+        self._owner = self._enrol("owner", self._authority.authority.create_tenant("bench"))
+        self._car = self._enrol("car", self._authority.authority.invite_to("bench"))
+        self._reader = self._enrol("reader", self._authority.authority.invite_to("bench"))
+        self._publishers: dict[int, Publisher] = {}
+        self._subscribers: dict[int, Subscriber] = {}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for publisher in self._publishers.values():
+            publisher.stop()
+        self._authority.stop()
+        super().__exit__()
+
+    def publish(self, size: int, records: int) -> None:
+        """Seal, spool, send and have promised."""
+        if size not in self._publishers:
+            self._topic(size)
+            self._publishers[size] = self._car.publisher(f"bench{size}", batch_rows_max=size, heartbeat_s=3600.0)
+        self._publishers[size].send(_columns(records))
+        if left := self._publishers[size].flush(120):
+            raise RuntimeError(f"{left} parcels were not stored")
+
+    def fetch(self, size: int, records: int) -> None:
+        """Fetch, verify in full and open what `publish` stored first."""
+        if size not in self._subscribers:
+            self._subscribers[size] = self._reader.subscriber(f"bench{size}", fetch_bytes_max=1 << 20)
+            self._subscribers[size].poll(0)
+        subscriber, found = self._subscribers[size], 0
+        subscriber.seek(0, 0)
+        while found < records:
+            found += sum(one.batch.rows for one in subscriber.poll(0))
+
+    def _topic(self, size: int) -> None:
+        from tallystick.authority.client import topic_entries
+        from tallystick.ledger import entries
+
+        draft = self._owner.authority.create_topic(f"bench{size}", data.SCHEMA.encode())
+        self._owner.author.write(*topic_entries(draft, self._owner.holder))
+        self._owner.author.write(
+            entries.grant(draft.token, self._car.identity.principal, 6),
+            entries.grant(draft.token, self._reader.identity.principal, 5),
+        )
+        self._authority.authority.work()  # the authority sees the topic and the rights
+
+    def _enrol(self, name: str, invite: str):  # type: ignore[no-untyped-def]
+        from tallystick.client.enrol import enrol
+        from tallystick.client.session import Session
+
+        identity = enrol(
+            self._folders.root / name,
+            name,
+            invite,
+            trust=self._trust,
+            authority_url=self._authority.url,
+            node_urls=(self.url,),
+            clock=self._clock,
+            entropy=self._entropy,
+        )
+        return Session(identity)
+
+    def _is_ready(self) -> bool:
+        try:
+            self._authority.authority.check_ready()
+        except Exception:
+            return False
+        return True
+
+
+class _Plain(_Server):
+    """The peer."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("plain", folder)
+
+    def __enter__(self) -> _Plain:
+        from tallystick.runtime.address import Address
+        from tallystick.runtime.client import HttpClient
+        from tallystick.runtime.clock import SystemClock
+        from tallystick.runtime.entropy import SystemEntropy
+
+        self._http = HttpClient([Address(self.url, bytes(16))], None, SystemClock(), SystemEntropy())
+        return self
+
+    def publish(self, size: int, records: int) -> None:
+        rows = _dicts(records)
+        for first in range(0, records, size):
+            body = b"\n".join(orjson.dumps(row) for row in rows[first : first + size])
+            self._http.request("POST", f"/lines/{size}", body=body)
+
+    def fetch(self, size: int, records: int) -> None:
+        for number in range(records // size):
+            body = self._http.request("GET", f"/lines/{size}", f"number={number}").body
+            for line in body.split(b"\n"):
+                orjson.loads(line)
+
+
+_ROWS: dict[int, object] = {}
+
+
+def _columns(records: int):  # type: ignore[no-untyped-def]
+    key = records
+    if key not in _ROWS:
+        _ROWS[key] = data.columns(records)
+    return _ROWS[key]
+
+
+def _dicts(records: int):  # type: ignore[no-untyped-def]
+    key = -records
+    if key not in _ROWS:
+        _ROWS[key] = data.dicts(_columns(records))
+    return _ROWS[key]
+
+
+def _serve_node(folder: Path) -> None:
+    from tallystick.node.node import Node
+    from tallystick.runtime.clock import SystemClock
+
+    node = Node(folder, SystemClock())
+    print(node.url, flush=True)
+    node.run()
+
+
+def _serve_plain(folder: Path) -> None:
+    """Lines in, synced, lines out; nothing else."""
+    from tallystick.runtime.answers import Answer
+    from tallystick.runtime.router import Request, Router
+    from tallystick.runtime.server import Server
+
+    places: dict[str, list[tuple[int, int]]] = {}
+    files: dict[str, int] = {}
+
+    def append(size: str, body: bytes) -> None:
+        if size not in files:
+            files[size] = os.open(folder / size, os.O_RDWR | os.O_CREAT)
+            places[size] = []
+        position = sum(places[size][-1]) if places[size] else 0
+        os.pwrite(files[size], body, position)
+        os.fdatasync(files[size])
+        places[size].append((position, len(body)))
+
+    async def put(request: Request) -> Answer:
+        await asyncio.to_thread(append, request.parameters["size"], await request.body())
+        return Answer(body=b"ok")
+
+    async def get(request: Request) -> Answer:
+        size = request.parameters["size"]
+        position, length = places[size][int(request.query.partition("=")[2])]
+        return Answer(body=await asyncio.to_thread(os.pread, files[size], length, position))
+
+    router = Router()
+    router.add("POST", "/lines/{size}", put)
+    router.add("GET", "/lines/{size}", get)
+    server = Server(router)
+    print(server.url, flush=True)
+    server.run()
+
+
+if __name__ == "__main__":
+    {"node": _serve_node, "plain": _serve_plain}[sys.argv[1]](Path(sys.argv[2]))
