@@ -19,7 +19,7 @@ from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome, Stored
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.keeper import Held, open_lane
+from tallystick.client.keeper import Held, draw_secrets, open_lane
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
 from tallystick.client.view import View
@@ -93,11 +93,14 @@ class Hand:
         self.node.advertise(self.held.grant.permit)
         self.lane = self.open_lane()
 
-    def open_lane(self) -> Lane:
-        session = self.session
-        lane, secrets = open_lane(
-            session.identity, [self.held], int(session.clock.now() * 1000), session.entropy, codec="lz4"
-        )
+    def open_lane(self, name: bytes | None = None) -> Lane:
+        """A new lane, called `name` if one is given."""
+        session, now_ms = self.session, int(self.session.clock.now() * 1000)
+        lane, secrets = open_lane(session.identity, [self.held], now_ms, session.entropy, codec="lz4")
+        if name is not None:
+            secrets = draw_secrets(session.identity, name, [self.held], lane.schema, now_ms, session.entropy)
+            lane.lane = name
+            lane.refresh(secrets.topics, secrets.keys)
         self.node.put_locks(self.token, self.permit.identifier, secrets.locks)
         return lane
 

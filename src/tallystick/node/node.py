@@ -17,6 +17,7 @@ from typing import IO
 
 from tallystick.carriers.service import CarrierService
 from tallystick.errors import TallystickError, Unavailable
+from tallystick.guards.rules import Right
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
@@ -151,7 +152,10 @@ class Node:
         self.ledger.wait(submitted, SUBMIT_S)
 
     def _gate(self) -> Gate:
-        return Gate(self.identifier, self.keys.key, self.rules.verify_key, self.clock)
+        return Gate(self.identifier, self.keys.key, self.rules.verify_key, self.clock, on_junk=self._count_junk)
+
+    def _count_junk(self, method: str, reason: str) -> None:
+        self.carrier.count_junk(reason, Right.READ if method == "GET" else Right.WRITE)
 
     def _server(self) -> Server:
         rates = ConnectionRates(

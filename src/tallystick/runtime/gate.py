@@ -4,6 +4,9 @@ Cheapest first, and no body is read for a stranger: head and signature, freshnes
 digest. Before the signature holds every refusal looks the same; after it, the peer is told what is wrong, and
 one whose clock is off also what time it is here, signed. Replays within the window are the handler's to stop:
 it gets the envelope, and the guards keep the nonces.
+
+What nobody can be held to (no signature, a stale or future one, a replay: anybody may have sent those bytes) is told
+to `on_junk`, which counts.
 """
 
 from __future__ import annotations
@@ -23,6 +26,12 @@ log = logging.getLogger(__name__)
 
 SignedHandler = Callable[[Request, Envelope, bytes], Awaitable[Answer]]
 
+NOBODYS = UNAUTHENTICATED | {"stale", "future", "duplicate"}
+
+
+def _count_nothing(method: str, reason: str) -> None:
+    pass
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -34,6 +43,7 @@ class Gate:
     clock: Clock
     delay_max_s: float = 60.0  # how long an honest request may be under way
     skew_max_s: float = 5.0  # how far an honest clock may be off
+    on_junk: Callable[[str, str], None] = _count_nothing  # method and reason of what nobody can be held to
 
     def signed(self, handler: SignedHandler) -> Handler:
         """`handler` for signed requests, as a handler for the router."""
@@ -43,6 +53,7 @@ class Gate:
                 envelope = self._verify(request)
             except Refused as error:
                 log.debug("refused %s %s: %s", request.method, request.path, error)
+                self.on_junk(request.method, error.reason)
                 return await refuse(request)
             try:
                 envelope.check_fresh(self.clock.now(), self.delay_max_s, self.skew_max_s)
@@ -72,6 +83,8 @@ class Gate:
         log.info("refused %s %s: %s", request.method, request.path, error)
         refused = await refuse(request)
         reason = error.reason if isinstance(error, Refused) else ""
+        if reason in NOBODYS:
+            self.on_junk(request.method, reason)
         if reason in UNAUTHENTICATED:  # a signed head before another's body
             return refused
         if reason in ("stale", "future"):
