@@ -111,6 +111,7 @@ class _Sent:
     rows: int
     size_bytes: int
     callbacks: list[OnDelivery]
+    ready: bool = False  # in the spool and synced: may be sent
     offsets: tuple[tuple[bytes, int, int], ...] = ()
     promises: tuple[Promise, ...] = ()
     promised_at: float = 0.0
@@ -181,12 +182,14 @@ class Publisher:
         self._failure: TallystickError | None = None
         self._vow: tuple[bytes, bytes, bytes] | None = None  # the last signature that held: node, signature, message
         self._spool = Spool(disk, settings.spool_segment_bytes_max)
+        self._unsynced: list[_Sent] = []  # sealed, and not yet durable in the spool
         self._lanes: list[_LaneState] = self._recover()
         self._stopping = False
         self._threads: list[threading.Thread] = []
         if background:
             self._threads = [
-                threading.Thread(target=self._run, name="publisher", daemon=True),
+                threading.Thread(target=self._run, args=(self._seal_part,), name="publisher seals", daemon=True),
+                threading.Thread(target=self._run, args=(self._send_step,), name="publisher sends", daemon=True),
                 threading.Thread(target=self._follow_keys, name="publisher keys", daemon=True),
             ]
             for thread in self._threads:
@@ -258,13 +261,25 @@ class Publisher:
 
     # ── 2. Seal ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _seal_waiting(self) -> None:
+    def _seal_step(self, parcels_max: int | None = None) -> bool:
+        """Seal what is due and make it durable in the spool, a part at a time; whether anything was sealed."""
+        with self._lock:
+            self._seal_waiting(len(self._batches) if parcels_max is None else parcels_max)
+            sealed, self._unsynced = self._unsynced, []
+            if sealed:
+                self._spool.sync()
+                for one in sealed:
+                    one.ready = True
+                self._changed.notify_all()
+            return bool(sealed)
+
+    def _seal_waiting(self, batches_max: int) -> None:
         """Seal what is due into lanes, and write it to the spool."""
         now_ms = self._now_ms
         if self._rows and now_ms - self._since_ms >= self._settings.linger_s * 1000:
             self._cut_rows()
         self._seal_gap()
-        while self._batches:
+        for _ in range(min(batches_max, len(self._batches))):
             record_batch, callbacks = self._batches[0]
             batch = Batch.of(self.schema, record_batch)
             parts = _deal(batch, self._settings.lanes, self._settings.key, self._next_lane)
@@ -341,7 +356,9 @@ class Publisher:
         """Written before it is sent: a retry sends the same bytes."""
         self._spool.append(parcel)
         size = len(parcel.header.encoded) + len(parcel.body) + 80
-        state.unsent.append(_Sent(parcel.header.sequence, parcel.hash, rows, size, callbacks))
+        sent = _Sent(parcel.header.sequence, parcel.hash, rows, size, callbacks)
+        state.unsent.append(sent)
+        self._unsynced.append(sent)
         state.parcels += 1
         state.size_bytes += size
         state.last_ms = self._now_ms
@@ -377,6 +394,8 @@ class Publisher:
         size = 0
         for one in state.unsent:
             size += one.size_bytes
+            if not one.ready:
+                break
             if taken and (size > self._settings.request_bytes_max or len(taken) == self._settings.request_parcels_max):
                 break
             taken.append(one)
@@ -444,7 +463,7 @@ class Publisher:
                 continue
             self._spool_parcel(fresh, again, one.rows, one.callbacks)
             self._spool.forget(state.lane.lane, one.sequence)
-        self._spool.sync()
+        self._seal_step(0)
 
     # ── 4. Store, promise, anchor ────────────────────────────────────────────────────────────────────────────────
 
@@ -595,7 +614,7 @@ class Publisher:
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
-        for thread in self._threads[:1]:
+        for thread in self._threads[:-1]:  # the last may be in a long poll
             thread.join()
         self._spool.close()
 
@@ -609,11 +628,19 @@ class Publisher:
 
     def pump(self) -> bool:
         """One round of work: seal what is due, send, check anchors. Whether anything moved."""
+        try:
+            self._seal_step()
+        except Unavailable as error:
+            self._pause(error)
+        return self._send_step()
+
+    def _seal_part(self) -> bool:
+        return self._seal_step(self._settings.request_parcels_max)
+
+    def _send_step(self) -> bool:
+        """Send what is sealed, and check anchors; whether anything moved."""
         with self._pumping:
             try:
-                with self._lock:
-                    self._seal_waiting()
-                    self._spool.sync()
                 if self._clock.monotonic() < self._not_before:
                     return False
                 moved = False
@@ -628,10 +655,14 @@ class Publisher:
                 self._pause(error)
                 return False
 
-    def _run(self) -> None:
+    def _run(self, step: Callable[[], bool]) -> None:
+        """A thread's loop: the sealer seals while the sender waits for the node."""
         while not self._stopping:
             try:
-                moved = self.pump()
+                moved = step()
+            except Unavailable as error:
+                self._pause(error)
+                moved = False
             except TallystickError as error:
                 self._fail(error)
                 return
@@ -683,7 +714,7 @@ class Publisher:
             for sequence in self._spool.kept(name):
                 data = self._spool.read(name, sequence)
                 header = Parcel.decode(data).header
-                state.unsent.append(_Sent(sequence, header.hash, header.count, len(data), []))
+                state.unsent.append(_Sent(sequence, header.hash, header.count, len(data), [], ready=True))
             state.retired = closed
             states.append(state)
         return states

@@ -6,7 +6,16 @@ parcel of a lane stays until a newer one is here: after a restart the lane goes 
 
 A lane's folder holds `lane` (its topics, schema, locks and lane keys, wrapped under the publisher's own spool key, so
 that it can open its own parcels again when an epoch ended while it was offline) and segments `<first sequence>` of
-frames `u32 length ‖ u32 crc ‖ parcel`. A torn last frame was never sent, and is cut.
+frames `u32 length ‖ u32 crc ‖ parcel`.
+
+What a crash leaves is read in this way. A segment is synced before the next one is begun, and deleted, durably, before
+the next one is: so what is there is one run of sequences, and only its end can be torn. A torn end was never sent, and
+is cut. Whatever else does not fit is damage, and reported: to go on below a sequence that was sent would be
+equivocation. The lane's record is written first and removed first: a folder without it holds nothing that counts.
+
+A full disk is `Unavailable`: the frame was not written, nothing was forgotten, and trying again later is right. After a
+sync that failed nobody knows what the disk holds (Linux forgets the pages): that is `Unsure`, and ends this process's
+use of the spool; the next one finds out by reading.
 """
 
 from __future__ import annotations
@@ -15,9 +24,10 @@ import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tallystick.errors import Malformed, Misuse
+from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk, File, read_all, write_atomic
 
@@ -32,6 +42,10 @@ class _Segment:
     size: int = 0
     parcels: OrderedDict[int, tuple[int, int]] = field(default_factory=OrderedDict)  # sequence → (position, length)
     dirty: bool = False
+
+
+class Unsure(Unavailable):
+    """The spool could not be synced: what it holds is known only to the next process that reads it."""
 
 
 class Spool:
@@ -58,41 +72,59 @@ class Spool:
 
     def put_lane(self, lane: bytes, record: bytes) -> None:
         """Write a lane's record, durable when this returns."""
-        if lane not in self._lanes:
+        with _translated():
             self._disk.mkdir(lane.hex())
-            self._lanes[lane], self._kept[lane] = [], set()
-        write_atomic(self._disk, f"{lane.hex()}/{_LANE}", record)
+            write_atomic(self._disk, f"{lane.hex()}/{_LANE}", record)
+        self._lanes.setdefault(lane, [])
+        self._kept.setdefault(lane, set())
 
     def drop_lane(self, lane: bytes) -> None:
-        """Forget a lane that is closed, or that another one continues."""
+        """Forget a lane that is done, or that another one replaces; durable when this returns."""
+        with _translated():
+            self._disk.remove(f"{lane.hex()}/{_LANE}")
+            self._disk.sync_dir(lane.hex())
+        self._kept.pop(lane)
         for segment in self._lanes.pop(lane):
             segment.file.close()
-            self._disk.remove(self._path(lane, segment.first))
-        self._kept.pop(lane)
-        self._disk.remove(f"{lane.hex()}/{_LANE}")
-        self._disk.sync_dir(lane.hex())
+        with _translated():
+            self._clear(lane.hex())
 
     def append(self, parcel: Parcel) -> None:
         """Write a parcel; durable after `sync`."""
         header, data = parcel.header, parcel.encode()
         segments = self._lanes[header.lane]
         if not segments or segments[-1].size >= self._segment_bytes_max:
-            path = self._path(header.lane, header.sequence)
-            segments.append(_Segment(header.sequence, self._disk.open(path, create=True)))
-            self._disk.sync_dir(header.lane.hex())
+            self._begin_segment(header.lane, header.sequence)
         segment = segments[-1]
-        segment.file.pwrite(segment.size, _FRAME.pack(len(data), zlib.crc32(data)) + data)
+        with _translated():
+            segment.file.pwrite(segment.size, _FRAME.pack(len(data), zlib.crc32(data)) + data)
         segment.parcels[header.sequence] = (segment.size + _FRAME.size, len(data))
         segment.size += _FRAME.size + len(data)
         segment.dirty = True
         self._kept[header.lane].add(header.sequence)
 
+    def _begin_segment(self, lane: bytes, first: int) -> None:
+        segments = self._lanes[lane]
+        if segments:
+            self._sync(segments[-1])
+        with _translated():
+            file = self._disk.open(self._path(lane, first), create=True)
+            self._disk.sync_dir(lane.hex())
+        segments.append(_Segment(first, file))
+
     def sync(self) -> None:
+        """Make everything durable that was appended; `Unsure` if the disk does not say so."""
         for segments in self._lanes.values():
             for segment in segments:
-                if segment.dirty:
-                    segment.file.sync()
-                    segment.dirty = False
+                self._sync(segment)
+
+    def _sync(self, segment: _Segment) -> None:
+        if segment.dirty:
+            try:
+                segment.file.sync()
+            except OSError as error:
+                raise Unsure(f"spool: cannot be synced: {error.strerror}", hint="start the publisher again") from error
+            segment.dirty = False
 
     def read(self, lane: bytes, sequence: int) -> bytes:
         for segment in self._lanes[lane]:
@@ -113,13 +145,17 @@ class Spool:
         return None
 
     def forget(self, lane: bytes, sequence: int) -> None:
-        """The parcel is anchored; segments that hold nothing else are deleted, but for the newest."""
+        """The parcel is anchored; segments that hold nothing else are deleted, if a newer parcel is safe."""
         self._kept[lane].discard(sequence)
         segments = self._lanes[lane]
-        while len(segments) > 1 and not self._kept[lane].intersection(segments[0].parcels):
+        while len(segments) > 1 and segments[1].parcels and not segments[1].dirty:
+            if self._kept[lane].intersection(segments[0].parcels):
+                break
             gone = segments.pop(0)
             gone.file.close()
-            self._disk.remove(self._path(lane, gone.first))
+            with _translated():
+                self._disk.remove(self._path(lane, gone.first))
+                self._disk.sync_dir(lane.hex())
 
     def close(self) -> None:
         for segments in self._lanes.values():
@@ -128,28 +164,49 @@ class Spool:
 
     def _open(self, lane: bytes) -> None:
         folder = lane.hex()
-        names = sorted(int(name) for name in self._disk.listdir(folder) if name != _LANE and not name.endswith(".new"))
         if not self._disk.exists(f"{folder}/{_LANE}"):
-            return  # the lane was being made, or dropped
+            self._clear(folder)  # the lane was being made, or dropped
+            return
         self._lanes[lane], self._kept[lane] = [], set()
+        names = sorted(int(name) for name in self._disk.listdir(folder) if name.isdecimal())
         for first in names:
             segment = _Segment(first, self._disk.open(self._path(lane, first)))
             data = segment.file.pread(0, segment.file.size())
             for position, parcel in _frames(data):
-                segment.parcels[parcel.header.sequence] = (
-                    position,
-                    len(data[position : position + _length(data, position)]),
-                )
+                segment.parcels[parcel.header.sequence] = (position, _length(data, position))
                 segment.size = position + _length(data, position)
+            self._check_run(lane, segment)
             if segment.size < len(data):
+                if first != names[-1]:
+                    raise Malformed(f"spool: lane {folder[:8]} is damaged in the segment from parcel {first} on")
                 segment.file.truncate(segment.size)
                 segment.file.sync()
             self._kept[lane].update(segment.parcels)
             self._lanes[lane].append(segment)
 
+    def _check_run(self, lane: bytes, segment: _Segment) -> None:
+        """A segment begins where its name says, behind the one before it."""
+        before = [sequence for one in self._lanes[lane][-1:] for sequence in one.parcels]
+        expected = before[-1] + 1 if before else segment.first
+        found = [*range(segment.first, segment.first + len(segment.parcels))]
+        if segment.first != expected or list(segment.parcels) != found:
+            raise Malformed(f"spool: lane {lane.hex()[:8]} lacks parcels before {segment.first}")
+
+    def _clear(self, folder: str) -> None:
+        for name in self._disk.listdir(folder):
+            self._disk.remove(f"{folder}/{name}")
+
     @staticmethod
     def _path(lane: bytes, first: int) -> str:
         return f"{lane.hex()}/{first}"
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"spool: {error.strerror}", retry_after_s=1.0, hint="free some space") from error
 
 
 def _length(data: bytes, position: int) -> int:

@@ -115,7 +115,7 @@ class Subscriber:
         """`member(token, partitions)` makes the membership of a group, where one is wanted."""
         self._identity, self._carrier, self._authority, self._view = identity, carrier, authority, view
         self._clock, self._settings, self._on_finding = clock, settings, on_finding
-        # What lies in the log is older than this permit: ask for the keys of all epochs, unless only what comes is read.
+        # What lies in the log is older than this permit: ask for the keys of all epochs, unless only new rows are read.
         only_new = settings.start == "latest" and member is None
         self._held = Held.of(authority.permit(Operation.SUBSCRIBE, topic, 0 if only_new else 1))
         self.token, self.partitions = self._held.grant.token, self._held.grant.partitions
