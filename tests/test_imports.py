@@ -43,6 +43,7 @@ PUBLIC_NAMES = {
     "Publisher",
     "Refused",
     "Schema",
+    "Session",
     "Subscriber",
     "TallystickError",
     "TrustFile",

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what `__getattr__` does, said to type checkers and editors
+    from tallystick.client.session import Session as Session
     from tallystick.errors import Misuse as Misuse
     from tallystick.errors import Refused as Refused
     from tallystick.errors import TallystickError as TallystickError
@@ -29,6 +30,7 @@ _HOMES = {
     "Publisher": "client.publish",
     "Refused": "errors",
     "Schema": "record.schema",
+    "Session": "client.session",
     "Subscriber": "client.subscribe",
     "TallystickError": "errors",
     "TrustFile": "trust.trustfile",

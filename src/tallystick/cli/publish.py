@@ -73,7 +73,14 @@ def command(
 
     with open_session(home) as session, naming(topic):
         publisher = session.publisher(
-            topic, on_delivery=on_delivery, acks=acks, batch_rows_max=batch_rows, lanes=lanes, key=key
+            topic,
+            on_delivery=on_delivery,
+            acks=acks,
+            batch_rows_max=batch_rows,
+            lanes=lanes,
+            key=key,
+            linger_s=0.0,  # rows come in whole portions
+            anchor_check_s=0.1,  # somebody waits at a prompt
         )
         total = Path(file).stat().st_size if file != "-" else 0
         try:

@@ -154,5 +154,6 @@ def _on_signal(act: Callable[[], None]) -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 1024):  # not sys.stdin: its lock would be held when the interpreter ends
+        pass
     os.kill(os.getpid(), signal.SIGTERM)

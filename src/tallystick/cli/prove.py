@@ -1,0 +1,54 @@
+"""`tally prove`: one record's proof, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import home_option, naming, open_session
+from tallystick.errors import Misuse
+
+
+@click.command("prove")
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--offset", type=click.IntRange(0), required=True, help="Of the parcel, as subscribe --origin shows it.")
+@click.option("--row", type=click.IntRange(0), required=True, help="Of the record in its parcel, from 0.")
+@click.option("--group", type=click.IntRange(0), default=0, show_default=True, help="The column group to show.")
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The file to write; it is never written over.",
+)
+@home_option
+@output.json_option
+def command(
+    topic: str, partition: int, offset: int, row: int, group: int, file: Path, home: Path | None, as_json: bool
+) -> None:
+    """Write the proof of one record of TOPIC: anybody with the trust file can check it offline.
+
+    The proof shows this row, and the schema; neither the other rows of its parcel nor any key.
+
+    \b
+    Examples:
+      tally subscribe brakes --origin --home reader | head -1
+      tally prove brakes --offset 0 --row 41 -o row.proof --home reader
+      tally verify row.proof --trust trust.json
+    """
+    from tallystick.parcel.prove import verify_proof
+
+    if file.exists():
+        raise Misuse(f"{file} exists already", hint="name another file")
+    with open_session(home) as session, naming(topic):
+        data = session.prove(topic, partition, offset, row, group).encode()
+        proven = verify_proof(data, session.identity.trust)  # what we hand out we have checked
+    file.write_bytes(data)
+    if as_json:
+        output.result_json({"file": str(file), "bytes": len(data), "parcel": proven.parcel, "row": proven.leaf})
+    else:
+        output.result(f"proof of row {row} of offset {offset}, partition {partition}, in {file}: {len(data)} bytes")
