@@ -26,12 +26,19 @@ def configure_logs(*, json: bool = False, level: str = "info", stream: TextIO | 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # below it strangers' nonsense fills the log
+    server = logging.getLogger("uvicorn.error")
+    server.setLevel(logging.ERROR)  # below it strangers' nonsense fills the log
+    server.addFilter(_is_no_cut_poll)
 
 
 def json_logs(*, level: str = "info", stream: TextIO | None = None) -> None:
     """`configure_logs` for machines."""
     configure_logs(json=True, level=level, stream=stream)
+
+
+def _is_no_cut_poll(record: logging.LogRecord) -> bool:
+    """Long polls that are cut when a server ends are no error."""
+    return not record.getMessage().startswith("Cancel ")
 
 
 def _presentable(name: str, value: Any) -> Any:

@@ -12,6 +12,7 @@ full.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
@@ -129,7 +130,10 @@ class Router:
         if scope["type"] != "http":
             return
         request = Request(scope, receive, self._body_bytes_max)
-        answer = await self._answer(request)
+        try:
+            answer = await self._answer(request)
+        except asyncio.CancelledError:  # the server ends, and cuts long polls: their callers ask again
+            answer = answer_error(Unavailable("the server stops"))
         headers = [(b"content-length", b"%d" % len(answer.body)), (b"content-type", answer.content_type.encode())]
         headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
