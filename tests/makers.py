@@ -104,13 +104,15 @@ class World:
         self.locks[lock_hash(lock)] = lock
         signing = SigningKey.from_seed(seed(who))
         refs = [TopicRef(token(t), self.permit(who, t).identifier, epoch) for t in topics]
+        refs.sort(key=lambda ref: ref.token)
+        permits = [ref.permit for ref in refs]
         return Lane(
             instance=INSTANCE,
             lane=lane,
-            topics=tuple(sorted(refs, key=lambda ref: ref.token)),
+            topics=tuple(refs),
             schema=schema,
             keys=tuple(
-                LaneKey.of([secret], [lock_hash(lock)], instance=INSTANCE, lane=lane, group=group)
+                LaneKey.of([secret], [lock_hash(lock)], instance=INSTANCE, lane=lane, group=group, permits=permits)
                 for group in range(len(schema.groups))
             ),
             signing_key=signing,

@@ -94,7 +94,10 @@ def test_the_commitment_refuses_the_second_key() -> None:
     world.locks[name] = lock
 
     def keys(number: int) -> ParcelKeys:
-        lane_key = LaneKey.of([seed(f"secret {number}")], [name], instance=INSTANCE, lane=lane.lane, group=0)
+        permits = [topic.permit for topic in lane.topics]
+        lane_key = LaneKey.of(
+            [seed(f"secret {number}")], [name], instance=INSTANCE, lane=lane.lane, group=0, permits=permits
+        )
         return ParcelKeys.of(lane_key, 0, honest.header.identifier)
 
     body = two_faced(keys(0).body_key, keys(1).body_key, 64)

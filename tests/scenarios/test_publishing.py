@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from actors import (
+    SCHEMA,
     Hand,
     Topic,
     acts,
@@ -23,13 +24,14 @@ from actors import (
     settle,
     stored,
 )
-from stack import WRITE, Stack, wait_until
+from stack import READ, WRITE, Stack, wait_until
 
 import tallystick.carriers.log.carrier as log_carrier
 from tallystick import wire
 from tallystick.carriers.carrier import Stored
 from tallystick.carriers.frames import join_frames
 from tallystick.client.session import Session
+from tallystick.client.subscribe import Received
 from tallystick.errors import Refused, Unavailable
 from tallystick.guards.publish import Accepted
 from tallystick.guards.route import Window
@@ -40,6 +42,7 @@ from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.transaction import compose
 from tallystick.parcel.header import TopicRef
+from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.clock import SystemClock
 from tallystick.trust.envelope import Envelope, check_time, sign_request, verify_request
@@ -266,6 +269,37 @@ def test_a_stolen_lane_identifier_hinders_nobody(topic: Topic, hand: Hand) -> No
     # Nor does a stolen permit identifier: the permit names its principal.
     borrowed = thief.resign(thief.seal(601), topics=hand.lane.topics)
     assert reason(thief.send(borrowed)[0]) == "not-yours"
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["bound to the permit", "as if it were not"])
+def test_a_copied_body(bound: bool, stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publisher that cannot read a topic copies another's sealed body, locks and lane name into a parcel of its own:
+    guards and signatures have nothing against it, but the lane key hangs on the permit."""
+    if not bound:
+        original = LaneKey.of
+        monkeypatch.setattr(LaneKey, "of", lambda *args, permits, **kwargs: original(*args, permits=(), **kwargs))
+    name = f"copies-{bound}"
+    token = stack.topic(topic.owner, name, SCHEMA)
+    for session, operations in ((topic.car, WRITE), (topic.reader, READ)):
+        stack.grant(topic.owner, token, session, operations)
+    copyist = topic.member(f"copyist-{bound}")
+    stack.grant(topic.owner, token, copyist, WRITE)
+    author, thief = Hand(topic.car, name), Hand(copyist, name)
+    sealed = author.seal(1)
+    stored(author.send(sealed)[0])
+    stored(thief.send(thief.resign(sealed, topics=thief.lane.topics))[0])
+    subscriber = topic.reader.subscriber(name, on_bad="report")
+    received: list[Received] = []
+    wait_until(lambda: received.extend(subscriber.poll(100)) or len(received) + len(subscriber.findings) == 2)
+    authors = [one.publisher for one in received]
+    if bound:
+        assert authors == [topic.car.identity.principal]
+        assert [(one.reason, one.publisher) for one in subscriber.findings] == [
+            ("cannot-open", copyist.identity.principal)
+        ]
+    else:
+        assert authors == [topic.car.identity.principal, copyist.identity.principal]
+        assert received[0].to_pylist() == received[1].to_pylist()
 
 
 # --- replayed and misdated requests ---

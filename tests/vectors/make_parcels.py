@@ -291,7 +291,8 @@ def erasable() -> tuple[World, Lane]:
     world.locks[lock_hash(lock)] = lock
     names = [*lane.keys[0].locks, lock_hash(lock)]
     secrets = [seed(f"secret car 1 {lane.lane.hex()}"), seed("erasure secret")]
-    lane.keys = (LaneKey.of(secrets, names, instance=INSTANCE, lane=lane.lane, group=0),)
+    permits = [topic.permit for topic in lane.topics]
+    lane.keys = (LaneKey.of(secrets, names, instance=INSTANCE, lane=lane.lane, group=0, permits=permits),)
     return world, lane
 
 
@@ -659,7 +660,10 @@ def one_ciphertext_for_two_keys() -> Case:
     world.locks[name] = lock
 
     def keys(number: int) -> ParcelKeys:
-        lane_key = LaneKey.of([seed(f"two {number}")], [name], instance=INSTANCE, lane=lane.lane, group=0)
+        permits = [topic.permit for topic in lane.topics]
+        lane_key = LaneKey.of(
+            [seed(f"two {number}")], [name], instance=INSTANCE, lane=lane.lane, group=0, permits=permits
+        )
         return ParcelKeys.of(lane_key, 0, parcel.header.identifier)
 
     body = two_faced(keys(0).body_key, keys(1).body_key, 64)

@@ -110,11 +110,14 @@ def draw_secrets(
             ).encode()
         )
     names = [lock_hash(lock) for lock in locks]
-    keys = [
-        LaneKey.of(secrets, names, instance=instance, lane=lane, group=group) for group in range(len(schema.groups))
-    ]
     refs = [TopicRef(held.grant.token, held.permit.identifier, epochs[held.grant.token][0]) for held in grants]
-    return LaneSecrets(tuple(locks), tuple(keys), tuple(sorted(refs, key=lambda ref: ref.token)), period)
+    refs.sort(key=lambda ref: ref.token)
+    permits = [ref.permit for ref in refs]
+    keys = [
+        LaneKey.of(secrets, names, instance=instance, lane=lane, group=group, permits=permits)
+        for group in range(len(schema.groups))
+    ]
+    return LaneSecrets(tuple(locks), tuple(keys), tuple(refs), period)
 
 
 def open_lane(

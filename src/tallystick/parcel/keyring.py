@@ -30,7 +30,7 @@ class KeyRing:
         self._fetch_lock = fetch_lock
         self._topic_keys: dict[tuple[bytes, int], hpke.PrivateKey] = {}
         self._erasure_keys: dict[tuple[bytes, bytes, int], hpke.PrivateKey] = {}
-        self._lane_keys: OrderedDict[tuple[bytes, int, tuple[bytes, ...]], LaneKey] = OrderedDict()
+        self._lane_keys: OrderedDict[tuple[object, ...], LaneKey] = OrderedDict()
         self._lane_keys_max = lane_keys_max
 
     def add_topic_key(self, token: bytes, epoch: int, key: hpke.PrivateKey) -> None:
@@ -46,18 +46,19 @@ class KeyRing:
 
     def lane_key(self, header: Header, group: int) -> LaneKey:
         """The lane key of a group of the header's lane; `MissingKey` or `CannotOpen` if the ring cannot."""
-        names = header.groups[group].locks
-        known = self._lane_keys.get((header.lane, group, names))
+        names, permits = header.groups[group].locks, tuple(topic.permit for topic in header.topics)
+        place = (header.lane, group, names, permits)
+        known = self._lane_keys.get(place)
         if known is not None:
-            self._lane_keys.move_to_end((header.lane, group, names))
+            self._lane_keys.move_to_end(place)
             return known
         secrets = []
         for name in names:
             lock = decode_lock(self._fetch_lock(name), name)
             check_lane(lock, header.instance, header.lane)
             secrets.append(self._open(lock))
-        key = LaneKey.of(secrets, list(names), instance=header.instance, lane=header.lane, group=group)
-        self._lane_keys[header.lane, group, names] = key
+        key = LaneKey.of(secrets, names, instance=header.instance, lane=header.lane, group=group, permits=permits)
+        self._lane_keys[place] = key
         if len(self._lane_keys) > self._lane_keys_max:
             self._lane_keys.popitem(last=False)
         return key

@@ -33,10 +33,23 @@ class LaneKey:
     locks: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, secrets: list[bytes], locks: list[bytes], *, instance: bytes, lane: bytes, group: int) -> LaneKey:
-        """Locks compose by AND: the key hangs on the secret of each, and on their hashes and order."""
-        root = extract(b"", b"".join(secrets))
-        return cls(derive(root, "tallystick lane key 1", instance, lane, group, *locks), tuple(locks))
+    def of(
+        cls,
+        secrets: Sequence[bytes],
+        locks: Sequence[bytes],
+        *,
+        instance: bytes,
+        lane: bytes,
+        group: int,
+        permits: Sequence[bytes],
+    ) -> LaneKey:
+        """Locks compose by AND: the key hangs on the secret of each, and on their hashes and order.
+
+        And on the permits in the order of the header's topics: guards let nobody use another's, so a publisher that
+        copies a body it cannot read into a parcel of its own, with the locks and the lane's name, has copied noise.
+        """
+        root, who = extract(b"", b"".join(secrets)), b"".join(permits)
+        return cls(derive(root, "tallystick lane key 1", instance, lane, group, who, *locks), tuple(locks))
 
 
 @dataclass(frozen=True, repr=False)
