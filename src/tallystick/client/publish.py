@@ -375,7 +375,12 @@ class Publisher:
             parcels = [self._spool.read(state.lane.lane, one.sequence) for one in batch]
         topic = state.lane.topics[0]
         if locks:
-            self._carrier.put_locks(topic.token, topic.permit, locks)
+            try:
+                self._carrier.put_locks(topic.token, topic.permit, locks)
+            except Refused as refusal:  # what is wrong with the locks is wrong with the parcels that need them
+                with self._lock:
+                    self._take_refusal(state, batch[0], NotStored(refusal.reason, str(refusal)))
+                return False
             state.locks_sent.update(locks)
         outcomes = self._carrier.publish(topic.token, parcels)
         with self._lock:

@@ -1,0 +1,213 @@
+"""Taking back what is another's: fake unsubscribing and unadvertising (EventGuard 4.5, 4.6), by S′ that holds a permit
+for the same topic, by the node, by replay, and by naming a topic after an identifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from actors import SCHEMA, Hand, Topic, acts, permit_of, read_rows, reason, stored
+from stack import Stack
+
+import tallystick.carriers.log.carrier as log_carrier
+from tallystick.authority.master import MasterKey
+from tallystick.client.keeper import Held
+from tallystick.client.session import Session
+from tallystick.crypto.kdf import derive
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Refused
+from tallystick.guards.live import Live
+from tallystick.guards.rules import Act, Rules
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.permits import Status
+from tallystick.trust.permit import Operation, Permit, UndoOrder
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("undo"), authority={"revoke_s": 60}) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def topic(stack: Stack) -> Topic:
+    topic = Topic(stack, "acme")
+    hand = Hand(topic.car, "brakes")
+    stored(hand.send(hand.seal(1))[0])
+    return topic
+
+
+@pytest.fixture(params=Operation)
+def operation(request: pytest.FixtureRequest) -> Operation:
+    return Operation(request.param)
+
+
+def holder(topic: Topic, operation: Operation, name: str) -> tuple[Session, Held]:
+    """A principal with a live permit of its own, shown to the node."""
+    session = (topic.subscriber if operation is Operation.SUBSCRIBE else topic.publisher)(f"{name}-{operation.name}")
+    held = Held.of(session.authority.permit(operation, "brakes"))
+    session.node.admit(held.grant.permit)
+    return session, held
+
+
+def is_live(stack: Stack, permit: Permit) -> bool:
+    return stack.node.carrier._live.get(permit.identifier) is not None
+
+
+def order_for(permit: Permit, key: SigningKey) -> UndoOrder:
+    return UndoOrder(
+        instance=permit.instance,
+        identifier=permit.identifier,
+        operation=permit.operation,
+        token=permit.token,
+        tenant=permit.tenant,
+        principal=permit.principal,
+        time_ms=1,
+        authority=permit.authority,
+    ).sign(key)
+
+
+def test_another_holder_of_a_permit_for_the_topic_cannot_undo(stack: Stack, topic: Topic, operation: Operation) -> None:
+    _, victim = holder(topic, operation, "S")
+    thief, own = holder(topic, operation, "S'")
+    renamed = replace(
+        victim.permit, principal=thief.identity.principal, signing_key=thief.identity.signing_key.public.raw
+    ).sign(thief.identity.signing_key)
+    attempts = [
+        (victim.grant.permit, own.grant.undo_token, "wrong-undo-token"),  # its permit, my token
+        (victim.grant.permit, victim.grant.undo_token, "wrong-undo-token"),  # even with the token, it is not mine
+        (own.grant.permit, victim.grant.undo_token, "wrong-undo-token"),
+        (renamed.encode(), own.grant.undo_token, "wrong-permit"),  # its permit in my name
+    ]
+    for permit, token, expected in attempts:
+        with pytest.raises(Refused) as refusal:
+            thief.authority.undo(permit, token)
+        assert refusal.value.reason == expected
+    for order, expected in [
+        (order_for(victim.permit, thief.identity.signing_key), "not-yours"),
+        (replace(order_for(victim.permit, thief.identity.signing_key), principal=thief.identity.principal), "forged"),
+    ]:
+        with pytest.raises(Refused) as refusal:
+            thief.node.undo(order.sign(thief.identity.signing_key).encode())
+        assert refusal.value.reason == expected
+    assert is_live(stack, victim.permit)
+    assert {act.reason for act in acts(stack, principal=thief.identity.principal, refused=True)} == {
+        "not-yours",
+        "forged",
+    }
+
+
+def test_without_the_guard_a_forged_order_silences_a_neighbour(
+    stack: Stack, topic: Topic, operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim_session, victim = holder(topic, operation, "silenced")
+    thief, _ = holder(topic, operation, "silencer")
+
+    def obey(data: bytes, act: Act, rules: Rules, live: Live) -> None:
+        live.remove(UndoOrder.decode(data).identifier)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_carrier, "unsubscribe", obey)
+        patch.setattr(log_carrier, "unadvertise", obey)
+        thief.node.undo(order_for(victim.permit, thief.identity.signing_key).encode())
+    assert not is_live(stack, victim.permit)
+    with pytest.raises(Refused):
+        victim_session.node.admit(victim.grant.permit)
+
+
+def test_the_node_cannot_undo_in_its_own_name(stack: Stack, topic: Topic, operation: Operation) -> None:
+    _, victim = holder(topic, operation, "hosted")
+    node = stack.node
+    forged = replace(order_for(victim.permit, node.keys.key), authority=node.identifier).sign(node.keys.key)
+    for entry in (entries.undo_permit(victim.permit.identifier), entries.revoke_permit(victim.permit.identifier)):
+        with pytest.raises(Refused) as refusal:
+            node.core._submit(node.core._compose(entry))
+        assert refusal.value.reason == "not-authority"
+    with pytest.raises(Refused):
+        forged.verify(topic.car.identity.authority)
+    value = topic.car.view.value(b"permit/" + victim.permit.identifier)
+    assert value[5] == Status.ISSUED  # and everybody can see that it still counts
+
+
+def test_a_node_that_forgets_is_reminded_by_the_publisher(stack: Stack, topic: Topic) -> None:
+    """A node can always refuse to serve; what it cannot do is to make it look like the publisher's own wish."""
+    with topic.car.publisher("brakes", acks="anchored", linger_s=0.0) as publisher:
+        identifier = publisher._held[0].permit.identifier
+        live = stack.node.carrier._live
+        live.remove(identifier)
+        monkey = live._load
+        live._load = lambda asked: None if asked == identifier else monkey(asked)
+        try:
+            publisher.send([{"vin": "V", "seq": 7, "speed": 0.0}])
+            assert publisher.flush(30) == 0
+        finally:
+            live._load = monkey
+
+
+def test_an_undo_works_once_and_its_replays_hit_nothing(stack: Stack, topic: Topic, operation: Operation) -> None:
+    session, held = holder(topic, operation, "once")
+    order = session.authority.undo(held.grant.permit, held.grant.undo_token)
+    session.node.undo(order.encode())
+    assert not is_live(stack, held.permit)
+    with pytest.raises(Refused) as refusal:
+        session.authority.undo(held.grant.permit, held.grant.undo_token)
+    assert refusal.value.reason == "permit-ended"
+    again = Held.of(session.authority.permit(operation, "brakes"))
+    session.node.admit(again.grant.permit)
+    session.node.undo(order.encode())  # the old order once more: by its own holder, and about nothing
+    assert is_live(stack, again.permit)
+    stranger, _ = holder(topic, operation, "replayer")
+    with pytest.raises(Refused) as refusal:
+        stranger.node.undo(order.encode())
+    assert refusal.value.reason == "not-yours"
+
+
+def test_an_order_for_one_operation_undoes_no_other(stack: Stack, topic: Topic) -> None:
+    """Both undo tokens have labels of their own, and the order names the operation."""
+    session, held = holder(topic, Operation.SUBSCRIBE, "both")
+    crossed = replace(held.permit, operation=Operation.ADVERTISE)
+    with pytest.raises(Refused):
+        session.authority.undo(crossed.sign(session.identity.signing_key).encode(), held.grant.undo_token)
+    assert is_live(stack, held.permit)
+
+
+# --- the name attack ---
+
+
+def test_a_topic_named_after_an_identifier_gives_no_undo_token(stack: Stack, topic: Topic) -> None:
+    """SEEDS on 4.5: UST(sbId) is derived as K(w) is, so whoever may name a topic obtains another's token."""
+    victim = topic.reader.subscriber("brakes")
+    identifier, undo_token = permit_of(victim).identifier, victim._held.grant.undo_token
+    named = [
+        stack.authority.authority.core.master.token(topic.owner.identity.tenant, name)
+        for name in (identifier.hex(), identifier.decode("latin-1"))
+    ]
+    named.append(stack.topic(topic.owner, identifier.hex(), SCHEMA))
+    assert all(token not in undo_token for token in named)
+    for token in named:
+        with pytest.raises(Refused):
+            topic.owner.authority.undo(permit_of(victim).encode(), token.ljust(32, b"\0"))
+    assert read_rows(topic.reader.subscriber("brakes"), 1)[0] == 1
+
+
+def test_with_the_papers_one_derivation_the_name_attack_yields_the_token(
+    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_hash(self: MasterKey, text: str) -> bytes:
+        return derive(self._token_key, "tallystick token 1", b"", text.encode())
+
+    monkeypatch.setattr(MasterKey, "token", lambda self, tenant, name: one_hash(self, name)[:16])
+    monkeypatch.setattr(MasterKey, "undo_token", lambda self, operation, identifier: one_hash(self, identifier.hex()))
+    grant = topic.reader.authority.permit(Operation.SUBSCRIBE, topic.token)
+    identifier = Permit.decode(grant.permit).identifier
+    attacker = topic.owner  # anybody who may make topics
+    assert grant.undo_token.startswith(stack.topic(attacker, identifier.hex(), SCHEMA))
+
+
+def test_undone_publishers_publish_no_more(topic: Topic) -> None:
+    hand = Hand(topic.publisher("quitter"), "brakes")
+    stored(hand.send(hand.seal(1))[0])
+    order = hand.session.authority.undo(hand.held.grant.permit, hand.held.grant.undo_token)
+    hand.node.undo(order.encode())
+    assert reason(hand.send(hand.seal(2))[0]) == "not-advertised"
