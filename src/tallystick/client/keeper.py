@@ -152,45 +152,50 @@ def open_lane(
     return lane, secrets
 
 
-def encode_lane(identity: Identity, lane: Lane, secrets: list[LaneSecrets], entropy: Entropy) -> bytes:
+@dataclass(frozen=True, repr=False)
+class KeptLane:
     """A lane as the spool keeps it, under the publisher's own key: with every lane key, the newest last, under which
-    parcels may still wait."""
-    plain = wire.encode(
-        [
-            1,
-            lane.lane,
-            [[topic.token, topic.permit, topic.epoch] for topic in lane.topics],
-            lane.schema.encode(),
-            [[list(one.locks), [[key.key, list(key.locks)] for key in one.keys], one.period] for one in secrets],
-            lane.padded,
-            lane.codec,
+    parcels may still wait. Parcels from `end` on do not count; `replaces` is the lane whose rows this one holds."""
+
+    lane: Lane
+    secrets: list[LaneSecrets]
+    end: int | None = None
+    replaces: bytes | None = None
+
+    def encode(self, identity: Identity, entropy: Entropy) -> bytes:
+        lane = self.lane
+        secrets = [
+            [list(one.locks), [[key.key, list(key.locks)] for key in one.keys], one.period] for one in self.secrets
         ]
-    )
-    return aead.wrap(identity.spool_key, plain, _RECORD_AAD, entropy.bytes(32))
+        topics = [[topic.token, topic.permit, topic.epoch] for topic in lane.topics]
+        plain = wire.encode(
+            [1, lane.lane, topics, lane.schema.encode(), secrets, lane.padded, lane.codec, self.end, self.replaces]
+        )
+        return aead.wrap(identity.spool_key, plain, _RECORD_AAD, entropy.bytes(32))
 
-
-def decode_lane(identity: Identity, record: bytes, newest: Header | None) -> tuple[Lane, list[LaneSecrets]]:
-    """The lane in a spool's record, going on after its newest parcel."""
-    value = wire.decode(aead.unwrap(identity.spool_key, record, _RECORD_AAD), "spooled lane")
-    if not isinstance(value, list) or len(value) != 7 or value[0] != 1:
-        raise Malformed("spooled lane: version 1 expected", reason="version")
-    _, name, topics, schema, kept, padded, codec = value
-    refs = tuple(TopicRef(*topic) for topic in topics)
-    secrets = [
-        LaneSecrets(tuple(locks), tuple(LaneKey(key, tuple(names)) for key, names in keys), refs, period)
-        for locks, keys, period in kept
-    ]
-    lane = Lane(
-        instance=identity.instance,
-        lane=name,
-        topics=refs,
-        schema=Schema.decode(schema),
-        keys=secrets[-1].keys,
-        signing_key=identity.signing_key,
-        identifier_secret=identity.identifier_secret,
-        padded=padded,
-        codec=codec,
-    )
-    if newest is not None:
-        lane.sequence, lane.previous = newest.sequence + 1, newest.hash
-    return lane, secrets
+    @classmethod
+    def decode(cls, identity: Identity, record: bytes, newest: Header | None) -> KeptLane:
+        """The lane of a record, going on after its newest parcel."""
+        value = wire.decode(aead.unwrap(identity.spool_key, record, _RECORD_AAD), "spooled lane")
+        if not isinstance(value, list) or len(value) != 9 or value[0] != 1:
+            raise Malformed("spooled lane: version 1 expected", reason="version")
+        _, name, topics, schema, kept, padded, codec, end, replaces = value
+        refs = tuple(TopicRef(*topic) for topic in topics)
+        secrets = [
+            LaneSecrets(tuple(locks), tuple(LaneKey(key, tuple(names)) for key, names in keys), refs, period)
+            for locks, keys, period in kept
+        ]
+        lane = Lane(
+            instance=identity.instance,
+            lane=name,
+            topics=refs,
+            schema=Schema.decode(schema),
+            keys=secrets[-1].keys,
+            signing_key=identity.signing_key,
+            identifier_secret=identity.identifier_secret,
+            padded=padded,
+            codec=codec,
+        )
+        if newest is not None:
+            lane.sequence, lane.previous = newest.sequence + 1, newest.hash
+        return cls(lane, secrets, end, replaces)

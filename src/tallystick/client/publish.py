@@ -15,7 +15,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -28,23 +29,22 @@ from tallystick.client.author import Author
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import (
     Held,
+    KeptLane,
     LaneSecrets,
-    decode_lane,
     draw_secrets,
-    encode_lane,
     open_lane,
 )
-from tallystick.client.spool import Spool
+from tallystick.client.spool import Spool, Unsure
 from tallystick.client.view import View
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion
-from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
+from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger import entries
-from tallystick.parcel.header import Header, Kind, LaneRef
+from tallystick.parcel.header import Header, Kind, LaneRef, TopicRef
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.open import open_batch, open_content
-from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.seal import Gap, Lane
-from tallystick.parcel.verify import PermitBook, verify_one
+from tallystick.parcel.verify import verify_own
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
 from tallystick.record.schema import Schema
@@ -103,6 +103,14 @@ OnDelivery = Callable[[TallystickError | None, Delivery | None], None]
 
 
 @dataclass
+class _Told:
+    """Who waits for rows that may travel in several parcels: told once, when all are delivered or the first is not."""
+
+    callbacks: list[OnDelivery]
+    left: int  # parcels that are not delivered yet
+
+
+@dataclass
 class _Sent:
     """A sealed parcel on its way."""
 
@@ -110,7 +118,7 @@ class _Sent:
     parcel: bytes  # its hash
     rows: int
     size_bytes: int
-    callbacks: list[OnDelivery]
+    told: _Told
     ready: bool = False  # in the spool and synced: may be sent
     offsets: tuple[tuple[bytes, int, int], ...] = ()
     promises: tuple[Promise, ...] = ()
@@ -131,6 +139,8 @@ class _LaneState:
     last_ms: int = 0
     retired: bool = False  # drained, but takes nothing new
     stored_head: LaneRef | None = None
+    end: int | None = None  # parcels from here on do not count: refused for good, or sealed again elsewhere
+    replaces: bytes | None = None  # the lane whose rows were sealed again in this one
 
 
 class Publisher:
@@ -173,7 +183,9 @@ class Publisher:
         self._rows: list[dict[str, Any]] = []
         self._row_callbacks: list[OnDelivery] = []
         self._since_ms = 0
-        self._batches: deque[tuple[pa.RecordBatch, list[OnDelivery]]] = deque()
+        self._batches: deque[tuple[Batch, _Told]] = deque()  # cut, not yet dealt to lanes
+        self._parts: deque[tuple[int, Batch, _Told]] = deque()  # dealt to the lane of this number, not yet sealed
+        self._waiting_bytes = 0  # of both
         self._events: deque[tuple[OnDelivery, TallystickError | None, Delivery | None]] = deque()
         self._dropped = [0, 0, 0]  # rows, from ms, to ms
         self._next_lane = 0
@@ -234,16 +246,18 @@ class Publisher:
         self._take(to_batches(rows, self.schema.arrow), callbacks)
 
     def _take(self, batch: pa.RecordBatch, callbacks: list[OnDelivery]) -> None:
-        """Cut to parcels' size and queue; the callbacks hang on the last piece."""
+        """Cut to parcels' size and queue."""
         pieces = _cut(batch, self._settings.batch_rows_max, self._settings.parcel_bytes_max)
-        for piece in pieces[:-1]:
-            self._batches.append((piece, []))
-        self._batches.append((pieces[-1], callbacks))
+        told = _Told(callbacks, len(pieces))
+        for piece in pieces:
+            self._batches.append((Batch.of(self.schema, piece), told))
+            self._waiting_bytes += piece.nbytes
 
     def _make_room(self) -> bool:
-        """Whether another row may come: waits while the spool is full, or says no where gaps are wanted."""
+        """Whether another row may come: waits while the spool is full, or says no where gaps are wanted. Rows that
+        wait because the spool's disk takes no more count as well."""
         self._check_failure()
-        while self._spool.size_bytes >= self._settings.spool_bytes_max:
+        while self._spool.size_bytes + self._waiting_bytes >= self._settings.spool_bytes_max:
             if self._settings.when_full == "gap":
                 return False
             if not self._threads:
@@ -264,40 +278,63 @@ class Publisher:
     def _seal_step(self, parcels_max: int | None = None) -> bool:
         """Seal what is due and make it durable in the spool, a part at a time; whether anything was sealed."""
         with self._lock:
-            self._seal_waiting(len(self._batches) if parcels_max is None else parcels_max)
-            sealed, self._unsynced = self._unsynced, []
-            if sealed:
-                self._spool.sync()
-                for one in sealed:
-                    one.ready = True
-                self._changed.notify_all()
-            return bool(sealed)
+            try:
+                self._seal_waiting(parcels_max)
+            finally:
+                sealed = self._sync_sealed()
+            return sealed
 
-    def _seal_waiting(self, batches_max: int) -> None:
+    def _sync_sealed(self) -> bool:
+        """Make what was sealed durable; from then on it may be sent. Whether there was anything."""
+        sealed, self._unsynced = self._unsynced, []
+        if sealed:
+            self._spool.sync()
+            for one in sealed:
+                one.ready = True
+            self._changed.notify_all()
+        return bool(sealed)
+
+    def _seal_waiting(self, parcels_max: int | None) -> None:
         """Seal what is due into lanes, and write it to the spool."""
         now_ms = self._now_ms
         if self._rows and now_ms - self._since_ms >= self._settings.linger_s * 1000:
             self._cut_rows()
         self._seal_gap()
-        for _ in range(min(batches_max, len(self._batches))):
-            record_batch, callbacks = self._batches[0]
-            batch = Batch.of(self.schema, record_batch)
+        while self._batches and (parcels_max is None or len(self._parts) < parcels_max):
+            batch, told = self._batches.popleft()
             parts = _deal(batch, self._settings.lanes, self._settings.key, self._next_lane)
             self._next_lane += 1
-            self._batches.popleft()
-            for number, (lane, part) in enumerate(parts):
-                state = self._lane(lane)
-                parcel = state.lane.seal(
-                    part, now_ms=now_ms, entropy=self._entropy.bytes(32), checkpoint=self._view.accepted
-                )
-                self._spool_parcel(state, parcel, part.rows, callbacks if number == len(parts) - 1 else [])
+            told.left += len(parts) - 1
+            self._parts.extend((lane, part, told) for lane, part in parts)
+        while self._parts:
+            number, part, told = self._parts[0]
+            self._seal_rows(self._lane(number), part, told)
+            self._parts.popleft()
+            self._waiting_bytes = max(0, self._waiting_bytes - part.data.nbytes) if self._parts else 0
         for state in self._lanes:
             if not state.retired and now_ms - state.last_ms >= self._settings.heartbeat_s * 1000:
                 self._refresh_if_due(state)
-                heartbeat = state.lane.seal_heartbeat(
-                    now_ms=now_ms, entropy=self._entropy.bytes(32), checkpoint=self._view.accepted
-                )
-                self._spool_parcel(state, heartbeat, 0, [])
+                with self._sealing(state) as (lane, entropy):
+                    seen = self._view.accepted
+                    self._spool_parcel(state, lane.seal_heartbeat(now_ms=now_ms, entropy=entropy, checkpoint=seen))
+
+    def _seal_rows(self, state: _LaneState, part: Batch, told: _Told) -> None:
+        with self._sealing(state) as (lane, entropy):
+            batch = part.upgraded(lane.schema)  # the topic's schema may have grown while the rows waited
+            parcel = lane.seal(batch, now_ms=self._now_ms, entropy=entropy, checkpoint=self._view.accepted)
+            self._spool_parcel(state, parcel, part.rows, told)
+
+    @contextmanager
+    def _sealing(self, state: _LaneState) -> Iterator[tuple[Lane, bytes]]:
+        """Seal and spool inside: if the disk does not take the parcel, nobody will ever see it, and the lane stays
+        where it was."""
+        lane = state.lane
+        before = lane.sequence, lane.previous
+        try:
+            yield lane, self._entropy.bytes(32)
+        except Unavailable:
+            lane.sequence, lane.previous = before
+            raise
 
     def _seal_gap(self) -> None:
         rows, from_ms, to_ms = self._dropped
@@ -305,8 +342,8 @@ class Publisher:
             return
         state = self._lane(0)
         gap = Gap(rows, from_ms, to_ms, "spool full")
-        parcel = state.lane.seal_gap(gap, now_ms=self._now_ms, entropy=self._entropy.bytes(32))
-        self._spool_parcel(state, parcel, 0, [])
+        with self._sealing(state) as (lane, entropy):
+            self._spool_parcel(state, lane.seal_gap(gap, now_ms=self._now_ms, entropy=entropy))
         self._dropped = [0, 0, 0]
 
     def _lane(self, number: int) -> _LaneState:
@@ -315,22 +352,29 @@ class Publisher:
         if number < len(active):
             self._refresh_if_due(active[number])
             return active[number]
-        state = self._open_lane(None)
+        state = self._open_lane()
+        self._lanes.append(state)
         return state if number == len(active) else self._lane(number)
 
-    def _open_lane(self, continues: LaneRef | None) -> _LaneState:
+    def _open_lane(self, replaced: _LaneState | None = None) -> _LaneState:
+        """A new lane, on record before anything is sealed in it."""
         lane, secrets = open_lane(
             self._identity,
             self._held,
             self._now_ms,
             self._entropy,
             codec=self._settings.codec,
-            continues=continues,
+            continues=None if replaced is None else replaced.stored_head,
         )
         state = _LaneState(lane, [secrets], last_ms=self._now_ms)
-        self._spool.put_lane(lane.lane, encode_lane(self._identity, lane, state.secrets, self._entropy))
-        self._lanes.append(state)
+        state.replaces = None if replaced is None else replaced.lane.lane
+        self._record(state)
         return state
+
+    def _record(self, state: _LaneState) -> None:
+        """Write down what a restart must know of a lane."""
+        kept = KeptLane(state.lane, state.secrets, state.end, state.replaces)
+        self._spool.put_lane(state.lane.lane, kept.encode(self._identity, self._entropy))
 
     def _refresh_if_due(self, state: _LaneState) -> None:
         """New keys where the epoch, the erasure period or the schema changed, or the old ones served long enough."""
@@ -346,17 +390,16 @@ class Publisher:
         elif same_epoch and period == state.secrets[-1].period and not worn:
             return
         fresh = draw_secrets(self._identity, state.lane.lane, self._held, schema, now_ms, self._entropy)
-        state.secrets = [*state.secrets, fresh] if state.unsent else [fresh]
+        state.secrets = [*state.secrets, fresh] if state.unsent or state.stored else [fresh]
         state.lane.refresh(fresh.topics, fresh.keys)
         state.parcels = state.size_bytes = 0
-        record = encode_lane(self._identity, state.lane, state.secrets, self._entropy)
-        self._spool.put_lane(state.lane.lane, record)
+        self._record(state)
 
-    def _spool_parcel(self, state: _LaneState, parcel: Parcel, rows: int, callbacks: list[OnDelivery]) -> None:
+    def _spool_parcel(self, state: _LaneState, parcel: Parcel, rows: int = 0, told: _Told | None = None) -> None:
         """Written before it is sent: a retry sends the same bytes."""
         self._spool.append(parcel)
         size = len(parcel.header.encoded) + len(parcel.body) + 80
-        sent = _Sent(parcel.header.sequence, parcel.hash, rows, size, callbacks)
+        sent = _Sent(parcel.header.sequence, parcel.hash, rows, size, told or _Told([], 1))
         state.unsent.append(sent)
         self._unsynced.append(sent)
         state.parcels += 1
@@ -413,13 +456,15 @@ class Publisher:
                 self._rewind(state, refusal.expected or 0)
             case "unknown-lock":
                 state.locks_sent.clear()
+            case "not-advertised" | "permit-ended" if not self._holds_permits(state):
+                self._seal_again(state)  # under a permit of an earlier process, which has ended
             case "not-advertised":
                 for held in self._held:
                     self._carrier.advertise(held.grant.permit)
             case "quota":
                 self._pause(Unavailable(refusal.message, retry_after_s=30.0))
             case "epoch-over":
-                self._seal_again(state)
+                self._leave_epoch(state, one)
             case _:
                 self._fail_lane(state, Refused(f"{refusal.message}", reason=refusal.reason))
 
@@ -436,39 +481,80 @@ class Publisher:
     def _fail_lane(self, state: _LaneState, error: TallystickError) -> None:
         """Nothing can follow a parcel that was refused for good: fail what waits, and go on in a new lane."""
         log.warning("lane %s ends: %s", state.lane.lane.hex()[:8], error)
-        for one in state.unsent:
-            self._report(one.callbacks, error, None)
-            self._spool.forget(state.lane.lane, one.sequence)
+        failed = self._end_lane(state)
+        for one in failed:
+            self._report(one.told, error, None)
+
+    def _end_lane(self, state: _LaneState) -> list[_Sent]:
+        """Let nothing count that waits in a lane, here and after a restart; what waited."""
+        waiting = list(state.unsent)
+        state.end = waiting[0].sequence if waiting else state.lane.sequence
+        try:
+            self._record(state)
+        except Unavailable:
+            state.end = None
+            raise
         state.unsent.clear()
         state.retired = True
+        with suppress(Unavailable):  # what cannot be deleted now does no harm
+            for one in waiting:
+                self._spool.forget(state.lane.lane, one.sequence)
+            self._drop_if_done(state)
+        return waiting
+
+    def _drop_if_done(self, state: _LaneState) -> None:
+        if state.retired and not state.unsent and not state.stored and state in self._lanes:
+            self._spool.drop_lane(state.lane.lane)
+            self._lanes.remove(state)
+
+    def _holds_permits(self, state: _LaneState) -> bool:
+        held = {one.permit.identifier for one in self._held}
+        return all(topic.permit in held for topic in self._spooled(state, state.unsent[0]).header.topics)
+
+    def _leave_epoch(self, state: _LaneState, one: _Sent) -> None:
+        """The node no longer takes the epoch of a parcel, or not yet: seal again, once we know of another epoch."""
+        refused = self._spooled(state, one).header.topics
+        if self._is_current(refused):
+            self.update_keys()
+        if self._is_current(refused):
+            raise Unavailable("the authority has not told us of the next epoch yet", retry_after_s=1.0)
+        self._seal_again(state)
+
+    def _is_current(self, topics: Sequence[TopicRef]) -> bool:
+        epochs = {held.grant.token: held.epoch(self._now_ms).number for held in self._held}
+        return all(epochs[topic.token] == topic.epoch for topic in topics)
+
+    def _spooled(self, state: _LaneState, one: _Sent) -> Parcel:
+        return Parcel.decode(self._spool.read(state.lane.lane, one.sequence))
 
     def _seal_again(self, state: _LaneState) -> None:
-        """The epoch ended while we were away: open our own parcels and seal the rows under the current one, in a new
-        lane that names the last head of the old. The old sequences are never sealed twice."""
-        waiting = list(state.unsent)
-        state.unsent.clear()
-        state.retired = True
-        fresh = self._open_lane(state.stored_head)
-        ring = _OwnRing(state.secrets)
-        book = PermitBook(self._identity.instance, [self._identity.authority])
-        for held in self._held:
-            book.add(held.grant.permit)
-        for one in waiting:
-            parcel = Parcel.decode(self._spool.read(state.lane.lane, one.sequence))
-            verified = verify_one(parcel, self._identity.instance, book)
-            now_ms, entropy = self._now_ms, self._entropy.bytes(32)
+        """Open our own parcels that wait and seal their rows again, in a new lane that names the last head of the old.
+        The old sequences are never sealed twice, and no row counts twice: the new lane is written whole before the old
+        one is ended, which is one durable step. If this process dies before it, the next one finds that the old lane
+        was not ended and drops the new one, of which nothing was sent."""
+        fresh = self._open_lane(state)
+        ring, key = _OwnRing(state.secrets), self._identity.signing_key.public
+        try:
+            for one in state.unsent:
+                self._seal_copy(fresh, verify_own(self._spooled(state, one), key), ring, state.lane.schema, one)
+            self._sync_sealed()
+            self._end_lane(state)
+        except Unsure:
+            raise
+        except Unavailable:
+            self._spool.drop_lane(fresh.lane.lane)
+            raise
+        self._lanes.append(fresh)
+
+    def _seal_copy(self, fresh: _LaneState, parcel: VerifiedParcel, ring: _OwnRing, schema: Schema, one: _Sent) -> None:
+        now_ms = self._now_ms
+        with self._sealing(fresh) as (lane, entropy):
             if parcel.header.kind is Kind.DATA:
-                batch = open_batch(verified, ring, state.lane.schema).upgraded(fresh.lane.schema)
-                again = fresh.lane.seal(batch, now_ms=now_ms, entropy=entropy)
+                batch = open_batch(parcel, ring, schema).upgraded(lane.schema)
+                self._spool_parcel(fresh, lane.seal(batch, now_ms=now_ms, entropy=entropy), one.rows, one.told)
             elif parcel.header.kind is Kind.GAP:
-                gap = Gap.decode(open_content(verified, ring))
-                again = fresh.lane.seal_gap(gap, now_ms=now_ms, entropy=entropy)
-            else:
-                self._spool.forget(state.lane.lane, one.sequence)
-                continue
-            self._spool_parcel(fresh, again, one.rows, one.callbacks)
-            self._spool.forget(state.lane.lane, one.sequence)
-        self._seal_step(0)
+                gap = Gap.decode(open_content(parcel, ring))
+                self._spool_parcel(fresh, lane.seal_gap(gap, now_ms=now_ms, entropy=entropy))
 
     # ── 4. Store, promise, anchor ────────────────────────────────────────────────────────────────────────────────
 
@@ -546,19 +632,20 @@ class Publisher:
         self._spool.forget(state.lane.lane, one.sequence)
         if self._settings.acks == "anchored":
             self._delivered(state, one)
-        if state.retired and not state.unsent and not state.stored:
-            self._lanes.remove(state)
-            self._spool.drop_lane(state.lane.lane)
+        self._drop_if_done(state)
         self._changed.notify_all()
 
     def _delivered(self, state: _LaneState, one: _Sent) -> None:
         delivery = Delivery(one.parcel, state.lane.lane, one.sequence, one.rows, one.offsets)
-        self._report(one.callbacks, None, delivery)
+        self._report(one.told, None, delivery)
 
-    def _report(self, callbacks: list[OnDelivery], error: TallystickError | None, delivery: Delivery | None) -> None:
-        everyone = [*callbacks, *([self._on_delivery] if self._on_delivery is not None else [])]
-        for callback in everyone:
-            self._events.append((callback, error, delivery))
+    def _report(self, told: _Told, error: TallystickError | None, delivery: Delivery | None) -> None:
+        if self._on_delivery is not None:
+            self._events.append((self._on_delivery, error, delivery))
+        told.left -= 1
+        if error is not None or told.left == 0:
+            self._events.extend((callback, error, delivery) for callback in told.callbacks)
+            told.callbacks = []
         self._changed.notify_all()
 
     # ── The caller's side ────────────────────────────────────────────────────────────────────────────────────────
@@ -607,8 +694,8 @@ class Publisher:
             for state in self._lanes:
                 if not state.retired and state.lane.sequence:
                     self._refresh_if_due(state)
-                    closing = state.lane.seal_close(now_ms=self._now_ms, entropy=self._entropy.bytes(32))
-                    self._spool_parcel(state, closing, 0, [])
+                    with self._sealing(state) as (lane, entropy):
+                        self._spool_parcel(state, lane.seal_close(now_ms=self._now_ms, entropy=entropy))
                     state.retired = True
             self._changed.notify_all()
         self.flush(timeout_s)
@@ -635,6 +722,8 @@ class Publisher:
         """One round of work: seal what is due, send, check anchors. Whether anything moved."""
         try:
             self._seal_step()
+        except Unsure:
+            raise  # no retry mends the spool
         except Unavailable as error:
             self._pause(error)
         return self._send_step()
@@ -656,8 +745,15 @@ class Publisher:
                     self._check_anchors()
                     self._accuse()
                 return moved
+            except Unsure:
+                raise
             except Unavailable as error:
                 self._pause(error)
+                return False
+            except Withheld as error:
+                if error.reason != "stale-head":
+                    raise
+                self._pause(Unavailable(str(error)))  # the ledger stood still: what was promised is still spooled
                 return False
 
     def _run(self, step: Callable[[], bool]) -> None:
@@ -665,12 +761,12 @@ class Publisher:
         while not self._stopping:
             try:
                 moved = step()
-            except Unavailable as error:
+            except TallystickError as error:
+                if not isinstance(error, Unavailable) or isinstance(error, Unsure):
+                    self._fail(error)
+                    return
                 self._pause(error)
                 moved = False
-            except TallystickError as error:
-                self._fail(error)
-                return
             if not moved:
                 with self._lock:
                     self._changed.wait(min(self._settings.linger_s, 0.05) or 0.01)
@@ -695,7 +791,7 @@ class Publisher:
             self._failure = error
             for state in self._lanes:
                 for one in state.unsent:
-                    self._report(one.callbacks, error, None)
+                    self._report(one.told, error, None)
             self._changed.notify_all()
 
     def _check_failure(self) -> None:
@@ -706,23 +802,34 @@ class Publisher:
         """Take up the spool of an earlier process: its lanes go on, its parcels are sent again."""
         self._anchored_places: dict[tuple[bytes, int], set[tuple[bytes, int, int]]] = {}
         tokens = [held.grant.token for held in self._held]
+        kept = {name: self._kept_lane(name) for name in self._spool.lanes()}
         states = []
-        for name in self._spool.lanes():
-            newest = self._spool.newest(name)
-            lane, secrets = decode_lane(
-                self._identity, self._spool.lane_record(name), None if newest is None else newest.header
-            )
-            state = _LaneState(lane, secrets, last_ms=self._now_ms)
-            closed = newest is not None and newest.header.kind is Kind.CLOSE
-            if [topic.token for topic in lane.topics] != tokens:
+        for name, one in kept.items():
+            if [topic.token for topic in one.lane.topics] != tokens:
                 continue  # of another publisher that shares this folder
+            old = kept.get(one.replaces) if one.replaces is not None else None
+            if old is not None and old.end is None:
+                self._spool.drop_lane(name)  # the old lane still counts: nothing of this one was sent
+                continue
+            state = _LaneState(one.lane, one.secrets, last_ms=self._now_ms, end=one.end, replaces=one.replaces)
+            newest = self._spool.newest(name)
+            state.retired = one.end is not None or (newest is not None and newest.header.kind is Kind.CLOSE)
             for sequence in self._spool.kept(name):
+                if one.end is not None and sequence >= one.end:
+                    self._spool.forget(name, sequence)
+                    continue
                 data = self._spool.read(name, sequence)
                 header = Parcel.decode(data).header
-                state.unsent.append(_Sent(sequence, header.hash, header.count, len(data), [], ready=True))
-            state.retired = closed
+                state.unsent.append(_Sent(sequence, header.hash, header.count, len(data), _Told([], 1), ready=True))
             states.append(state)
-        return states
+        done = [state for state in states if state.retired and not state.unsent]
+        for state in done:
+            self._spool.drop_lane(state.lane.lane)
+        return [state for state in states if state not in done]
+
+    def _kept_lane(self, name: bytes) -> KeptLane:
+        newest = self._spool.newest(name)
+        return KeptLane.decode(self._identity, self._spool.lane_record(name), None if newest is None else newest.header)
 
     @property
     def schema(self) -> Schema:
@@ -733,7 +840,7 @@ class Publisher:
     def _pending(self) -> int:
         """Rows and batches that wait, and parcels that are not delivered."""
         with self._lock:
-            waiting = len(self._rows) + len(self._batches)
+            waiting = len(self._rows) + len(self._batches) + len(self._parts)
             for state in self._lanes:
                 waiting += len(state.unsent) + (len(state.stored) if self._settings.acks == "anchored" else 0)
             return waiting

@@ -20,6 +20,7 @@ use of the spool; the next one finds out by reading.
 
 from __future__ import annotations
 
+import errno
 import struct
 import zlib
 from collections import OrderedDict
@@ -71,10 +72,14 @@ class Spool:
         return read_all(self._disk, f"{lane.hex()}/{_LANE}")
 
     def put_lane(self, lane: bytes, record: bytes) -> None:
-        """Write a lane's record, durable when this returns."""
-        with _translated():
+        """Write a lane's record, durable when this returns; a full disk leaves the old one."""
+        try:
             self._disk.mkdir(lane.hex())
             write_atomic(self._disk, f"{lane.hex()}/{_LANE}", record)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:  # before the rename: only writing takes space
+                raise Unavailable("spool: the disk is full", retry_after_s=1.0, hint="free some space") from error
+            raise Unsure(f"spool: a lane cannot be recorded: {error.strerror}") from error
         self._lanes.setdefault(lane, [])
         self._kept.setdefault(lane, set())
 

@@ -1,8 +1,12 @@
 """The publish guard (EventGuard 4.4, BPS Algorithm 1).
 
-Cheapest first: size, version, known permit, right, epoch, sequence, and only then the signature; a flood of junk
+Cheapest first: size, version, known permit, right, sequence, epoch, and only then the signature; a flood of junk
 costs a parse. One parcel is judged alone, so a mixed request is taken in part, with a result per parcel (BPS
 Algorithm 1 filters messages one by one).
+
+The sequence comes before everything that may change under a parcel that is stored already: a publisher whose answer
+was lost asks again, maybe after the epoch ended, and must hear that it is stored. "Epoch over" would make it seal the
+same rows a second time.
 
 What it does not do: judge a parcel's own time. A parcel may be days old, from a car without network; freshness is
 that of the envelope. Order comes from sequences, validity from block time.
@@ -72,16 +76,18 @@ def publish(
     header = parcel.header
     if header.instance != rules.instance:
         raise Malformed("parcel: of another instance", reason="wrong-instance")
-    permit, partitions = _check_topics(header, act, rules, live)
+    permit, partitions = _check_permits(header, act, rules, live)
     try:
         repeated = lanes.check_next(act.principal, header)
     except Behind:
         # Only a signature makes this anybody's doing; then the carrier compares it with what lies there.
         check_signature(parcel, permit.verify_key)
         raise Contradiction(parcel, permit, partitions) from None
-    check_signature(parcel, permit.verify_key)
     if isinstance(repeated, Duplicate):
+        check_signature(parcel, permit.verify_key)
         return Repeated(parcel, permit, partitions)
+    _check_current(header, act, rules)
+    check_signature(parcel, permit.verify_key)
     for group in header.groups:
         for lock in group.locks:
             if not has_lock(lock):
@@ -94,7 +100,7 @@ def publish(
     return Accepted(parcel, permit, partitions)
 
 
-def _check_topics(header: Header, act: Act, rules: Rules, live: Live) -> tuple[Permit, tuple[int, ...]]:
+def _check_permits(header: Header, act: Act, rules: Rules, live: Live) -> tuple[Permit, tuple[int, ...]]:
     """All topics of the lane or none (EventGuard 4.4 publishes under several)."""
     partitions = []
     permit: Permit | None = None
@@ -106,8 +112,16 @@ def _check_topics(header: Header, act: Act, rules: Rules, live: Live) -> tuple[P
             raise Refused("the permit was issued to another principal", reason="not-yours")
         permit.check_covers(Operation.ADVERTISE, topic.token, topic.epoch)
         permit.check_time(act.time_ms)
-        known = check_topic(rules, act, topic.token, Right.WRITE)
-        if known.closed:
+        partitions.append(header.partition(check_topic(rules, act, topic.token, Right.WRITE).partitions))
+    assert permit is not None  # a header has at least one topic
+    return permit, tuple(partitions)
+
+
+def _check_current(header: Header, act: Act, rules: Rules) -> None:
+    """What a new parcel must agree with: an open topic, one of its schemas, a current epoch."""
+    for topic in header.topics:
+        known = rules.topic(topic.token)
+        if known is None or known.closed:
             raise Refused("the topic is closed", reason="topic-closed")
         if not rules.schema_known(topic.token, header.schema_version, header.schema_hash):
             raise Refused(
@@ -119,6 +133,3 @@ def _check_topics(header: Header, act: Act, rules: Rules, live: Live) -> tuple[P
             raise Refused(
                 f"epoch {topic.epoch} is over", reason="epoch-over", hint="seal again under the current epoch"
             )
-        partitions.append(header.partition(known.partitions))
-    assert permit is not None  # a header has at least one topic
-    return permit, tuple(partitions)
