@@ -30,6 +30,7 @@ COMMANDS = {
     "group": "show groups and reset their offsets",
     "publish": "seal rows and publish them",
     "subscribe": "fetch, verify and open what was published",
+    "fleet": "simulate vehicles and city sensors, replay recordings",
     "inspect": "say what a parcel, lock, segment or trust file contains",
     "prove": "write the proof of one record to a file",
     "verify": "check a proof offline",
