@@ -68,6 +68,13 @@ def test_published_to_a_topic_every_row_arrives(tmp_path: Path, capsys: pytest.C
     assert pa.Table.from_batches(arrived).equals(sent)
 
 
+def test_a_truth_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, truth = tmp_path / "rows.jsonl", tmp_path / "nowhere" / "truth.json"
+    arguments = ["fleet", "simulate", "--vehicles", "1", "--minutes", "1", "--out", str(out), "--truth", str(truth)]
+    assert main.run(arguments) == 4
+    assert "nowhere" in capsys.readouterr().err
+
+
 def test_every_schema_is_printed_as_one_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
     for name in TEXTS:
         assert main.run(["fleet", "schema", name]) == 0

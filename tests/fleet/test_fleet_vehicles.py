@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tallystick.errors import Misuse
+from tallystick.fleet.city import Sensors
 from tallystick.fleet.motion import COMFORTABLE_MS2, HARSH_MS2, Motion
 from tallystick.fleet.routes import BLOCK_M, LEG, LEGS, LINES, MOTORWAY_KMH, city, is_red, plan, to_degrees, to_metres
 from tallystick.fleet.schemas import schema
@@ -273,6 +274,13 @@ def test_a_longer_simulation_begins_like_a_shorter_one() -> None:
 def test_wrong_numbers_are_named(arguments: dict[str, Any], named: str) -> None:
     with pytest.raises(Misuse, match=named):
         list(simulate(**arguments))
+
+
+def test_a_simulation_runs_once() -> None:
+    for source in (Fleet(1, 10), Sensors("home", 1, 10)):
+        assert sum(batch.num_rows for batch in source.batches())
+        with pytest.raises(Misuse, match="once"):
+            source.batches()
 
 
 def _bytes(batches: Any) -> list[bytes]:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,7 +112,7 @@ def simulate(
     summary = _run(batches, rate, topic, out, home, f"simulating {what}", int(minutes * 60), show_progress)
     summary = {"what": what, "seed": seed, **summary, **_facts(source)}
     if truth is not None:
-        truth.write_text(json.dumps(_whole_truth(source), indent=1) + "\n", encoding="utf-8")
+        _write_truth(truth, source)
     _report(summary, as_json, out)
 
 
@@ -238,14 +239,17 @@ def _facts(source: Any) -> dict[str, Any]:
     return {"sensors": len(source.names), "anomalies": len(source.anomalies)}
 
 
-def _whole_truth(source: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _write_truth(path: Path, source: Any) -> None:
     from tallystick.fleet.vehicles import Fleet
 
     if isinstance(source, Fleet):
-        return source.truth.plain()
-    return {**_facts(source), "anomalies": [asdict(anomaly) for anomaly in source.anomalies]}
+        whole = source.truth.plain()
+    else:
+        whole = {**_facts(source), "anomalies": [asdict(anomaly) for anomaly in source.anomalies]}
+    try:
+        path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise Unavailable(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _report(summary: dict[str, Any], as_json: bool, out: str | None) -> None:

@@ -121,6 +121,9 @@ class Sensors:
         self._levels = [traits.normal(q.level, q.spread, sensors) for q in self._tenant.quantities]
         self._drift = [np.zeros(sensors) for _ in self._tenant.quantities]
         self.anomalies = self._draw_anomalies(traits)
+        self._begin_ms = np.array([anomaly.start_ms for anomaly in self.anomalies], dtype=np.int64)
+        self._end_ms = np.array([anomaly.end_ms for anomaly in self.anomalies], dtype=np.int64)
+        self._begun = False
 
     def _draw_anomalies(self, generator: np.random.Generator) -> list[Anomaly]:
         """Drawn beforehand, by sensor and then by time."""
@@ -136,7 +139,10 @@ class Sensors:
         return found
 
     def batches(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """The measurements, in order of time and, within a step, of sensors. May be read once."""
+        """The measurements, in order of time and, within a step, of sensors. May be asked for once."""
+        if self._begun:
+            raise Misuse("the batches of a simulation are made once", hint="make other Sensors with the same arguments")
+        self._begun = True
         return rechunked(self._blocks(), chunk_rows)
 
     def _blocks(self) -> Iterator[pa.RecordBatch]:
@@ -174,9 +180,9 @@ class Sensors:
     def _shift(self, ts_ms: Any) -> Floats:
         """What the anomalies add: an array of [quantity, step, sensor]."""
         shift = np.zeros((len(self._tenant.quantities), len(ts_ms), self._count))
-        for anomaly in self.anomalies:
+        present = np.flatnonzero((self._begin_ms <= ts_ms[-1]) & (self._end_ms > ts_ms[0]))
+        for anomaly in (self.anomalies[number] for number in present.tolist()):
             first, end = np.searchsorted(ts_ms, [anomaly.start_ms, anomaly.end_ms])
-            if first < end:
-                sensor = int(anomaly.sensor.rpartition("-")[2])
-                shift[:, first:end, sensor] = np.array(self._tenant.anomalies[anomaly.kind])[:, None]
+            sensor = int(anomaly.sensor.rpartition("-")[2])
+            shift[:, first:end, sensor] = np.array(self._tenant.anomalies[anomaly.kind])[:, None]
         return shift

@@ -11,8 +11,8 @@ from typing import Any
 class Trip:
     """From the first row with the ignition on to the first with it off. `end_ms` is None while it still goes on.
 
-    Idle time and fuel count the rows from the first to before the last, each for one step; distance lies between the
-    first row and the last.
+    Idle time and fuel count the rows with the ignition on, each for one step; distance lies between the first row and
+    the last.
     """
 
     vin: str

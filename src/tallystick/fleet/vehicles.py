@@ -73,13 +73,17 @@ class Fleet:
         self._idle_s, self._burnt_l = np.zeros(vehicles), np.zeros(vehicles)
         self._open: dict[int, tuple[int, float, float, float]] = {}  # vehicle: start, and distance, idle, fuel there
         self.truth = Truth(vehicles)
+        self._begun = False
 
     @property
     def vehicle_seconds(self) -> float:
         return self._vehicles * self._steps * self._step_s
 
     def batches(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """The telemetry, in order of time and, within a step, of vehicles. May be read once."""
+        """The telemetry, in order of time and, within a step, of vehicles. May be asked for once."""
+        if self._begun:
+            raise Misuse("the batches of a simulation are made once", hint="make another Fleet with the same arguments")
+        self._begun = True
         return rechunked(self._blocks(), chunk_rows)
 
     def _blocks(self) -> Iterator[pa.RecordBatch]:
