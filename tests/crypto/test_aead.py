@@ -85,3 +85,9 @@ def test_too_little_entropy_and_wrong_buffers_are_misuse() -> None:
 
 def _xor(left: bytes, right: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(left, right, strict=True))
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_a_fingerprint_tells_data_apart_and_hangs_on_its_key(one: bytes, two: bytes) -> None:
+    assert (aead.fingerprint(KEY, one) == aead.fingerprint(KEY, two)) == (one == two)
+    assert aead.fingerprint(KEY, one) != aead.fingerprint(bytes(32), one)

@@ -58,6 +58,15 @@ def decrypt_into(key: bytes, ciphertext: Buffer, buffer: bytearray | memoryview,
         raise CannotOpen from None
 
 
+def fingerprint(key: bytes, data: Buffer) -> bytes:
+    """16 bytes that two different data share with a chance of their length / 2**128, for whoever lacks the key: GMAC.
+
+    Unlike a hash it protects from nobody who has the key, and unlike a tag it must never be shown, since its nonce
+    repeats: it may only enter a derivation. Its worth is that it is ten times as fast as a hash.
+    """
+    return _cipher(key).encrypt(_NONCE, b"", data)
+
+
 def wrap(key: bytes, plaintext: bytes, aad: bytes, entropy: bytes) -> bytes:
     """Salt and ciphertext under a one-time key; `key` may wrap as often as it likes."""
     if len(entropy) < SALT_BYTES:

@@ -23,6 +23,7 @@ LABELS: dict[str, str] = {
     "tallystick salt key 1": "the key of a parcel's leaf salts, from the lane key",
     "tallystick commitment 1": "the commitment to the body key that stands in the header",
     "tallystick identifier 1": "a parcel's identifier, from entropy, publisher's secret and plaintext",
+    "tallystick fingerprint key 1": "the key of the frames' fingerprints, from the publisher's identifier secret",
     "tallystick identifier secret 1": "the publisher's secret that identifiers mix in",
     "tallystick token 1": "a topic's token, from the authority's token key",
     "tallystick undo subscribe 1": "the undo token of a subscribe permit",

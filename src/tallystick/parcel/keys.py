@@ -2,11 +2,14 @@
 
     secrets of the locks ─ HKDF ─► lane key (one per column group)
     lane key, identifier ─ HKDF ─► body key, salt key, commitment
+    publisher's secret, entropy, lane, sequence, fingerprint of the plaintext ─ HKDF ─► identifier
 
 AES-GCM alone opens one ciphertext under two keys, so the header carries a commitment to the lane key that is
 compared before decryption. A body key serves once: the identifier under which it is derived mixes fresh entropy with
-the publisher's own secret and the hash of the plaintext, so a repeated random state (a restored snapshot, a cloned
-vehicle) repeats no key unless it repeats the very same parcel.
+the publisher's own secret and a fingerprint of the plaintext, so a repeated random state (a restored snapshot, a cloned
+vehicle) repeats no key unless it repeats the very same parcel. The fingerprint is keyed and never leaves the
+derivation: it need only tell apart what others make a publisher seal, and they do not know its key; a publisher that
+wanted to repeat a key could do so without finding collisions.
 """
 
 from __future__ import annotations
@@ -14,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from tallystick.crypto import aead
 from tallystick.crypto.kdf import derive, extract
 
 SECRET_BYTES = 32
 SALT_BYTES = 16
-_ZERO_NONCE = bytes(16)
+_COUNTER = modes.CTR(bytes(16))
 _ZEROS = memoryview(bytes(SALT_BYTES * 8192))  # enough for most parcels, so that none need be made
 
 
@@ -72,16 +75,21 @@ class ParcelKeys:
         """`count` salts of 16 bytes: the AES-256-CTR key stream of the salt key."""
         size = SALT_BYTES * count
         zeros = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
-        return Cipher(algorithms.AES(self.salt_key), modes.CTR(_ZERO_NONCE)).encryptor().update(zeros)
+        return Cipher(algorithms.AES(self.salt_key), _COUNTER).encryptor().update(zeros)
 
 
-def parcel_identifier(
-    identifier_secret: bytes, entropy: bytes, lane: bytes, sequence: int, frames: Sequence[bytes]
-) -> bytes:
-    """16 bytes that no two different parcels share, whatever the state of the random source."""
-    plaintext = blake3()
-    for frame in frames:
-        plaintext.update(len(frame).to_bytes(8, "little"))
-        plaintext.update(frame)
-    label = "tallystick identifier 1"
-    return derive(identifier_secret, label, entropy, lane, sequence, plaintext.digest())[:16]
+@dataclass(frozen=True, repr=False)
+class IdentifierKeys:
+    """What a publisher names its parcels by."""
+
+    secret: bytes
+    fingerprint_key: bytes
+
+    @classmethod
+    def of(cls, identifier_secret: bytes) -> IdentifierKeys:
+        return cls(identifier_secret, derive(identifier_secret, "tallystick fingerprint key 1"))
+
+    def identifier(self, entropy: bytes, lane: bytes, sequence: int, frames: Sequence[bytes]) -> bytes:
+        """16 bytes that no two different parcels share, whatever the state of the random source."""
+        plaintext = [aead.fingerprint(self.fingerprint_key, frame) for frame in frames]
+        return derive(self.secret, "tallystick identifier 1", entropy, lane, sequence, *plaintext)[:16]

@@ -28,7 +28,7 @@ from tallystick.parcel.header import (
     LaneRef,
     TopicRef,
 )
-from tallystick.parcel.keys import LaneKey, ParcelKeys, parcel_identifier
+from tallystick.parcel.keys import IdentifierKeys, LaneKey, ParcelKeys
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.section import encode_section
 from tallystick.record.batch import Batch, to_message
@@ -81,6 +81,7 @@ class Lane:
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
             raise Misuse(f'compression "{self.codec}" is unknown, expected one of {", ".join(CODECS)}')
+        self._identifiers = IdentifierKeys.of(self.identifier_secret)
         self.refresh(self.topics, self.keys)
 
     def refresh(self, topics: Sequence[TopicRef], keys: Sequence[LaneKey]) -> None:
@@ -198,7 +199,7 @@ class Lane:
     ) -> Parcel:
         if len(entropy) < 32:
             raise Misuse("lane: 32 bytes of entropy a parcel expected")
-        identifier = parcel_identifier(self.identifier_secret, entropy, self.lane, self.sequence, frames)
+        identifier = self._identifiers.identifier(entropy, self.lane, self.sequence, frames)
         groups, sections = [], []
         for number, frame in enumerate(frames):
             keys = ParcelKeys.of(self.keys[number], self.sequence, identifier)
