@@ -46,6 +46,7 @@ class Topic:
         self.stack, self.tenant, self.name = stack, tenant, name
         self.owner = stack.tenant(tenant)
         self.token = stack.topic(self.owner, name, SCHEMA, partitions=partitions, flags=flags)
+        await_topic(stack, self.token)
         self.car, self.reader = self.publisher("car"), self.subscriber("reader")
 
     def publisher(self, name: str) -> Session:
@@ -62,6 +63,13 @@ class Topic:
         session = self.member(name)
         self.stack.grant(self.owner, self.token, session, operations)
         return session
+
+
+def await_topic(stack: Stack, token: bytes) -> None:
+    """Until the authority has seen a new topic on the ledger."""
+    authority = stack.authority.authority
+    authority.work()  # what its own clock would have it do within half a second
+    wait_until(lambda: authority._topics.find(token) is not None)
 
 
 def rows(*numbers: int) -> list[dict[str, Any]]:

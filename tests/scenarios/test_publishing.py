@@ -14,6 +14,7 @@ from actors import (
     Hand,
     Topic,
     acts,
+    await_topic,
     exchange,
     fetch_query,
     publish,
@@ -280,6 +281,7 @@ def test_a_copied_body(bound: bool, stack: Stack, topic: Topic, monkeypatch: pyt
         monkeypatch.setattr(LaneKey, "of", lambda *args, permits, **kwargs: original(*args, permits=(), **kwargs))
     name = f"copies-{bound}"
     token = stack.topic(topic.owner, name, SCHEMA)
+    await_topic(stack, token)
     for session, operations in ((topic.car, WRITE), (topic.reader, READ)):
         stack.grant(topic.owner, token, session, operations)
     copyist = topic.member(f"copyist-{bound}")
