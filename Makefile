@@ -8,8 +8,6 @@ EXTRAS ?= dev
 ARGS ?=
 SECONDS_EACH ?= 60
 
-# One numba cache for the warm-up, the tests and every process they start (tests/conftest.py says the same).
-export NUMBA_CACHE_DIR ?= $(CURDIR)/build/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # The environment is as new as what it was made from: a changed pyproject or constraints file changes the stamp.

@@ -12,6 +12,7 @@ import os
 import random
 import zlib
 from collections.abc import Generator, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,10 @@ FOLDER_MARKERS = {
 REQUIRE_ENGINES = os.environ.get("TALLY_REQUIRE_ENGINES", "") not in ("", "0")
 PROFILE = os.environ.get("TALLY_PROFILE", "ci")
 
-# The compiled functions are shared by all tests and by the processes they start, whatever HOME those have.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / "build" / "numba"))
+# The compiled functions are shared by all tests and by the processes they start, whatever HOME those have: where
+# tallystick.record.jit would keep them for the user who runs the suite.
+_VERSIONS = f"{version('tallystick')}-{version('numba')}"
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS))
 
 # The machine may be shared and slow: neither deadlines nor slow generation say anything about the code.
 settings.register_profile(
