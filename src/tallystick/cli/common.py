@@ -42,7 +42,13 @@ def open_session(home: Path | None) -> Iterator[Session]:
     from tallystick.client.session import Session
 
     with Session.open(home) as session:
-        yield session
+        try:
+            yield session
+        except Unavailable as error:
+            error.hint = error.hint or (
+                "is it running (tally up), and still there? tally principal address changes where it is looked for"
+            )
+            raise
 
 
 class Names:
@@ -118,7 +124,11 @@ def open_operator(folder: Path) -> Iterator[OperatorClient]:
     address = Address(listening.url, listening.certificate.subject, listening.certificate.verify_key)
     entropy = SystemEntropy()
     with HttpClient([address], identity, SystemClock(), entropy) as http:
-        yield OperatorClient(http, entropy)
+        try:
+            yield OperatorClient(http, entropy)
+        except Unavailable as error:
+            error.hint = error.hint or f"start it: tally up {folder}"
+            raise
 
 
 def require_instance(folder: Path) -> Any:

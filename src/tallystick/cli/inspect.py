@@ -93,7 +93,9 @@ def _checkpoint(data: bytes) -> Facts:
 
     note = Note.decode(data)
     checkpoint = Checkpoint.decode(note.text)
-    lines = dict(line.split(" ", 1) for line in checkpoint.extensions if " " in line)
+    lines: Facts = dict(line.split(" ", 1) for line in checkpoint.extensions if " " in line)
+    if str(lines.get("time", "")).isdigit():
+        lines["block_time_ms"] = int(lines.pop("time"))
     return {
         "origin": checkpoint.origin,
         "size": checkpoint.size,

@@ -192,6 +192,36 @@ def list_(home: Path | None, as_json: bool) -> None:
         output.result(line)
 
 
+@command.command("address")
+@home_option
+@click.option("--authority-url", default=None, help="Where the authority is now.")
+@click.option("--node-url", "node_urls", multiple=True, help="Where the node is now; several are tried in turn.")
+@output.json_option
+def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, ...], as_json: bool) -> None:
+    """Change where the identity in --home looks for its authority and its node; whom it trusts stays as it is.
+
+    \b
+    Examples:
+      tally principal address --node-url https://node.example:7411 --home car
+    """
+    from dataclasses import replace
+
+    from tallystick.client.identity import Identity
+    from tallystick.runtime.address import Address, parse_address
+
+    identity = Identity.load(home)
+    moved = replace(
+        identity, authority_url=authority_url or identity.authority_url, node_urls=node_urls or identity.node_urls
+    )
+    for url in (moved.authority_url, *moved.node_urls):
+        parse_address(Address(url, bytes(16)))
+    moved.save()
+    if as_json:
+        output.result_json({"authority": moved.authority_url, "nodes": list(moved.node_urls)})
+    else:
+        output.result(f"authority {moved.authority_url}, node {', '.join(moved.node_urls)}")
+
+
 @command.command("revoke")
 @click.argument("principal")
 @home_option

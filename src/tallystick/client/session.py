@@ -51,7 +51,7 @@ class Session:
         self.clock, self.entropy = clock or SystemClock(), entropy or SystemEntropy()
         signer = Signer(identity.principal, identity.signing_key)
         if not identity.nodes or not identity.node_urls:
-            raise Misuse(f"{identity.home}: no node is known", hint="enrol again, or add one with tally principal node")
+            raise Misuse(f"{identity.home}: no node is known", hint="name one: tally principal address --node-url")
         node = identity.nodes[0]
         nodes = [Address(url, node.subject, node.verify_key) for url in identity.node_urls]
         self._node_http = HttpClient(nodes, signer, self.clock, self.entropy, insecure=insecure)

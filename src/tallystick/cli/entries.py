@@ -1,0 +1,110 @@
+"""Entries of the ledger in words: the fields of each kind by name, tokens by the topics' names where known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tallystick import wire
+from tallystick.cli.common import show_time
+from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.contracts.kinds import Kind
+
+if TYPE_CHECKING:
+    from tallystick.cli.common import Names
+
+# As docs/formats/ledger.md lists them, behind the kind.
+FIELDS: dict[Kind, str] = {
+    Kind.ENROL: "certificate",
+    Kind.REVOKE: "subject signature",
+    Kind.REPLACE: "certificate",
+    Kind.TENANT: "tenant owner",
+    Kind.TRUST: "trust",
+    Kind.TOPIC: "token tenant owner partitions replicas flags nodes schema_hash signature",
+    Kind.SCHEMA: "token version schema_hash signature",
+    Kind.ASSIGN: "token partition nodes",
+    Kind.CLOSE_TOPIC: "token",
+    Kind.ANNOUNCE_EPOCH: "token epoch public_key_hash not_before_ms",
+    Kind.END_EPOCH: "token epoch how time_ms",
+    Kind.GRANT: "token principal allow operations host",
+    Kind.WITHDRAW: "token principal allow operations host",
+    Kind.ISSUE_PERMIT: "permit leave token principal not_after_ms",
+    Kind.UNDO_PERMIT: "permit",
+    Kind.REVOKE_PERMIT: "permit",
+    Kind.OPERATION: "operator role token operation reason host count partition first end time_ms request evidence",
+    Kind.ANCHOR: "token partition size root",
+    Kind.RETIRE: "token partition below root",
+    Kind.BROKEN_PROMISE: "promise other_leaf proof",
+    Kind.GROUP: "group lease_ms tokens",
+    Kind.JOIN: "group member",
+    Kind.LEAVE: "group member",
+    Kind.COMMIT_OFFSET: "group member token partition fence old new",
+    Kind.RESET_OFFSET: "group member token partition fence old new",
+    Kind.LIFT: "principal",
+    Kind.EQUIVOCATION: "publisher key header signature other_header other_signature",
+    Kind.WRITE: "token write batch digest",
+    Kind.ERASE: "token publisher period",
+    Kind.SET: "name value",
+    Kind.ACTIVATE: "contract version height",
+}
+_PEOPLE = ("principal", "operator", "owner", "publisher", "subject", "author")
+_LONG = (
+    "certificate",
+    "signature",
+    "trust",
+    "evidence",
+    "promise",
+    "proof",
+    "header",
+    "other_header",
+    "other_signature",
+)
+_WORDS = {"token": "topic", "allow": "rule"}
+_ROLES = {0: "nobody", 1: "publisher", 2: "subscriber"}
+
+
+def decode(entry: bytes) -> dict[str, Any]:
+    """Kind and fields of an entry by name, for machines."""
+    number, *values = wire.decode(entry, "entry")
+    kind = Kind(number)
+    return {"kind": kind.name.lower(), **dict(zip(FIELDS[kind].split(), values, strict=True))}
+
+
+def describe(entry: dict[str, Any], names: Names) -> str:
+    """One line for people."""
+    if entry["kind"] == "operation":
+        return _describe_operation(entry, names)
+    rest = {name: value for name, value in entry.items() if name not in (*_LONG, "kind")}
+    shown = [
+        f"{_WORDS.get(name, name.removesuffix('_ms'))} {_value(name, value, names)}" for name, value in rest.items()
+    ]
+    return f"{entry['kind']}: {', '.join(shown)}".replace("_", " ")
+
+
+def _describe_operation(entry: dict[str, Any], names: Names) -> str:
+    who = names.principal_name(entry["operator"]) if any(entry["operator"]) else "nobody known"
+    what = Operation(entry["operation"]).name or "?"
+    topic = names.topic_name(entry["token"]) if any(entry["token"]) else "no topic"
+    end = f"refused: {entry['reason']}" if entry["reason"] else "accepted"
+    place = f", partition {entry['partition']} offsets {entry['first']} to {entry['end']}" if entry["end"] else ""
+    times = f", {entry['count']} times" if entry["count"] != 1 else ""
+    host = f" from {entry['host']}" if entry["host"] else ""
+    role = _ROLES.get(entry["role"], "?")
+    return f"{what.lower()} by {who} ({role}){host} on {topic}{place}{times}: {end}"
+
+
+def _value(name: str, value: Any, names: Names) -> str:
+    if name == "token":
+        return names.topic_name(value)
+    if name in _PEOPLE:
+        return names.principal_name(value)
+    if name == "allow":
+        return "allow" if value else "deny"
+    if name == "operations":
+        return "+".join(one.name.lower() for one in Operation if value & one and one.name)
+    if name.endswith("_ms") and name != "lease_ms":
+        return show_time(value)
+    if isinstance(value, bytes):
+        return value.hex()[:32]
+    if isinstance(value, list):
+        return " ".join(_value("", item, names) for item in value)
+    return str(value)

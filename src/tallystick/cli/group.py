@@ -1,0 +1,139 @@
+"""`tally group`: who shares a topic, and how far they have read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import Names, home_option, open_session, show_time
+from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.client.session import Session
+    from tallystick.ledger.contracts.groups import Group
+
+
+@click.group("group")
+def command() -> None:
+    """Show groups and reset their offsets. A group is made by the first subscriber that names it.
+
+    \b
+    Examples:
+      tally group show dashboards --home reader
+      tally group reset dashboards brakes --to earliest --home reader
+    """
+
+
+@command.command("show")
+@click.argument("name")
+@home_option
+@output.json_option
+def show(name: str, home: Path | None, as_json: bool) -> None:
+    """Show members, offsets and how far each partition is behind.
+
+    \b
+    Examples:
+      tally group show dashboards --home reader
+    """
+    with open_session(home) as session:
+        names = Names(session)
+        group = _require(session, name)
+        members = [
+            {"principal": names.principal_name(principal), "member": member.hex(), "lease_until": show_time(end)}
+            for principal, member, end in group.members
+        ]
+        places = [place for token in group.tokens for place in _places(session, names, group, token)]
+    if as_json:
+        output.result_json({"group": name, "fence": group.fence, "members": members, "partitions": places})
+        return
+    output.result(f"group {name}, fence {group.fence}")
+    for one in members:
+        output.result(f"member {one['member']} of {one['principal']}, lease until {one['lease_until']}")
+    for place in places:
+        behind = place["anchored"] - place["offset"]
+        output.result(
+            f"{place['topic']} partition {place['partition']}: offset {place['offset']}, {behind} parcels behind"
+        )
+
+
+@command.command("reset")
+@click.argument("name")
+@click.argument("topic")
+@click.option("--to", "target", required=True, help="earliest, latest, or an offset.")
+@click.option("--partition", type=click.IntRange(0), default=None, help="One partition only.")
+@home_option
+@output.json_option
+def reset(name: str, topic: str, target: str, partition: int | None, home: Path | None, as_json: bool) -> None:
+    """Move the offsets of group NAME on TOPIC; by the group's owner or its tenant's.
+
+    \b
+    Examples:
+      tally group reset dashboards brakes --to earliest --home reader
+      tally group reset dashboards brakes --partition 2 --to 117 --home reader
+    """
+    from tallystick.ledger import entries
+
+    if target not in ("earliest", "latest") and not target.isdigit():
+        raise Misuse(f'--to "{target}": expected earliest, latest or an offset')
+    with open_session(home) as session:
+        names = Names(session)
+        token = names.topic(topic)
+        group = _require(session, name)
+        if token not in group.tokens:
+            raise Misuse(f'group "{name}" does not read topic "{topic}"')
+        moves = []
+        for place in _places(session, names, group, token):
+            if partition is not None and place["partition"] != partition:
+                continue
+            new = {"earliest": 0, "latest": place["anchored"]}.get(target)
+            new = int(target) if new is None else new
+            if new != place["offset"]:
+                moves.append((place["partition"], place["offset"], new))
+        if moves:
+            session.author.write(
+                *(
+                    entries.reset_offset(group.identifier, token, number, fence=group.fence, old=old, new=new)
+                    for number, old, new in moves
+                )
+            )
+    if as_json:
+        output.result_json([{"partition": number, "old": old, "new": new} for number, old, new in moves])
+        return
+    for number, old, new in moves:
+        output.result(f"partition {number}: from offset {old} to {new}")
+    if not moves:
+        output.note("note: nothing changed, the offsets stand there already")
+
+
+def _require(session: Session, name: str) -> Group:
+    """The group as it stands at the newest block: members whose lease ran out are gone, and the fence has risen."""
+    from tallystick.client.group import group_id
+    from tallystick.ledger.contracts.groups import Group
+
+    identifier = group_id(session.identity.tenant, name)
+    value, head = session.view.value_at(b"group/" + identifier)
+    if value is None:
+        raise Misuse(f'group "{name}" does not exist', hint="the first subscriber with --group makes it")
+    return Group(identifier, value).live_at(head.time_ms)
+
+
+def _places(session: Session, names: Names, group: Group, token: bytes) -> list[dict[str, Any]]:
+    from tallystick.ledger.contracts.topics import Topic
+
+    found = []
+    for number in range(Topic(session.view.value(b"topic/" + token)).partitions):
+        place = token + number.to_bytes(4, "big")
+        offset = session.view.value(b"offset/" + group.identifier + place)
+        anchor = session.view.value(b"anchor/" + place)
+        found.append(
+            {
+                "topic": names.topic_name(token),
+                "partition": number,
+                "offset": 0 if offset is None else offset[0],
+                "anchored": 0 if anchor is None else anchor[0],
+            }
+        )
+    return found
