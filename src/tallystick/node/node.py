@@ -1,8 +1,8 @@
 """A node as a process: its core (core.py) on the real disk, threads that drive it, and its HTTP face.
 
 Three threads besides the server's: one makes blocks when they are due, one writes operations and anchors to the
-ledger and applies retention, one stores what is published. Stopping finishes the requests under way, commits what
-waits, and closes the files.
+ledger and applies retention, one stores what is published; a fourth asks witnesses, where there are any. Stopping
+finishes the requests under way, commits what waits, and closes the files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from tallystick.carriers.service import CarrierService
 from tallystick.errors import TallystickError, Unavailable
@@ -34,8 +34,12 @@ from tallystick.runtime.server import Server, ServerLimits
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 
+if TYPE_CHECKING:  # its HTTP library is loaded only where there are witnesses
+    from tallystick.node.witnessing import Witnessing
+
 log = logging.getLogger(__name__)
 
+WITNESS_PAUSE_S = 0.05  # between two rounds: what a published checkpoint lags behind, beside the witnesses' own time
 SUBMIT_S = 30.0  # how long the node waits for a block of its own ledger
 
 
@@ -50,6 +54,7 @@ class Node:
         self.keys = open_node_keys(folder, self.trust)
         self.core = self._open_core(folder)
         self.ledger, self.rules, self.carrier = self.core.ledger, self.core.rules, self.core.carrier
+        self._witnessing = self._find_witnesses()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self.service = CarrierService(self.carrier, self.ledger, self._gate(), clock)
@@ -70,6 +75,7 @@ class Node:
         for name, work, pause_s in [
             ("blocks", self._make_blocks, self.settings.window_ms / 2000),
             ("commits", self._commit, self.settings.commit_ms / 1000),
+            *([("witnesses", self._witnessing.round, WITNESS_PAUSE_S)] if self._witnessing is not None else []),
         ]:
             thread = threading.Thread(target=self._repeat, args=(work, pause_s), name=name, daemon=True)
             thread.start()
@@ -95,6 +101,8 @@ class Node:
         try:
             self._commit_once_more()
         finally:
+            if self._witnessing is not None:
+                self._witnessing.close()
             self.core.close()
             self._lock_file.close()
 
@@ -132,6 +140,14 @@ class Node:
             thread.join()
 
     # Wiring.
+
+    def _find_witnesses(self) -> Witnessing | None:
+        """Who is asked for cosignatures; None where nobody is named and none is demanded."""
+        if not self.settings.witness_urls and not self.trust.quorum:
+            return None
+        from tallystick.node.witnessing import Witnessing
+
+        return Witnessing(self.ledger, self.trust, self.settings.witness_urls)
 
     def _open_core(self, folder: Path) -> NodeCore:
         settings, now_ms = ledger_settings(self.settings), self._now_ms

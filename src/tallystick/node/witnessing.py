@@ -1,0 +1,117 @@
+"""The node's side of witnessing: the newest checkpoint goes to every witness, and back to the ledger with the quorum.
+
+Threat: none of the node's own; witnesses are there against the operator of this very node. What matters here is that
+one witness that is slow or away does not hold up the others: each is asked by a thread of its own, a round ends as soon
+as the quorum has signed, and whoever still thinks is left out of the rounds until it has answered. The answers are
+checked by the ledger before it publishes anything (C2SP tlog-witness, tlog-cosignature).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+import httpx
+
+from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
+from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.ledger.witness import encode_request, read_answer
+from tallystick.trust.checkpoint import witness_verifiers
+from tallystick.trust.notes import Checkpoint, Note, NoteSignature, NoteVerifier
+from tallystick.trust.trustfile import TrustFile
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 5.0  # a witness writes to its disk before it signs
+
+Signatures = tuple[NoteSignature, ...]
+
+
+class Witnessing:
+    """Asks the witnesses under `urls`; `round` is to be called again and again, by one thread."""
+
+    def __init__(self, ledger: SqliteLedger, trust: TrustFile, urls: Sequence[str]) -> None:
+        if len(urls) < trust.quorum:
+            raise Misuse(
+                f"witness_urls: {trust.quorum} witnesses must cosign, {len(urls)} are named",
+                hint='name them in node.toml: witness_urls = ["https://…"]',
+            )
+        self._ledger, self._quorum = ledger, trust.quorum
+        self._verifiers = witness_verifiers(trust)
+        self._http = httpx.Client(timeout=ANSWER_S)
+        self._pool = ThreadPoolExecutor(max(1, len(urls)), "witness")
+        self._urls = list(urls)
+        self._sizes = dict.fromkeys(urls, 0)  # what each has cosigned last, as far as we know
+        self._busy: dict[str, Future[Signatures]] = {}
+        self._told: dict[str, str] = {}  # the last trouble with each, so that it is logged once
+        self._done = ""
+
+    def round(self) -> None:
+        """Bring the newest checkpoint to the witnesses; publish it when the quorum has cosigned."""
+        note = Note.decode(self._ledger.newest_note())
+        if note.text == self._done:
+            return
+        asked: dict[Future[Signatures], str] = {}
+        for url in self._urls:
+            if url in self._busy and not self._busy[url].done():
+                continue
+            asked[self._pool.submit(self._ask, url, note)] = url
+        self._busy |= {url: future for future, url in asked.items()}
+        signed: set[NoteVerifier] = set()
+        pending = set(asked)
+        while pending:
+            done, pending = wait(pending, ANSWER_S, FIRST_COMPLETED)
+            if not done:
+                return
+            for future in done:
+                note = self._add(note, asked[future], future, signed)
+            if len(signed) >= max(1, self._quorum):
+                self._ledger.cosign(note.encode())
+                self._done = note.text
+                return
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._http.close()
+
+    def _ask(self, url: str, note: Note) -> Signatures:
+        """One witness's cosignatures; asked a second time where it wants the proof from another size."""
+        size = Checkpoint.decode(note.text).size
+        for _ in range(2):
+            old = self._sizes[url]
+            if old > size:
+                raise Refused(f"it has cosigned {old} transactions, the ledger has {size}", reason="rollback")
+            body = encode_request(old, self._ledger.consistency(old, size), note.encode())
+            try:
+                response = self._http.post(f"{url.rstrip('/')}/add-checkpoint", content=body)
+            except httpx.HTTPError as error:
+                raise Unavailable(f"no answer: {error}") from error
+            answer = read_answer(response.status_code, response.content)
+            if not isinstance(answer, int):
+                self._sizes[url] = size
+                return answer
+            self._sizes[url] = answer
+        raise Refused("it does not continue from where it says it stands", reason="witness-refused")
+
+    def _add(self, note: Note, url: str, future: Future[Signatures], signed: set[NoteVerifier]) -> Note:
+        """The note with this answer's cosignatures, as far as they are those of known witnesses."""
+        try:
+            for signature in future.result():
+                verifier = self._verifier(signature)
+                verifier.verify(note.text, signature.signature)
+                if verifier not in signed:
+                    note = note.add(signature)
+                    signed.add(verifier)
+            self._told.pop(url, None)
+        except TallystickError as error:
+            if self._told.get(url) != str(error):
+                self._told[url] = str(error)
+                log.warning("witness %s: %s", url, error)
+        return note
+
+    def _verifier(self, signature: NoteSignature) -> NoteVerifier:
+        for verifier in self._verifiers:
+            if (verifier.name, verifier.key_id) == (signature.name, signature.key_id):
+                return verifier
+        raise Forged(f'"{signature.name}" is not one of the trust file\'s witnesses')
