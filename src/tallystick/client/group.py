@@ -7,6 +7,8 @@ that lost its lease cannot commit.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tallystick.client.author import Author
 from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
@@ -44,7 +46,11 @@ class Member:
                 if error.reason != "group-exists":  # another member was quicker
                     raise
         self._author.write(entries.join(self.identifier, self.member))
+        self._view.wait_for(b"group/" + self.identifier, self._lists_us)
         return self.assigned()
+
+    def _lists_us(self, value: Any) -> bool:
+        return value is not None and [self._principal, self.member] in [item[:2] for item in value[5]]
 
     def assigned(self) -> list[int]:
         """The partitions dealt to us, as the ledger stands; the fence is remembered."""

@@ -7,16 +7,18 @@ withheld tail until the contrary is shown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tallystick import wire
 from tallystick.crypto.merkle_map import verify_map
-from tallystick.errors import Withheld
+from tallystick.errors import Unavailable, Withheld
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.proofs import StateProof
 from tallystick.runtime.clock import Clock
+
+PUBLISHED_S = 15.0  # from a block until the witnesses have cosigned it; one of them may be slow
 
 
 class LedgerSource(Protocol):
@@ -54,6 +56,19 @@ class View:
         head = self._check_age(self._memory.accept(proof.note, self._source.consistency))
         verify_map(head.state_root, key, proof.value, proof.proof)
         return None if proof.value is None else wire.decode(proof.value, "state value"), head
+
+    def wait_for(self, key: bytes, accept: Callable[[Any], bool]) -> Any:
+        """The value under `key` as soon as it is acceptable: what one has just written may lie in a block that the
+        witnesses have yet to cosign."""
+        deadline = self._clock.monotonic() + PUBLISHED_S
+        while not accept(value := self.value(key)):
+            if self._clock.monotonic() > deadline:
+                raise Unavailable(
+                    f"ledger: what was written is not under a checkpoint after {PUBLISHED_S:g} s",
+                    hint="its witnesses may be away",
+                )
+            self._clock.pause(0.05)
+        return value
 
     def check_seen(self, size: int, root: bytes) -> None:
         """Hold a checkpoint that a publisher accepted against our own history: `Withheld` if they fork."""
