@@ -13,7 +13,7 @@ from tallystick.parcel.open import open_batch, open_content, open_group
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.section import padme
-from tallystick.parcel.verify import verify_one, verify_run
+from tallystick.parcel.verify import verify_headers, verify_named, verify_one, verify_run
 
 
 @pytest.fixture
@@ -104,6 +104,22 @@ def test_one_signature_vouches_for_the_run(world: World) -> None:
         verify_run([a, b, Parcel(c.header, bytes(64), c.body)], INSTANCE, token("brakes"), world.book(), None)
     with pytest.raises(Forged):  # a guard verifies each
         verify_one(junk, INSTANCE, world.book())
+
+
+def test_a_header_is_verified_without_its_body_and_the_body_by_the_headers_name(world: World) -> None:
+    """As driver and executor share the work: neither half alone makes a `VerifiedParcel`."""
+    a, b, c = run(world)
+    fronts = [Parcel.decode_front(parcel.encode_front()) for parcel in (a, b, c)]
+    headers = verify_headers(fronts, INSTANCE, token("brakes"), world.book(), None)
+    assert [one.header.hash for one in headers] == [a.hash, b.hash, c.hash]
+    assert not any(isinstance(one, VerifiedParcel) for one in headers)
+    with pytest.raises(Withheld):
+        verify_headers(fronts[1:], INSTANCE, token("brakes"), world.book(), None)
+    assert isinstance(verify_named(b, headers[1].header.hash), VerifiedParcel)
+    for bad in (a, Parcel(b.header, b.signature, a.body)):
+        with pytest.raises(Refused) as caught:
+            verify_named(bad, headers[1].header.hash)
+        assert caught.value.reason == "altered"
 
 
 def test_a_body_from_elsewhere_is_found(world: World) -> None:

@@ -1,4 +1,5 @@
-"""`Parcel`: well-formed, and nothing more. `VerifiedParcel`: every check of parcel/verify.py has passed.
+"""`Parcel`: well-formed, and nothing more. `VerifiedHeader`: all that a header can be held to holds, its body was not
+seen. `VerifiedParcel`: every check of parcel/verify.py has passed.
 
 On the wire: magic ‖ u16 header length ‖ u16 marks length ‖ header ‖ signature (64) ‖ marks ‖ body, integers
 little-endian. Marks are what travels outside the signature (shares and routing marks of later carriers); they are
@@ -79,14 +80,14 @@ class Parcel:
 _KEY = object()
 
 
-class VerifiedParcel:
-    """A parcel whose signature, permits, chain and body hold. Only parcel/verify.py makes one."""
+class VerifiedHeader:
+    """A parcel whose signature, permits and chain hold, whatever its body is. Only parcel/verify.py makes one."""
 
     __slots__ = ("parcel", "permits")
 
     def __init__(self, parcel: Parcel, permits: tuple[Permit, ...], key: object) -> None:
         if key is not _KEY:
-            raise Misuse("a VerifiedParcel comes from tallystick.parcel.verify only")
+            raise Misuse(f"a {type(self).__name__} comes from tallystick.parcel.verify only")
         self.parcel = parcel
         self.permits = permits
 
@@ -98,6 +99,12 @@ class VerifiedParcel:
     def publisher(self) -> bytes:
         """The principal that sealed it."""
         return self.permits[0].principal
+
+
+class VerifiedParcel(VerifiedHeader):
+    """A parcel whose signature, permits, chain and body hold. Only parcel/verify.py makes one."""
+
+    __slots__ = ()
 
 
 def front_bytes(data: bytes | memoryview) -> int:

@@ -9,7 +9,7 @@ The checks, in order, for a run of parcels of one lane:
     signature vouches for the whole run, as long as permit and key stay the same;
  4. the permits cover operation, token and epoch, and were signed by their authority (checked once, when the permit
     enters the `PermitBook`);
- 5. each body hashes to the root in its header.
+ 5. each body hashes to the root in its header (`verify_headers` stops before this one).
 
 What it leaves to its callers: whether the run meets the lane's head and the anchor (client/subscribe.py and the Spark
 reader know those), and revocation, which is a matter of heights.
@@ -23,7 +23,7 @@ from itertools import groupby
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed, Withheld
 from tallystick.parcel.header import NO_PREVIOUS, SIGNATURE_CONTEXT, Header
-from tallystick.parcel.parcel import _KEY, Parcel, VerifiedParcel, describe
+from tallystick.parcel.parcel import _KEY, Parcel, VerifiedHeader, VerifiedParcel, describe
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation, Permit
 
@@ -117,6 +117,16 @@ def verify_run(
     """Verify the contiguous run of one lane that follows `head` (sequence and hash of the last parcel seen; None
     at the lane's beginning). Raises `Withheld` or `Forged`, naming the first parcel that does not fit.
     """
+    verified = verify_headers(parcels, instance, token, book, head)
+    for parcel in parcels:
+        parcel.check_body()
+    return [VerifiedParcel(one.parcel, one.permits, _KEY) for one in verified]
+
+
+def verify_headers(
+    parcels: Sequence[Parcel], instance: bytes, token: bytes, book: PermitBook, head: tuple[int, bytes] | None
+) -> list[VerifiedHeader]:
+    """`verify_run` without its last check, for who has fronts only and leaves the bodies to others."""
     sequence, previous = (-1, NO_PREVIOUS) if head is None else head
     for parcel in parcels:
         if parcel.header.lane != parcels[0].header.lane:
@@ -133,10 +143,17 @@ def verify_run(
             _check_epochs(last.header, book)
         permits = check_permits(run[-1].header, book)
         check_signature(run[-1], permits[0].verify_key)
-        for parcel in run:
-            parcel.check_body()
-            verified.append(VerifiedParcel(parcel, permits, _KEY))
+        verified += [VerifiedHeader(parcel, permits, _KEY) for parcel in run]
     return verified
+
+
+def verify_named(parcel: Parcel, name: bytes) -> VerifiedParcel:
+    """Verify a parcel by the name under which its header was verified already, by somebody whom the caller trusts as
+    itself: a Spark driver does it for its executors. The body is checked here."""
+    if parcel.hash != name:
+        raise Withheld(f"{describe(parcel.header)}: another parcel was expected here", reason="altered")
+    parcel.check_body()
+    return VerifiedParcel(parcel, (), _KEY)
 
 
 def check_follows(header: Header, sequence: int, previous: bytes) -> None:
