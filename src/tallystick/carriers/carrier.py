@@ -85,9 +85,10 @@ class Carrier(Protocol):
         stored: bool = False,
         headers: bool = False,
         size: int | None = None,
+        end: int | None = None,
     ) -> Fetched:
-        """Parcels from `offset` on, proved in the tree of `size` parcels (the newest anchor by default); with
-        `stored` also those that no anchor covers yet."""
+        """Parcels from `offset` on and below `end`, proved in the tree of `size` parcels (the newest anchor by
+        default); with `stored` also those that no anchor covers yet."""
 
     def lane_front(
         self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int

@@ -81,6 +81,7 @@ class RemoteNode:
         stored: bool = False,
         headers: bool = False,
         size: int | None = None,
+        end: int | None = None,
     ) -> Fetched:
         query = {
             "partition": partition,
@@ -93,6 +94,8 @@ class RemoteNode:
         }
         if size is not None:
             query["size"] = size
+        if end is not None:
+            query["end"] = end
         path, timeout_s = f"/v1/topics/{token.hex()}/parcels", wait_ms / 1000 + WAIT_SLACK_S
         answer = self._http.request("GET", path, urlencode(query), timeout_s=timeout_s)
         meta, *parcels = split_frames(answer.body)

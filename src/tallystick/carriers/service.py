@@ -172,6 +172,7 @@ class CarrierService:
             stored=stored,
             headers=bool(query.number("headers", 0)),
             size=query.optional_number("size"),
+            end=query.optional_number("end"),
         )
         return Answer(body=encode_fetched(fetched), content_type=PARCELS)
 

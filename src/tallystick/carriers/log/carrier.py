@@ -321,13 +321,16 @@ class LogCarrier:
         stored: bool,
         headers: bool,
         size: int | None,
+        end: int | None = None,
     ) -> Fetched:
-        """Parcels from `offset` on; the fetch is noted. Long polls wait outside, for `on_growth`."""
+        """Parcels from `offset` on and below `end`; the fetch is noted. Long polls wait outside, for `on_growth`."""
         self.check_fetch(asked, token, partition, identifier)
         place = Place(token, partition)
         anchored = self._anchored_size(place, size)
-        end = self._store.end_offset(place)
-        limit = end if stored else anchored
+        stored_end = self._store.end_offset(place)
+        limit = stored_end if stored else anchored
+        if end is not None:
+            limit = min(limit, end)
         entries = []
         if offset < limit:
             entries = self._store.read(place, offset, min(bytes_max, self._settings.fetch_bytes_max), headers)
@@ -347,8 +350,8 @@ class LogCarrier:
             parcels=tuple(entry.header + (entry.body or b"") for entry in entries),
             anchored=anchored,
             proof=tuple(proof),
-            end=end,
-            retired=self._store.partition(place).below if end else 0,
+            end=stored_end,
+            retired=self._store.partition(place).below if stored_end else 0,
         )
 
     def check_fetch(self, asked: Asked, token: bytes, partition: int, identifier: bytes) -> None:
