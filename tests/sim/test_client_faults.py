@@ -9,8 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tallystick.client.publish import PublisherSettings
+from tallystick.errors import Unavailable
 from tallystick.ledger import entries
+from tallystick.runtime.conversation import Attempt
 from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.http1 import Response
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import World
 
@@ -18,7 +22,42 @@ from tallystick.sim.world import World
 @pytest.fixture
 def world() -> Iterator[World]:
     with seeded_sealing(SeededEntropy("faults")):
-        yield World(1)
+        yield make_world()
+
+
+def make_world(**settings: object) -> World:
+    world = World(1)
+    publisher = world.publishers[0]
+    publisher.settings = PublisherSettings(**{"linger_s": 0.0, "heartbeat_s": 1e6, "batch_rows_max": 4, **settings})
+    publisher.stop()
+    publisher.start()
+    return world
+
+
+def break_once(world: World, *words: bytes, answer_only: bool = False) -> None:
+    """The next request whose first line has all the words is lost, or its answer is."""
+    network = world.network
+    usual = network.exchange
+
+    def exchange(attempt: Attempt) -> Response | Unavailable:
+        if not all(word in attempt.head.split(b"\r\n", 1)[0] for word in words):
+            return usual(attempt)
+        network.exchange = usual
+        if answer_only:
+            usual(attempt)
+        # Twice, so that the client's own second attempt fails as well.
+        network.exchange = lambda again: setattr(network, "exchange", usual) or Unavailable("lost again")
+        return Unavailable("lost")
+
+    network.exchange = exchange
+
+
+def settle(world: World, rounds: int = 4) -> None:
+    for _ in range(rounds):
+        world.pass_time(1.0)
+        world.node_works()
+        for publisher in world.publishers:
+            publisher.pump()
 
 
 def test_two_processes_of_one_name_write_to_the_ledger_though_one_clock_is_behind(world: World) -> None:
@@ -28,3 +67,163 @@ def test_two_processes_of_one_name_write_to_the_ledger_though_one_clock_is_behin
     world.members[0].person.clock.offset_s = -3.0
     two.write(entries.join(bytes(16), b"m" * 16))  # its number lies below the last one
     two.write(entries.leave(bytes(16), b"m" * 16))
+
+
+# Subscribers.
+
+
+@pytest.mark.parametrize("words", [(b"GET", b"/locks/"), (b"GET", b"/permits/"), (b"GET", b"ledger/state")])
+def test_what_cannot_be_fetched_now_is_neither_skipped_nor_a_finding(world: World, words: tuple[bytes, ...]) -> None:
+    world.publishers[0].produce(10)
+    settle(world)
+    break_once(world, *words)
+    world.alone.poll()  # the checker raises at any finding
+    assert len(world.alone.rows) < 10
+    world.alone.poll()
+    assert world.alone.rows == set(range(10))
+
+
+def test_a_lane_met_in_the_middle_whose_head_cannot_be_fetched_now_is_no_finding(world: World) -> None:
+    member = world.members[0]
+    world.publishers[0].produce(4)
+    settle(world)
+    assert member.poll() == 1
+    member.commit()
+    member.restart()
+    world.publishers[0].produce(4)
+    settle(world, 20)  # the old member's lease ends
+    member.poll()
+    break_once(world, b"GET", b"/lanes/")
+    assert member.poll() == 0
+    assert member.poll() == 1
+
+
+def test_what_came_before_a_failure_is_delivered_and_only_that_is_committed(world: World) -> None:
+    world.publishers[1].settings = PublisherSettings(linger_s=0.0, heartbeat_s=1e6)
+    for publisher in world.publishers:
+        publisher.produce(4)
+    settle(world)
+    subscriber = world.alone.subscriber
+    assert subscriber is not None
+    opened = []
+
+    def fail_second(*arguments: object) -> object:
+        opened.append(arguments)
+        if len(opened) == 2:
+            raise Unavailable("the authority cannot be reached")
+        return usual(*arguments)
+
+    usual, subscriber._try_open = subscriber._try_open, fail_second
+    first = subscriber.poll(0)
+    assert len(first) == 1
+    assert sum(subscriber.positions().values()) == 1
+    assert len(first + subscriber.poll(0)) == 2
+
+
+def test_an_offset_commit_whose_answer_was_lost_holds(world: World) -> None:
+    member = world.members[0]
+    world.publishers[0].produce(4)
+    settle(world)
+    member.poll()
+    assert member.subscriber is not None
+    break_once(world, b"POST", b"/transactions", answer_only=True)
+    with pytest.raises(Unavailable):
+        member.subscriber.commit()
+    member.subscriber.commit()
+
+
+# Publishers.
+
+
+def test_rows_that_are_stored_are_not_sealed_again_when_their_epoch_ends_before_the_answer(world: World) -> None:
+    world.publishers[0].produce(10)
+    break_once(world, b"POST", b"/parcels", answer_only=True)
+    world.publishers[0].pump()
+    rotate(world)
+    settle(world)
+    read_all(world, 10)
+
+
+def test_rows_that_waited_too_long_are_sealed_again_by_the_next_process(world: World) -> None:
+    """Its permit is another than the one under which the rows were sealed."""
+    spool_rows(world)
+    rotate(world)
+    world.publishers[0].start()
+    settle(world)
+    read_all(world, 10)
+
+
+@pytest.mark.parametrize("change", range(1, 26))
+def test_sealing_again_counts_once_whenever_the_power_fails(world: World, change: int) -> None:
+    spool_rows(world)
+    rotate(world)
+    publisher = world.publishers[0]
+    publisher.start()
+    publisher.person.disk.power_off_after(change)
+    publisher.pump()
+    publisher.person.disk.disarm()
+    settle(world, 8)
+    read_all(world, 10)
+
+
+def test_rows_wait_while_the_disk_of_the_spool_is_full(world: World) -> None:
+    publisher = world.publishers[0]
+    publisher.person.disk.fill(700)
+    publisher.produce(10)
+    settle(world)
+    assert publisher.pending
+    publisher.person.disk.fill(None)
+    settle(world)
+    assert world.checker.acknowledged == set(range(10))
+    read_all(world, 10)
+
+
+def test_rows_in_several_lanes_are_acknowledged_when_all_are_stored() -> None:
+    with seeded_sealing(SeededEntropy("lanes")):
+        world = make_world(lanes=2, request_parcels_max=1)
+        publisher = world.publishers[0].publisher
+        assert publisher is not None
+        told: list[object] = []
+        rows = [{"row": number, "name": "car"} for number in range(8)]
+        publisher.send(rows, lambda error, delivery: told.append(error))  # two parcels, one in each lane
+        publisher._seal_step()
+        assert publisher._send_lane(publisher._lanes[1])  # the second one is quicker
+        assert not publisher._events
+        publisher.poll()
+        assert told == [None]
+
+
+def test_a_ledger_that_stood_still_does_not_end_a_publisher(world: World) -> None:
+    world.publishers[0].produce(4)
+    world.publishers[0].pump()
+    world.pass_time(100.0)  # no block for longer than a head may be old
+    world.publishers[0].pump()
+    settle(world)
+    read_all(world, 4)
+
+
+def spool_rows(world: World) -> None:
+    """Ten rows sealed and spooled, and their publisher gone before it sent them."""
+    publisher = world.publishers[0]
+    publisher.produce(10)
+    assert publisher.publisher is not None
+    publisher.publisher._seal_step()
+    publisher.stop()
+
+
+def rotate(world: World) -> None:
+    """Twice: the epoch before the last is no longer taken, however it ended."""
+    for _ in range(2):
+        world.keys_rotate()
+        for _ in range(4):
+            world.pass_time(1.0)
+            world.node_works()
+            world.authority_works()
+
+
+def read_all(world: World, rows: int) -> None:
+    """Everything came, and the checker saw nothing twice."""
+    settle(world)
+    for _ in range(3):
+        world.alone.poll()
+    assert world.alone.rows == set(range(rows))

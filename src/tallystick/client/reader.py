@@ -13,6 +13,8 @@ A lane that is met in the middle is joined to its head below the range by a head
 inclusion proof: without it, a broker could start a lane wherever it likes.
 
 After a finding in a lane the reader goes on with what it saw as the new head, so that one bad parcel is one finding.
+Where the world fails in the middle of a range (a permit or a header cannot be fetched now), the range was not taken:
+the reader stands where it stood, and nothing of it is a finding.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from tallystick.carriers.carrier import Fetched, LaneFront
 from tallystick.client.findings import Finding
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
-from tallystick.errors import Forged, Malformed, Refused, TallystickError, Withheld
+from tallystick.errors import Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.parcel.header import Header, Kind, parcel_hash
 from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
 from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_run
@@ -93,20 +95,35 @@ class PartitionReader:
     def _take_parcels(
         self, parcels: list[Parcel], anchor: Anchored, *, anchored: bool = True
     ) -> list[Placed | Finding]:
-        found: list[Placed | Finding] = []
-        by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
-        for offset, parcel in enumerate(parcels, self.offset):
-            try:
-                by_lane.setdefault((self._publisher(parcel.header), parcel.header.lane), []).append((offset, parcel))
-            except TallystickError as error:
-                found.append(self._finding(error, offset, parcel))
-        for (publisher, lane), items in by_lane.items():
-            found += self._take_lane(publisher, lane, items, anchor)
+        heads = dict(self.heads)
+        try:
+            found = self._take_lanes(parcels, anchor)
+        except Unavailable:
+            self.heads = heads
+            raise
         self.offset += len(parcels)
         found.sort(key=lambda one: one.offset if one.offset is not None else -1)
         if anchored:
             return found
         return [Placed(one.verified, one.offset, None) if isinstance(one, Placed) else one for one in found]
+
+    def _take_lanes(self, parcels: list[Parcel], anchor: Anchored) -> list[Placed | Finding]:
+        found: list[Placed | Finding] = []
+        by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
+        for offset, parcel in enumerate(parcels, self.offset):
+            try:
+                by_lane.setdefault((self._publisher(parcel.header), parcel.header.lane), []).append((offset, parcel))
+            except Refused as error:
+                found.append(self._finding(error, offset, parcel))
+        for (publisher, lane), items in by_lane.items():
+            found += self._take_lane(publisher, lane, items, anchor)
+        return found
+
+    def skip_to(self, offset: int) -> None:
+        """Go on from a later offset, below which nothing is left; lanes are joined to their heads anew."""
+        self.offset = self._first = self._proved_end = offset
+        self.heads.clear()
+        self._unproved.clear()
 
     def take_stored(self, fetched: Fetched, time_ms: int) -> list[Placed | Finding]:
         """Verify parcels that no anchor covers yet: everything but (a), which `confirm` makes good later."""
@@ -194,7 +211,7 @@ class PartitionReader:
         found: list[Placed | Finding] = []
         try:
             head = self._head(publisher, items[0][1].header, anchor)
-        except TallystickError as error:
+        except Refused as error:
             found.append(self._finding(error, *items[0]))
             head = None
         while items:
@@ -240,7 +257,7 @@ class PartitionReader:
             verified = verify_run(parcels, self._instance, self._token, self._book, start)
             for parcel in parcels:
                 self._check_checkpoint(parcel.header)
-        except TallystickError as error:
+        except Refused as error:
             if len(run) == 1:
                 return [self._finding(error, *run[0])]
             found: list[Placed | Finding] = []
@@ -298,11 +315,10 @@ class PartitionReader:
             )
         return self._finding(error, offset, parcel)
 
-    def _finding(self, error: TallystickError, offset: int, parcel: Parcel) -> Finding:
-        reason = error.reason if isinstance(error, Refused) else "unavailable"
+    def _finding(self, error: Refused, offset: int, parcel: Parcel) -> Finding:
         header = parcel.header
         return Finding(
-            reason,
+            error.reason,
             str(error),
             self._token,
             self.partition,

@@ -126,7 +126,8 @@ class Subscriber:
         self._member = member(self.token, self.partitions) if member is not None else None
         self._readers: dict[int, PartitionReader] = {}
         self._committed: dict[int, int] = {}
-        self._ready: deque[Received] = deque()
+        self._taken: deque[tuple[PartitionReader, Placed | Finding]] = deque()  # verified, not yet delivered
+        self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
         self._renew_at = 0.0
         self._told: set[tuple[bytes, int]] = set()
         self._revoked: dict[bytes, int] = {}
@@ -136,31 +137,81 @@ class Subscriber:
     # ── 5. Fetch, verify, open ───────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, wait_ms: int | None = None) -> list[Received]:
-        """One round over the partitions: what was new and held, in order. Waits up to `wait_ms` if nothing was."""
+        """One round over the partitions: what was new and held, in order. Waits up to `wait_ms` if nothing was.
+
+        What is returned counts as delivered, nothing else does: where the world fails or a finding stops the round,
+        everything before is returned, and the error comes with the next one.
+        """
+        if self._stop_with is not None:
+            error, self._stop_with = self._stop_with, None
+            raise error
         self._assign()
-        received: list[Received] = []
-        for reader in list(self._readers.values()):
-            received += self._read(reader, 0)
-        if not received and self._readers:
-            patience = self._settings.wait_ms if wait_ms is None else wait_ms
-            readers = list(self._readers.values())
-            for number, reader in enumerate(readers):
-                received += self._read(reader, patience // len(readers) if number == 0 or not received else 0)
-        self._look_for_silence()
+        received = self._open_taken()
+        try:
+            received += self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, len(received))
+            self._look_for_silence()
+        except Unavailable:
+            if not received:
+                raise
         return received
 
-    def _read(self, reader: PartitionReader, wait_ms: int) -> list[Received]:
-        """The next range of a partition."""
+    def _read_all(self, wait_ms: int, has: int) -> list[Received]:
+        """A round without patience, and if there was nothing at all one with it."""
+        readers = list(self._readers.values())
+        received: list[Received] = []
+        for patience in (0, wait_ms // max(1, len(readers))):
+            for reader in readers:
+                try:
+                    self._read(reader, 0 if received else patience)
+                    received += self._open_taken()
+                except Unavailable:
+                    if not received:
+                        raise
+                    return received
+            if received or has or not wait_ms:
+                break
+        return received
+
+    def _open_taken(self) -> list[Received]:
+        """Open what was taken, in order. What fails for now stays; what came before it is returned."""
+        received: list[Received] = []
+        while self._taken and self._stop_with is None:
+            reader, item = self._taken[0]
+            try:
+                if self._readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
+                    received += self._open_item(reader, item)
+            except Unavailable:
+                if not received:
+                    raise
+                return received
+            except FoundError as error:
+                self._taken.popleft()
+                if not received:
+                    raise
+                self._stop_with = error
+                return received
+            self._taken.popleft()
+        return received
+
+    def _open_item(self, reader: PartitionReader, item: Placed | Finding) -> list[Received]:
+        if isinstance(item, Finding):
+            self._report(item)
+            return []
+        return self._open(reader, item)
+
+    def _read(self, reader: PartitionReader, wait_ms: int) -> None:
+        """Take the next range of a partition."""
         if self._settings.read == "stored":
-            return self._read_stored(reader, wait_ms)
+            self._read_stored(reader, wait_ms)
+            return
         anchor = self._anchor(reader.partition)
         if anchor is None or reader.offset >= anchor.size:
             if not wait_ms:
-                return []
+                return
             self._fetch(reader, None, wait_ms)
             anchor = self._anchor(reader.partition)
             if anchor is None or reader.offset >= anchor.size:
-                return []
+                return
         fetched = self._fetch(reader, anchor.size, 0)
         if not fetched.parcels:
             raise Withheld(
@@ -169,9 +220,9 @@ class Subscriber:
                 reason="missing",
                 hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
             )
-        return self._open_all(reader, reader.take(fetched, anchor))
+        self._taken.extend((reader, item) for item in reader.take(fetched, anchor))
 
-    def _read_stored(self, reader: PartitionReader, wait_ms: int) -> list[Received]:
+    def _read_stored(self, reader: PartitionReader, wait_ms: int) -> None:
         """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
         start, waiting = reader.unproved
         anchor = self._anchor(reader.partition) if waiting else None
@@ -198,18 +249,9 @@ class Subscriber:
             wait_ms=wait_ms,
             stored=True,
         )
-        if not fetched.parcels:
-            return []
-        return self._open_all(reader, reader.take_stored(fetched, int(self._clock.now() * 1000)))
-
-    def _open_all(self, reader: PartitionReader, items: list[Placed | Finding]) -> list[Received]:
-        received = []
-        for item in items:
-            if isinstance(item, Finding):
-                self._report(item)
-            else:
-                received += self._open(reader, item)
-        return received
+        if fetched.parcels:
+            items = reader.take_stored(fetched, int(self._clock.now() * 1000))
+            self._taken.extend((reader, item) for item in items)
 
     def _fetch(self, reader: PartitionReader, size: int | None, wait_ms: int) -> Fetched:
         fetched = self._carrier.fetch(
@@ -222,7 +264,8 @@ class Subscriber:
             size=size,
         )
         if fetched.retired > reader.offset:
-            self._skip_retired(reader, fetched.retired)
+            self._check_retired(reader.partition, fetched.retired)
+            reader.skip_to(fetched.retired)
             return self._fetch(reader, size, wait_ms)
         return fetched
 
@@ -231,16 +274,14 @@ class Subscriber:
         value = self._view.value(b"anchor/" + self.token + partition.to_bytes(4, "big"))
         return None if value is None else Anchored(value[0], value[1], value[2], value[3])
 
-    def _skip_retired(self, reader: PartitionReader, below: int) -> None:
-        """Go on above a mark of the ledger's; a node that claims one the ledger does not have withholds."""
-        mark = self._view.value(b"retired/" + self.token + reader.partition.to_bytes(4, "big"))
+    def _check_retired(self, partition: int, below: int) -> None:
+        """Returns if the ledger has the mark; a node that claims one that it does not have withholds."""
+        mark = self._view.value(b"retired/" + self.token + partition.to_bytes(4, "big"))
         if mark is None or below > mark[0]:
             raise Withheld(
-                f"partition {reader.partition}: the node calls offsets below {below} retired, the ledger does not",
+                f"partition {partition}: the node calls offsets below {below} retired, the ledger does not",
                 reason="missing",
             )
-        self._readers[reader.partition] = self._reader(reader.partition, below)
-        reader.offset = below
 
     def _open(self, reader: PartitionReader, placed: Placed) -> list[Received]:
         """The rows of a verified parcel; heartbeats and closings have none, gaps are told."""
@@ -377,14 +418,19 @@ class Subscriber:
         now = self._clock.monotonic()
         if now < self._renew_at:
             return
-        self._renew_at = now + self._settings.renew_s
+        fence = self._member.fence
         mine = set(self._member.join())
+        if self._member.fence != fence:  # dealt anew: whose offset another member moved begins again there
+            for partition in mine & set(self._readers):
+                if self._member.offset(partition) != self._committed[partition]:
+                    del self._readers[partition]
         for partition in set(self._readers) - mine:
             del self._readers[partition]
         for partition in sorted(mine - set(self._readers)):
             offset = self._member.offset(partition)
             self._committed[partition] = offset
             self._readers[partition] = self._reader(partition, offset)
+        self._renew_at = now + self._settings.renew_s
         self._revoked.clear()
 
     def _reader(self, partition: int, offset: int) -> PartitionReader:
@@ -415,14 +461,20 @@ class Subscriber:
         raise Misuse(f'start "{self._settings.start}" is unknown, expected earliest, latest or an offset')
 
     def commit(self) -> None:
-        """Move the group's offsets to what was read; a signed compare-and-set for each partition."""
+        """Move the group's offsets to what `poll` returned; a signed compare-and-set for each partition. `Refused`
+        if a partition is no longer ours: the next round begins where the group stands."""
         if self._member is None:
             raise Misuse("only a member of a group commits offsets", hint="give the subscriber a group")
-        for partition, reader in self._readers.items():
+        for partition, offset in self.positions().items():
             old = self._committed[partition]
-            if reader.offset > old:
-                self._member.commit(partition, old, reader.offset)
-                self._committed[partition] = reader.offset
+            if offset > old:
+                try:
+                    self._member.commit(partition, old, offset)
+                except Refused:
+                    self._renew_at = 0.0
+                    del self._readers[partition]
+                    raise
+                self._committed[partition] = offset
 
     def seek(self, partition: int, offset: int) -> None:
         """Go on reading a partition from another offset; lanes are joined to their heads anew."""
@@ -432,7 +484,10 @@ class Subscriber:
 
     def positions(self) -> dict[int, int]:
         """The next offset of each partition that is ours."""
-        return {partition: reader.offset for partition, reader in self._readers.items()}
+        waiting = [(reader.partition, item.offset or 0) for reader, item in reversed(self._taken)]
+        return {partition: reader.offset for partition, reader in self._readers.items()} | {
+            partition: offset for partition, offset in waiting if partition in self._readers
+        }
 
     # ── Findings ─────────────────────────────────────────────────────────────────────────────────────────────────
 

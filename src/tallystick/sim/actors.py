@@ -19,10 +19,10 @@ from tallystick.client.subscribe import Subscriber, SubscriberSettings
 from tallystick.client.view import View
 from tallystick.errors import Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.memory import CheckpointMemory
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.sim.checker import Checker, Reader
+from tallystick.sim.clock import SkewedClock
 from tallystick.trust.permit import Operation, UndoOrder
 
 TOPIC = "brakes"
@@ -65,7 +65,7 @@ class Person:
 
     name: str
     identity: Identity
-    clock: Clock
+    clock: SkewedClock
     entropy: Entropy
     disk: SeededDisk
     node: RemoteNode
@@ -196,8 +196,8 @@ class PublisherActor:
 class SubscriberActor:
     """One subscriber process after the other, alone (then it has one life) or as a member of a group."""
 
-    def __init__(self, person: Person, checker: Checker, group: str | None, clock: Clock) -> None:
-        self.person, self._checker, self._group, self._clock = person, checker, group, clock
+    def __init__(self, person: Person, checker: Checker, group: str | None = None) -> None:
+        self.person, self._checker, self._group = person, checker, group
         self.subscriber: Subscriber | None = None
         self.rows: set[int] = set()
         self._lives = 0
@@ -234,6 +234,8 @@ class SubscriberActor:
 
     def poll(self) -> int:
         """One round; how many batches came."""
+        if self.refused is not None:
+            return 0  # whoever keeps asking without a right is blacklisted, and deservedly
         if self.subscriber is None:
             self.start()
             return 0

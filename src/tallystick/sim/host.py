@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 
 from tallystick import wire
+from tallystick.carriers.carrier import Fetched
 from tallystick.carriers.frames import split_frames
 from tallystick.carriers.log.carrier import Asked
 from tallystick.carriers.service import _hex, _Query, encode_fetched, encode_outcome
@@ -237,7 +238,7 @@ class Host:
             self.on_outcomes(list(outcomes))
         return answer_value([encode_outcome(outcome) for outcome in outcomes])
 
-    def _fetch(self, core: NodeCore, asked: Asked, token: bytes, words: _Query) -> object:
+    def _fetch(self, core: NodeCore, asked: Asked, token: bytes, words: _Query) -> Fetched:
         return core.carrier.fetch(
             asked,
             token,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tallystick.authority.client import Holder, InProcess, enrol, topic_entries
 from tallystick.authority.settings import Settings
+from tallystick.carriers.frames import split_frames
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.identity import Identity
 from tallystick.client.publish import PublisherSettings
@@ -44,7 +45,6 @@ from tallystick.sim.host import LEDGER, Host
 from tallystick.sim.instance import Instance
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.transport import CALM, URL, Link, Network, Weather
-from tallystick.carriers.frames import split_frames
 from tallystick.trust.certificate import Certificate
 
 SCHEMA = "row int64 not null, name string"
@@ -110,12 +110,18 @@ class World:
             for number, car in enumerate(cars)
         ]
         reader, member, spy = readers
-        self.alone = SubscriberActor(reader, self.checker, None, self.clock)
-        self.members = [SubscriberActor(member, self.checker, "pipeline", self.clock) for _ in range(2)]
-        self.spy = SubscriberActor(spy, self.checker, None, self.clock)
+        self.alone = SubscriberActor(reader, self.checker)
+        self.members = [SubscriberActor(member, self.checker, "pipeline") for _ in range(2)]
+        self.spy = SubscriberActor(spy, self.checker)
         self.subscribers = [self.alone, *self.members, self.spy]
-        for actor in (*self.publishers, *self.subscribers):
-            actor.start()
+        for publisher in self.publishers:
+            publisher.start()
+        for subscriber in self.subscribers:
+            subscriber.start()
+
+    @property
+    def _people(self) -> list[Person]:
+        return [*(one.person for one in self.publishers), *(one.person for one in self.subscribers)]
 
     def _publisher_settings(self, number: int) -> PublisherSettings:
         return PublisherSettings(
@@ -270,8 +276,8 @@ class World:
         self.host.is_slow = not self.host.is_slow
 
     def clock_shifts(self) -> None:
-        clocks = [self.node_clock, *(actor.person.clock for actor in (*self.publishers, *self.subscribers))]
-        self.chooser.choice(clocks).offset_s = self.chooser.uniform(-4.0, 4.0)  # type: ignore[union-attr]
+        clocks = [self.node_clock, *(person.clock for person in self._people)]
+        self.chooser.choice(clocks).offset_s = self.chooser.uniform(-4.0, 4.0)
 
     def keys_rotate(self) -> None:
         try:
@@ -303,9 +309,9 @@ class World:
         self.host.is_slow = False
         self.host.disk.fill(None)
         self.node_clock.offset_s = 0.0
-        for actor in (*self.publishers, *self.subscribers):
-            actor.person.clock.offset_s = 0.0  # type: ignore[attr-defined]
-            actor.person.disk.fill(None)
+        for person in self._people:
+            person.clock.offset_s = 0.0
+            person.disk.fill(None)
         self.pass_time(120.0)  # whatever was under way arrives, whatever was armed is disarmed
         self.host.disk.disarm()
         for publisher in self.publishers:
@@ -326,16 +332,19 @@ class World:
                 member.commit()
             waiting = sum(publisher.pending for publisher in self.publishers if publisher.refused is None)
             up = all(one.publisher is not None or one.refused for one in self.publishers)
-            if up and not read and not waiting and self._is_anchored():
+            if up and not read and not waiting and self._is_read():
                 return
         raise Violation(f"the mended world does not come to rest: {waiting} parcels wait, {read} batches were read")
 
-    def _is_anchored(self) -> bool:
-        carrier = self.host.open_core.carrier
-        return all(anchored == end for anchored, end in (carrier.ends(self.token, p) for p in range(PARTITIONS)))
+    def _is_read(self) -> bool:
+        """Whether all that is stored is anchored, and all that is anchored was read and committed by the group."""
+        core = self.host.open_core
+        ends = [core.carrier.ends(self.token, partition) for partition in range(PARTITIONS)]
+        committed = sum(value[0] for _, value in core.ledger.scan(b"offset/"))
+        return all(anchored == end for anchored, end in ends) and committed == sum(end for _, end in ends)
 
     def _check_end(self) -> None:
-        fresh = SubscriberActor(self.alone.person, self.checker, None, self.clock)
+        fresh = SubscriberActor(self.alone.person, self.checker)
         fresh.start()
         while fresh.poll():
             pass

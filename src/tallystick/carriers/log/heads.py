@@ -7,6 +7,7 @@ is really there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from hashlib import sha256
 
@@ -17,6 +18,8 @@ from tallystick.guards.lanes import Head, Lanes
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk, write_atomic
+
+log = logging.getLogger(__name__)
 
 _PATH = "heads"
 _READ_BYTES = 4 << 20
@@ -60,14 +63,17 @@ class Heads:
         return self._where[principal, lane]
 
     def save(self) -> None:
-        """Write a snapshot, so that the next start reads only what came after it."""
+        """Write a snapshot, so that the next start reads only what came after it; without one it reads all."""
         covered = [[place.token, place.partition, self._store.end_offset(place)] for place in self._store.places()]
         lanes = [
             [principal, lane, head.sequence, head.parcel, head.closed, *_places(self._where[principal, lane])]
             for principal, lane, head in self.lanes.items()
         ]
         data = wire.encode([1, covered, lanes])
-        write_atomic(self._disk, _PATH, data + sha256(data).digest())
+        try:
+            write_atomic(self._disk, _PATH, data + sha256(data).digest())
+        except OSError as error:
+            log.warning("heads of lanes: not saved (%s); the next start reads them from the log", error.strerror)
 
     def _rebuild(self, principal_of: Callable[[Header], bytes]) -> None:
         covered = self._load()
