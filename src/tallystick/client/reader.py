@@ -1,6 +1,7 @@
 """Verifying a partition: fetched bytes become verified parcels, or findings that say what was done to them.
 
-Subscribers and the Spark reader use the same class. It holds the head of every lane in one partition and takes ranges
+Subscribers and the Spark driver use the same class: they read parcels (`WHOLE`), it reads headers (`FRONTS`) and
+leaves (d) to its executors. It holds the head of every lane in one partition and takes ranges
 in order. For each range it is given an anchor that the caller proved (size and root, at a height and block time):
 
   a. the range is the anchored range: a range proof over the parcel hashes;
@@ -21,16 +22,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tallystick.carriers.carrier import Fetched, LaneFront
 from tallystick.client.findings import Finding
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.parcel.header import Header, Kind, parcel_hash
-from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
-from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_run
+from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel, describe
+from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_headers, verify_run
 
 SEEN_MAX = 4096  # distinct checkpoints of publishers that are remembered as checked
+
+
+V = TypeVar("V", bound=VerifiedHeader)
+
+
+@dataclass(frozen=True)
+class Reading(Generic[V]):
+    """What is fetched, and how far it can be verified."""
+
+    decode: Callable[[bytes], Parcel]
+    verify: Callable[[Sequence[Parcel], bytes, bytes, PermitBook, tuple[int, bytes] | None], list[V]]
+
+
+WHOLE = Reading(Parcel.decode, verify_run)
+FRONTS = Reading(Parcel.decode_front, verify_headers)
 
 
 @dataclass(frozen=True)
@@ -44,10 +61,10 @@ class Anchored:
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A verified parcel and its place."""
+class Placed(Generic[V]):
+    """A verified parcel (or its header) and its place."""
 
-    verified: VerifiedParcel
+    verified: V
     offset: int
     anchor: Anchored | None  # None: stored, not yet anchored (read=stored)
 
@@ -64,9 +81,10 @@ class LaneHead:
     closed: bool
 
 
-class PartitionReader:
+class PartitionReader(Generic[V]):
     def __init__(
         self,
+        reading: Reading[V],
         instance: bytes,
         token: bytes,
         partition: int,
@@ -79,6 +97,7 @@ class PartitionReader:
     ) -> None:
         """`lane_front(publisher, lane, below, size)` asks the carrier; `check_seen` holds a publisher's checkpoint
         against our history."""
+        self._reading = reading
         self._instance, self._token, self.partition, self._partitions = instance, token, partition, partitions
         self._book, self._lane_front, self._check_seen = book, lane_front, check_seen
         self.offset = offset  # of the next parcel
@@ -88,13 +107,13 @@ class PartitionReader:
         self._unproved: list[bytes] = []  # leaf hashes of what was read before its anchor
         self._proved_end = offset
 
-    def take(self, fetched: Fetched, anchor: Anchored) -> list[Placed | Finding]:
+    def take(self, fetched: Fetched, anchor: Anchored) -> list[Placed[V] | Finding]:
         """Verify a range that begins where the last one ended; raises `Withheld` if it is not the anchored one."""
         return self._take_parcels(self._parse(fetched, anchor), anchor)
 
     def _take_parcels(
         self, parcels: list[Parcel], anchor: Anchored, *, anchored: bool = True
-    ) -> list[Placed | Finding]:
+    ) -> list[Placed[V] | Finding]:
         heads = dict(self.heads)
         try:
             found = self._take_lanes(parcels, anchor)
@@ -107,8 +126,8 @@ class PartitionReader:
             return found
         return [Placed(one.verified, one.offset, None) if isinstance(one, Placed) else one for one in found]
 
-    def _take_lanes(self, parcels: list[Parcel], anchor: Anchored) -> list[Placed | Finding]:
-        found: list[Placed | Finding] = []
+    def _take_lanes(self, parcels: list[Parcel], anchor: Anchored) -> list[Placed[V] | Finding]:
+        found: list[Placed[V] | Finding] = []
         by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
         for offset, parcel in enumerate(parcels, self.offset):
             try:
@@ -125,7 +144,7 @@ class PartitionReader:
         self.heads.clear()
         self._unproved.clear()
 
-    def take_stored(self, fetched: Fetched, time_ms: int) -> list[Placed | Finding]:
+    def take_stored(self, fetched: Fetched, time_ms: int) -> list[Placed[V] | Finding]:
         """Verify parcels that no anchor covers yet: everything but (a), which `confirm` makes good later."""
         if fetched.first != self.offset:
             raise Withheld(
@@ -133,7 +152,7 @@ class PartitionReader:
                 reason="altered",
             )
         before = len(self._unproved)
-        parcels = [Parcel.decode(data) for data in fetched.parcels]
+        parcels = [self._reading.decode(data) for data in fetched.parcels]
         if not self._unproved:
             self._proved_end = self.offset
         self._unproved += [leaf_hash(parcel.hash) for parcel in parcels]
@@ -188,7 +207,7 @@ class PartitionReader:
         parcels = []
         for offset, data in enumerate(fetched.parcels, fetched.first):
             try:
-                parcels.append(Parcel.decode(data))
+                parcels.append(self._reading.decode(data))
             except Malformed as error:
                 raise Withheld(
                     f"partition {self.partition}, offset {offset}: not a parcel: {error}", reason="altered"
@@ -207,8 +226,8 @@ class PartitionReader:
 
     def _take_lane(
         self, publisher: bytes, lane: bytes, items: list[tuple[int, Parcel]], anchor: Anchored
-    ) -> list[Placed | Finding]:
-        found: list[Placed | Finding] = []
+    ) -> list[Placed[V] | Finding]:
+        found: list[Placed[V] | Finding] = []
         try:
             head = self._head(publisher, items[0][1].header, anchor)
         except Refused as error:
@@ -246,7 +265,7 @@ class PartitionReader:
 
     def _verify(
         self, run: list[tuple[int, Parcel]], head: LaneHead | None, anchor: Anchored, *, alone: bool = False
-    ) -> list[Placed | Finding]:
+    ) -> list[Placed[V] | Finding]:
         """(c, d, e) for a contiguous run; if it fails as a whole, parcel by parcel to name the bad one."""
         first = run[0][1].header
         start = (first.sequence - 1, first.previous) if alone else (head.sequence, head.parcel) if head else None
@@ -254,13 +273,13 @@ class PartitionReader:
             start = None
         try:
             parcels = [parcel for _, parcel in run]
-            verified = verify_run(parcels, self._instance, self._token, self._book, start)
+            verified = self._reading.verify(parcels, self._instance, self._token, self._book, start)
             for parcel in parcels:
                 self._check_checkpoint(parcel.header)
         except Refused as error:
             if len(run) == 1:
                 return [self._finding(error, *run[0])]
-            found: list[Placed | Finding] = []
+            found: list[Placed[V] | Finding] = []
             for item in run:
                 found += self._verify([item], None, anchor, alone=True)
             return found
@@ -331,3 +350,7 @@ class PartitionReader:
 
     def _publisher(self, header: Header) -> bytes:
         return self._book.get(header.topic(self._token).permit).principal
+
+
+ParcelReader = PartitionReader[VerifiedParcel]
+PlacedParcel = Placed[VerifiedParcel]

@@ -21,7 +21,7 @@ from tallystick.client.findings import Finding
 from tallystick.client.group import Member
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import Held
-from tallystick.client.reader import Anchored, PartitionReader, Placed
+from tallystick.client.reader import WHOLE, Anchored, ParcelReader, PlacedParcel
 from tallystick.client.view import View
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable, Withheld
@@ -124,9 +124,9 @@ class Subscriber:
         self._add_keys(self._held)
         self._book = PermitBook(identity.instance, [identity.authority], carrier.permit)
         self._member = member(self.token, self.partitions) if member is not None else None
-        self._readers: dict[int, PartitionReader] = {}
+        self._readers: dict[int, ParcelReader] = {}
         self._committed: dict[int, int] = {}
-        self._taken: deque[tuple[PartitionReader, Placed | Finding]] = deque()  # verified, not yet delivered
+        self._taken: deque[tuple[ParcelReader, PlacedParcel | Finding]] = deque()  # verified, not yet delivered
         self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
         self._renew_at = 0.0
         self._told: set[tuple[bytes, int]] = set()
@@ -193,13 +193,13 @@ class Subscriber:
             self._taken.popleft()
         return received
 
-    def _open_item(self, reader: PartitionReader, item: Placed | Finding) -> list[Received]:
+    def _open_item(self, reader: ParcelReader, item: PlacedParcel | Finding) -> list[Received]:
         if isinstance(item, Finding):
             self._report(item)
             return []
         return self._open(reader, item)
 
-    def _read(self, reader: PartitionReader, wait_ms: int) -> None:
+    def _read(self, reader: ParcelReader, wait_ms: int) -> None:
         """Take the next range of a partition."""
         if self._settings.read == "stored":
             self._read_stored(reader, wait_ms)
@@ -222,7 +222,7 @@ class Subscriber:
             )
         self._taken.extend((reader, item) for item in reader.take(fetched, anchor))
 
-    def _read_stored(self, reader: PartitionReader, wait_ms: int) -> None:
+    def _read_stored(self, reader: ParcelReader, wait_ms: int) -> None:
         """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
         start, waiting = reader.unproved
         anchor = self._anchor(reader.partition) if waiting else None
@@ -253,7 +253,7 @@ class Subscriber:
             items = reader.take_stored(fetched, int(self._clock.now() * 1000))
             self._taken.extend((reader, item) for item in items)
 
-    def _fetch(self, reader: PartitionReader, size: int | None, wait_ms: int) -> Fetched:
+    def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
         fetched = self._carrier.fetch(
             self.token,
             reader.partition,
@@ -283,7 +283,7 @@ class Subscriber:
                 reason="missing",
             )
 
-    def _open(self, reader: PartitionReader, placed: Placed) -> list[Received]:
+    def _open(self, reader: ParcelReader, placed: PlacedParcel) -> list[Received]:
         """The rows of a verified parcel; heartbeats and closings have none, gaps are told."""
         header, verified = placed.verified.header, placed.verified
         try:
@@ -324,7 +324,7 @@ class Subscriber:
             )
         ]
 
-    def _try_open(self, placed: Placed, schema: Schema) -> Batch:
+    def _try_open(self, placed: PlacedParcel, schema: Schema) -> Batch:
         """Open a parcel; a key that we lack may have been issued since: ask once."""
         fast = self._settings.verify == "fast"
         try:
@@ -433,12 +433,13 @@ class Subscriber:
         self._renew_at = now + self._settings.renew_s
         self._revoked.clear()
 
-    def _reader(self, partition: int, offset: int) -> PartitionReader:
+    def _reader(self, partition: int, offset: int) -> ParcelReader:
         def lane_front(publisher: bytes, lane: bytes, below: int, size: int) -> LaneFront | None:
             permit = self._held.permit.identifier
             return self._carrier.lane_front(self.token, partition, permit, publisher, lane, below, size)
 
-        return PartitionReader(
+        return ParcelReader(
+            WHOLE,
             self._identity.instance,
             self.token,
             partition,
@@ -500,7 +501,7 @@ class Subscriber:
         if self._settings.on_bad == "fail" and finding.reason not in ("gap", "erased", "silent", "suspect"):
             raise FoundError(finding)
 
-    def _finding(self, reader: PartitionReader, placed: Placed, reason: str, message: str) -> Finding:
+    def _finding(self, reader: ParcelReader, placed: PlacedParcel, reason: str, message: str) -> Finding:
         header = placed.verified.header
         return Finding(
             reason,
