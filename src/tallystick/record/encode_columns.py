@@ -398,7 +398,7 @@ def hash_batch(
     """Leaf digests of the batch exported at `array`, folded into their root if asked.
 
     Returns 0, or the room that the messages need when `room` is too small; the call is then repeated.
-    `digests` has room for 16 more than `rows`; `starts`, `blocks` and `cursors` for ROWS_AT_ONCE.
+    `digests` has room for SPARE_DIGESTS more than `rows`; `starts`, `blocks` and `cursors` for ROWS_AT_ONCE.
     """
     describe(array, plan, size, columns, width)
     for first in range(0, rows, ROWS_AT_ONCE):
@@ -408,5 +408,5 @@ def hash_batch(
             return needed
         digest_messages(starts, blocks, count, digests + DIGEST_BYTES * first, spare, transform)
     if fold:
-        merkle_root(digests, rows, messages, starts, blocks, spare, transform)
+        merkle_root(digests, rows, spare, transform)
     return 0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tallystick.record.batch import Batch
 from tallystick.record.encode_columns import BOOL, LIST, NODE_BYTES, PREFIXED, ROWS_AT_ONCE, STRUCT, hash_batch
 from tallystick.record.schema import Schema
-from tallystick.record.sha256_lanes import DIGEST_BYTES, LANES, SPARE_BYTES
+from tallystick.record.sha256_lanes import DIGEST_BYTES, SPARE_BYTES, SPARE_DIGESTS
 from tallystick.record.types import FIELDS_MAX, kind_name
 
 _KINDS = {"bool": BOOL, "string": PREFIXED, "binary": PREFIXED, "list": LIST, "struct": STRUCT}
@@ -42,7 +42,7 @@ class Compiled:
         return root
 
     def hashes(self, batch: Batch, salts: Any) -> NDArray[np.uint8]:
-        digests = np.empty((batch.rows + LANES) * DIGEST_BYTES, np.uint8)
+        digests = np.empty((batch.rows + SPARE_DIGESTS) * DIGEST_BYTES, np.uint8)
         self._run(batch, salts, digests.ctypes.data, fold=False)
         self._scratch().forget_excess()
         return digests[: batch.rows * DIGEST_BYTES].reshape(-1, DIGEST_BYTES)
@@ -113,7 +113,7 @@ class _Scratch:
         self.room = room
 
     def reserve_digests(self, rows: int) -> None:
-        size = (rows + LANES) * DIGEST_BYTES
+        size = (rows + SPARE_DIGESTS) * DIGEST_BYTES
         if size > self.digests.nbytes:
             self.digests = np.empty(size, np.uint8)
             self.digests_at = self.digests.ctypes.data

@@ -13,7 +13,9 @@ SHA instructions but no AVX-512, OpenSSL's block function is faster and is calle
 argument, because a function that holds a ctypes pointer cannot be cached.
 
 Rounds 0–15 are laid out once and rounds 16–63 as a loop of three: a third of the code of full unrolling, at
-the same speed, and so a third of the time to compile.
+the same speed, and so a third of the time to compile. The kernel is bound by the two ports that take wide
+arithmetic: interleaving two groups of sixteen gains nothing, only fewer operations do. So inner nodes have a
+kernel of their own (`_emit_nodes`), which reads pairs of digests where they lie.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ from tallystick.record.memory import I64, copy4, copy8, copy32, load4, load8, st
 LANES = 16
 BLOCK_BYTES = 64
 DIGEST_BYTES = 32
-SPARE_BYTES = 256  # sixteen addresses and counts, or OpenSSL's 112 bytes of state
+SPARE_DIGESTS = 2 * LANES  # room behind the digests: sixteen nodes have thirty-two children, needed or not
+STATE_BYTES = 192  # sixteen addresses and counts, or OpenSSL's 112 bytes of state
 NODE_BYTES = 128  # 0x01, two digests, padding
-NODES_AT_ONCE = 64  # pairs whose messages lie in scratch at one time: 8 KiB stay in the first cache
+SPARE_BYTES = STATE_BYTES + NODE_BYTES + 16 + DIGEST_BYTES  # and a node's address and blocks, and the odd digest
 
 INITIAL = (
     0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19,
@@ -82,6 +85,10 @@ class _Emitter:
     def rotate(self, x: Any, count: int) -> Any:
         return self.b.call(self._funnel, [x, x, self.constant(count)])
 
+    def join(self, high: Any, low: Any, count: int) -> Any:
+        """The low word of the pair of words `high`, `low`, moved right by `count` bits."""
+        return self.b.call(self._funnel, [high, low, self.constant(count)])
+
     def swap_bytes(self, x: Any) -> Any:
         return self.b.call(self._swap, [x])
 
@@ -126,6 +133,41 @@ class _Emitter:
         majority = self.b.or_(self.b.and_(a, b), self.b.and_(c, self.b.or_(a, b)))
         return [self.b.add(t1, self.b.add(big0, majority)), a, b, c, self.b.add(d, t1), e, f, g]
 
+    def rounds(self, state: list[Any], words: list[Any], laid_out: int) -> list[Any]:
+        """The 64 rounds over one block: `laid_out` of them (16 or 32) in a row, the rest as a loop of sixteen each."""
+        words, working = list(words), list(state)
+        for i in range(laid_out):
+            if i >= 16:
+                self.schedule(words, i % 16)
+            working = self.step(working, words[i % 16], self.constant(ROUND[i]))
+        before, loop = self.b.block, self.b.append_basic_block("later_rounds")
+        done = self.b.append_basic_block("rounds_done")
+        self.b.branch(loop)
+        self.b.position_at_end(loop)
+        (first,) = self.phis([ir.Constant(_i32, laid_out)], before)
+        looped = self.phis(words + working, before)
+        words, working = looped[:16], looped[16:]
+        for i in range(16):
+            self.schedule(words, i)
+            constant = self.round_constant(self.b.add(first, ir.Constant(_i32, i)))
+            working = self.step(working, words[i], constant)
+        following = self.b.add(first, ir.Constant(_i32, 16))
+        first.add_incoming(following, loop)
+        for phi, value in zip(looped, words + working, strict=True):
+            phi.add_incoming(value, loop)
+        self.b.cbranch(self.b.icmp_unsigned("<", following, ir.Constant(_i32, len(ROUND))), loop, done)
+        self.b.position_at_end(done)
+        return working
+
+    def store_digests(self, state: list[Any], out: Any) -> None:
+        half = ir.VectorType(_i32, 8)
+        first_eight = ir.Constant(half, [ir.Constant(_i32, i) for i in range(8)])
+        digests = self.transpose([self.swap_bytes(word) for word in state] * 2)
+        for i in range(LANES):
+            digest = self.b.shuffle_vector(digests[i], digests[i], first_eight)
+            place = self.b.inttoptr(self.b.add(out, ir.Constant(_i64, DIGEST_BYTES * i)), half.as_pointer())
+            self.b.store(digest, place, align=1)
+
     def phis(self, values: list[Any], source: Any) -> list[Any]:
         joined = []
         for value in values:
@@ -144,8 +186,6 @@ def _emit(builder: Any, pointers: Any, blocks: Any, out: Any) -> None:
 
     before = builder.block
     each_block = builder.append_basic_block("each_block")
-    later_rounds = builder.append_basic_block("later_rounds")
-    block_done = builder.append_basic_block("block_done")
     done = builder.append_basic_block("done")
     builder.branch(each_block)
 
@@ -160,42 +200,37 @@ def _emit(builder: Any, pointers: Any, blocks: Any, out: Any) -> None:
         shift = builder.select(inside, offset, ir.Constant(_i64, 0))
         rows.append(e.load(builder.add(starts[i], shift), _vector))
     words = [e.swap_bytes(word) for word in e.transpose(rows)]
-    working = list(state)
-    for i in range(16):
-        working = e.step(working, words[i], e.constant(ROUND[i]))
-    from_first = builder.block
-    builder.branch(later_rounds)
-
-    builder.position_at_end(later_rounds)
-    (first_round,) = e.phis([ir.Constant(_i32, 16)], from_first)
-    looped = e.phis(words + working, from_first)
-    words, working = looped[:16], looped[16:]
-    for i in range(16):
-        e.schedule(words, i)
-        constant = e.round_constant(builder.add(first_round, ir.Constant(_i32, i)))
-        working = e.step(working, words[i], constant)
-    next_round = builder.add(first_round, ir.Constant(_i32, 16))
-    first_round.add_incoming(next_round, builder.block)
-    for phi, value in zip(looped, words + working, strict=True):
-        phi.add_incoming(value, builder.block)
-    builder.cbranch(builder.icmp_unsigned("<", next_round, ir.Constant(_i32, 64)), later_rounds, block_done)
-
-    builder.position_at_end(block_done)
+    working = e.rounds(state, words, laid_out=16)
     sums = [builder.select(active, builder.add(s, w), s) for s, w in zip(state, working, strict=True)]
     next_number = builder.add(number, ir.Constant(_i32, 1))
-    number.add_incoming(next_number, block_done)
+    number.add_incoming(next_number, builder.block)
     for phi, value in zip(state, sums, strict=True):
-        phi.add_incoming(value, block_done)
+        phi.add_incoming(value, builder.block)
     builder.cbranch(builder.icmp_unsigned("<", next_number, longest), each_block, done)
 
     builder.position_at_end(done)
-    half = ir.VectorType(_i32, 8)
-    digests = e.transpose([e.swap_bytes(word) for word in sums] * 2)
-    first_eight = ir.Constant(half, [ir.Constant(_i32, i) for i in range(8)])
-    for i in range(LANES):
-        digest = builder.shuffle_vector(digests[i], digests[i], first_eight)
-        place = builder.inttoptr(builder.add(out, ir.Constant(_i64, DIGEST_BYTES * i)), half.as_pointer())
-        builder.store(digest, place, align=1)
+    e.store_digests(sums, out)
+
+
+def _emit_nodes(builder: Any, pairs: Any, out: Any) -> None:
+    """The digests of sixteen inner nodes, whose children lie as pairs of digests at `pairs`.
+
+    A node is SHA-256(0x01 ‖ left ‖ right): its first block is the pair moved by one byte, which is done on the words;
+    its second block is the pair's last byte and padding, so that half of its schedule is the same for all nodes and
+    the compiler works it out.
+    """
+    e = _Emitter(builder)
+    rows = [e.load(builder.add(pairs, ir.Constant(_i64, 2 * DIGEST_BYTES * i)), _vector) for i in range(LANES)]
+    pair = [e.swap_bytes(word) for word in e.transpose(rows)]
+    before = [e.constant(1), *pair]
+    state = [e.constant(word) for word in INITIAL]
+    words = [e.join(high, low, 8) for high, low in zip(before, pair, strict=False)]
+    working = e.rounds(state, words, laid_out=16)
+    state = [builder.add(s, w) for s, w in zip(state, working, strict=True)]
+    last = builder.or_(builder.shl(pair[15], e.constant(24)), e.constant(0x80 << 16))
+    padding = [e.constant(0)] * 14 + [e.constant(8 * (1 + 2 * DIGEST_BYTES))]
+    working = e.rounds(state, [last, *padding], laid_out=32)
+    e.store_digests([builder.add(s, w) for s, w in zip(state, working, strict=True)], out)
 
 
 def _digest_lanes(_context: Any, pointers: Any, blocks: Any, out: Any) -> Any:
@@ -204,6 +239,14 @@ def _digest_lanes(_context: Any, pointers: Any, blocks: Any, out: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(I64, I64, I64), generate
+
+
+def _digest_nodes(_context: Any, pairs: Any, out: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        _emit_nodes(builder, *arguments)
+        return context.get_dummy_value()
+
+    return types.void(I64, I64), generate
 
 
 def _call_transform(_context: Any, function: Any, state: Any, block: Any) -> Any:
@@ -220,6 +263,7 @@ def _call_transform(_context: Any, function: Any, state: Any, block: Any) -> Any
 
 
 digest_lanes = cast(Callable[[int, int, int], None], intrinsic(_digest_lanes))
+digest_nodes = cast(Callable[[int, int], None], intrinsic(_digest_nodes))
 call_transform = cast(Callable[[int, int, int], None], intrinsic(_call_transform))
 
 
@@ -238,7 +282,7 @@ def digest_by_openssl(starts: int, blocks: int, count: int, out: int, state: int
 
 @compiled(nogil=True, boundscheck=False)
 def digest_messages(starts: int, blocks: int, count: int, out: int, spare: int, transform: int) -> None:
-    """Digests of `count` padded messages to `out`, which has room for 16 more digests than that.
+    """Digests of `count` padded messages to `out`, which has room for SPARE_DIGESTS more than that.
 
     `starts` holds int64 addresses, `blocks` int32 counts; `spare` is SPARE_BYTES of scratch. `transform` is the
     address of OpenSSL's block function, or 0.
@@ -258,34 +302,40 @@ def digest_messages(starts: int, blocks: int, count: int, out: int, spare: int, 
 
 
 @compiled(nogil=True, boundscheck=False)
-def merkle_root(digests: int, count: int, messages: int, starts: int, blocks: int, spare: int, transform: int) -> None:
+def digest_pairs(digests: int, pairs: int, spare: int, transform: int) -> None:
+    """One level of the tree: the nodes over `pairs` pairs of digests, in place, from the left."""
+    if transform == 0:
+        for first in range(0, pairs, LANES):  # reads whole sixteens before it writes half as far
+            digest_nodes(digests + 2 * DIGEST_BYTES * first, digests + DIGEST_BYTES * first)
+        return
+    node = spare + STATE_BYTES
+    for k in range(8, NODE_BYTES // 8):
+        store8(node + 8 * k, 0)
+    store1(node, 1)
+    store1(node + 65, 0x80)
+    store4_big(node + NODE_BYTES - 4, 65 * 8)
+    start, blocks = node + NODE_BYTES, node + NODE_BYTES + 8
+    store8(start, node)
+    store4(blocks, 2)
+    for i in range(pairs):
+        copy32(node + 1, digests + 2 * DIGEST_BYTES * i)
+        copy32(node + 33, digests + 2 * DIGEST_BYTES * i + DIGEST_BYTES)
+        digest_by_openssl(start, blocks, 1, digests + DIGEST_BYTES * i, spare, transform)
+
+
+@compiled(nogil=True, boundscheck=False)
+def merkle_root(digests: int, count: int, spare: int, transform: int) -> None:
     """Fold `count` leaf digests into their RFC 6962 root, in place: it ends in the first 32 bytes.
 
-    Pairs from the left, an odd one carried up unchanged: the same tree as the split at powers of two.
-    `messages` has room for NODES_AT_ONCE nodes; `digests` for 16 digests more than `count`.
+    Pairs from the left, an odd one carried up unchanged: the same tree as the split at powers of two. `digests` has
+    room for SPARE_DIGESTS more than `count`.
     """
-    for i in range(min(NODES_AT_ONCE, count // 2)):
-        node = messages + NODE_BYTES * i
-        for k in range(8, NODE_BYTES // 8):
-            store8(node + 8 * k, 0)
-        store1(node, 1)
-        store1(node + 65, 0x80)
-        store4_big(node + NODE_BYTES - 4, 65 * 8)
-        store8(starts + 8 * i, node)
-        store4(blocks + 4 * i, 2)
-    odd = messages + NODE_BYTES * NODES_AT_ONCE
+    odd = spare + STATE_BYTES + NODE_BYTES + 16
     while count > 1:
         pairs = count // 2
         if count & 1:
             copy32(odd, digests + DIGEST_BYTES * (count - 1))
-        for first in range(0, pairs, NODES_AT_ONCE):
-            some = min(NODES_AT_ONCE, pairs - first)
-            for i in range(some):
-                node = messages + NODE_BYTES * i
-                pair = digests + 2 * DIGEST_BYTES * (first + i)
-                copy32(node + 1, pair)
-                copy32(node + 33, pair + DIGEST_BYTES)
-            digest_messages(starts, blocks, some, digests + DIGEST_BYTES * first, spare, transform)
+        digest_pairs(digests, pairs, spare, transform)
         if count & 1:
             copy32(digests + DIGEST_BYTES * pairs, odd)
         count = pairs + (count & 1)
