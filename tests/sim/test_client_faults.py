@@ -120,6 +120,27 @@ def test_what_came_before_a_failure_is_delivered_and_only_that_is_committed(worl
     assert len(first + subscriber.poll(0)) == 2
 
 
+def test_what_was_taken_is_delivered_before_an_old_ledger_is_told(world: World) -> None:
+    world.publishers[0].produce(4)
+    settle(world)
+    assert world.alone.poll() == 1
+    world.publishers[0].produce(4)
+    settle(world)
+    subscriber = world.alone.subscriber
+    assert subscriber is not None
+    usual = subscriber._try_open
+
+    def fail_once(*arguments: object) -> object:
+        subscriber._try_open = usual
+        raise Unavailable("the authority cannot be reached")
+
+    subscriber._try_open = fail_once
+    assert world.alone.poll() == 0
+    world.pass_time(100.0)  # no block for longer than a head may be old
+    assert world.alone.poll() == 1
+    assert world.alone.rows == set(range(8))
+
+
 def test_an_offset_commit_whose_answer_was_lost_holds(world: World) -> None:
     member = world.members[0]
     world.publishers[0].produce(4)

@@ -24,7 +24,7 @@ from tallystick.client.keeper import Held
 from tallystick.client.reader import WHOLE, Anchored, ParcelReader, PlacedParcel
 from tallystick.client.view import View
 from tallystick.crypto import hpke
-from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable, Withheld
+from tallystick.errors import CannotOpen, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.parcel.header import Kind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.locks import MissingKey
@@ -146,52 +146,39 @@ class Subscriber:
             error, self._stop_with = self._stop_with, None
             raise error
         self._assign()
-        received = self._open_taken()
+        received: list[Received] = []
         try:
-            received += self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, len(received))
+            self._open_taken(received)
+            self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, received)
             self._look_for_silence()
-        except Unavailable:
+        except TallystickError as error:
             if not received:
                 raise
+            if isinstance(error, FoundError):
+                self._stop_with = error  # it is told once; whatever else is wrong will be wrong again
         return received
 
-    def _read_all(self, wait_ms: int, has: int) -> list[Received]:
+    def _read_all(self, wait_ms: int, received: list[Received]) -> None:
         """A round without patience, and if there was nothing at all one with it."""
         readers = list(self._readers.values())
-        received: list[Received] = []
         for patience in (0, wait_ms // max(1, len(readers))):
             for reader in readers:
-                try:
-                    self._read(reader, 0 if received else patience)
-                    received += self._open_taken()
-                except Unavailable:
-                    if not received:
-                        raise
-                    return received
-            if received or has or not wait_ms:
+                self._read(reader, 0 if received else patience)
+                self._open_taken(received)
+            if received or not wait_ms:
                 break
-        return received
 
-    def _open_taken(self) -> list[Received]:
-        """Open what was taken, in order. What fails for now stays; what came before it is returned."""
-        received: list[Received] = []
-        while self._taken and self._stop_with is None:
+    def _open_taken(self, received: list[Received]) -> None:
+        """Open what was taken, in order; what fails for now stays."""
+        while self._taken:
             reader, item = self._taken[0]
             try:
                 if self._readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
                     received += self._open_item(reader, item)
-            except Unavailable:
-                if not received:
-                    raise
-                return received
-            except FoundError as error:
+            except FoundError:
                 self._taken.popleft()
-                if not received:
-                    raise
-                self._stop_with = error
-                return received
+                raise
             self._taken.popleft()
-        return received
 
     def _open_item(self, reader: ParcelReader, item: PlacedParcel | Finding) -> list[Received]:
         if isinstance(item, Finding):
