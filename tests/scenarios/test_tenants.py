@@ -1,0 +1,257 @@
+"""The smart city of BPS 5.1: a hospital and a home provider, two tenants that trust neither each other nor the broker,
+and Theorems 1 to 3 of the paper as scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from actors import (
+    Hand,
+    acts,
+    await_topic,
+    exchange,
+    fetch_query,
+    publish,
+    read_rows,
+    reason,
+    reputation,
+    settle,
+    stored,
+)
+from actors import rows as sample
+from stack import READ, WRITE, Stack, wait_until
+from test_publishing import JUNK
+
+from tallystick.client.session import Session
+from tallystick.errors import Forged, Refused, Withheld
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.access import Operation as Right
+from tallystick.ledger.contracts.epochs import End
+from tallystick.ledger.proofs import verify_history
+from tallystick.trust.permit import Operation
+from tallystick.trust.receipt import Receipt
+
+SCHEMA = "vin string, seq int64 not null, speed float32"
+TOPICS = {"hospital": ("blood-pressure", "heart-rate"), "home": ("temperature", "humidity", "pollution")}
+
+
+class City:
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.owners = {tenant: stack.tenant(tenant) for tenant in TOPICS}
+        self.tokens = {
+            name: stack.topic(self.owners[tenant], name, SCHEMA) for tenant, names in TOPICS.items() for name in names
+        }
+        self.monitor, self.doctor = (stack.principal("hospital", name) for name in ("monitor", "doctor"))
+        self.sensor, self.resident = (stack.principal("home", name) for name in ("sensor", "resident"))
+        for tenant, publisher, subscriber in [
+            ("hospital", self.monitor, self.doctor),
+            ("home", self.sensor, self.resident),
+        ]:
+            for name in TOPICS[tenant]:
+                stack.grant(self.owners[tenant], self.tokens[name], publisher, WRITE)
+                stack.grant(self.owners[tenant], self.tokens[name], subscriber, READ)
+        for token in self.tokens.values():
+            await_topic(stack, token)
+
+    def member(self, tenant: str, name: str, topic: str, operations: int, **options: object) -> Session:
+        session = self.stack.principal(tenant, name)
+        if operations:
+            self.owners[tenant].author.write(
+                entries.grant(self.tokens[topic], session.identity.principal, operations, **options)  # type: ignore[arg-type]
+            )
+        return session
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("tenants")) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def city(stack: Stack) -> City:
+    """Five topics, each with three rows of its own tenant."""
+    city = City(stack)
+    for tenant, publisher in (("hospital", city.monitor), ("home", city.sensor)):
+        for name in TOPICS[tenant]:
+            publish(publisher, name, range(3))
+    return city
+
+
+def test_each_tenant_reads_its_own(city: City) -> None:
+    for reader, names in ((city.doctor, TOPICS["hospital"]), (city.resident, TOPICS["home"])):
+        for name in names:
+            assert read_rows(reader.subscriber(name), 3) == [0, 1, 2]
+
+
+def test_a_name_means_nothing_in_the_other_tenant(stack: Stack, city: City) -> None:
+    token = stack.topic(city.owners["home"], "heart-rate", SCHEMA)  # a fitness tracker's
+    assert token != city.tokens["heart-rate"]
+    for name in TOPICS["hospital"]:
+        with pytest.raises(Refused) as refusal:
+            city.resident.authority.permit(Operation.SUBSCRIBE, name)
+        assert refusal.value.reason == "unknown-topic"
+
+
+def test_a_tenant_grants_and_changes_nothing_of_another(city: City) -> None:
+    landlord, token = city.owners["home"], city.tokens["heart-rate"]
+    resident = city.resident.identity.principal
+    for entry in (
+        entries.grant(token, resident, int(READ)),
+        entries.withdraw(token, city.doctor.identity.principal, int(READ)),
+        entries.close_topic(token),
+    ):
+        with pytest.raises(Refused) as refusal:
+            landlord.author.write(entry)
+        assert refusal.value.reason == "not-owner"
+    for act in (
+        lambda: landlord.authority.rotate(token),
+        lambda: landlord.authority.revoke(city.doctor.identity.principal),
+        lambda: landlord.authority.erase(token, city.monitor.identity.principal, []),
+    ):
+        with pytest.raises(Refused):
+            act()
+
+
+# --- Theorem 1: operations are traced, misbehaviour is found ---
+
+
+def test_theorem_1_every_attempt_stands_in_the_topics_own_history(stack: Stack, city: City) -> None:
+    """The paper's example: somebody of the home provider publishes junk to the hospital's topics. Each attempt is found
+    from the topic alone, and the history proves itself whole."""
+    intruder = city.member("home", "intruder", "temperature", int(WRITE))
+    token = city.tokens["blood-pressure"]
+    for _ in range(3):
+        assert reason(intruder.node.publish(token, [JUNK])[0]) == "plain"
+    with pytest.raises(Refused):
+        intruder.node.fetch(token, 0, bytes(16), 0, bytes_max=1)
+    found = acts(stack, token=token, principal=intruder.identity.principal)
+    assert [(act.operation, act.reason) for act in found] == [(2, "plain")] * 3 + [(1, "unknown-topic")]
+    assert reputation(stack, intruder.identity.principal) == (60, 0)
+
+    auditor = city.owners["hospital"]
+    history = [(height, index, entry) for height, index, entry in reversed(auditor.node.history(token))]
+    proof = auditor.node.state(b"history/" + token)
+    proof.verify(stack.node.trust)
+    verify_history(token, history, proof)
+    for cut in (history[:-1], history[1:], [*history[:1], *history[2:]]):
+        with pytest.raises(Withheld):
+            verify_history(token, cut, proof)
+
+
+def test_theorem_1_a_history_is_read_without_traversing_the_chain(
+    stack: Stack, city: City, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, read = stack.node.ledger, []
+    row_at = type(ledger)._row_at
+    monkeypatch.setattr(ledger, "_row_at", lambda *place: read.append(place) or row_at(ledger, *place))
+    quiet = stack.topic(city.owners["home"], "quiet", SCHEMA)
+    await_topic(stack, quiet)
+    sleeper = city.stack.principal("home", "sleeper")
+    stack.grant(city.owners["home"], quiet, sleeper, WRITE)
+    publish(sleeper, "quiet", [1])
+    hand = Hand(city.sensor, "humidity")
+    for number in range(20):
+        stored(hand.send(hand.seal(number))[0])
+    settle(stack)
+    read.clear()
+    history = ledger.history(quiet)
+    assert history
+    assert len(read) <= len(history) < ledger.statistics().transactions / 2
+
+
+# --- Theorem 2: a failing or captured broker ---
+
+
+def test_theorem_2_a_broker_that_is_down_loses_and_changes_nothing(stack: Stack, city: City) -> None:
+    publisher = city.sensor.publisher("pollution", linger_s=0.0, retry_s=0.05)
+    publisher.send(sample(3))
+    assert publisher.flush(30) == 0
+    rights = city.resident.view.value(b"right/" + city.tokens["pollution"] + city.resident.identity.principal)
+    stack.stop_node()
+    publisher.send(sample(4))  # into the spool
+    assert publisher.flush(0.2) > 0
+    stack.start_node()
+    assert publisher.flush(30) == 0
+    publisher.close()
+    assert read_rows(city.resident.subscriber("pollution"), 5) == [0, 1, 2, 3, 4]
+    key = b"right/" + city.tokens["pollution"] + city.resident.identity.principal
+    assert city.resident.view.value(key) == rights
+
+
+def test_theorem_2_a_captured_broker_cannot_give_rights_or_unwrite_operations(stack: Stack, city: City) -> None:
+    token, node = city.tokens["heart-rate"], stack.node
+    for entry in (
+        entries.grant(token, city.resident.identity.principal, int(READ)),
+        entries.lift(city.resident.identity.principal),
+        entries.end_epoch(token, 1, End.REVOCATION, 1),
+    ):
+        with pytest.raises(Refused):
+            node.core._submit(node.core._compose(entry))
+    value = city.doctor.view.value(b"anchor/" + token + bytes(4))
+    with pytest.raises(Refused) as refusal:
+        node.core._submit(node.core._compose(entries.anchor(token, 0, value[0] - 1, bytes(32))))
+    assert refusal.value.reason == "anchor-shrinks"
+    # Nor read what it carries: see test_canaries.py.
+
+
+# --- Theorem 3: authorisation and integrity ---
+
+
+@pytest.mark.parametrize(
+    ("granted", "subscribe", "advertise"),
+    [
+        (0, "unknown-topic", "unknown-topic"),
+        (Right.READ, "unknown-topic", "unknown-topic"),
+        (Right.WRITE, "unknown-topic", "unknown-topic"),
+        (Right.DESCRIBE, "no-right", "no-right"),
+        (READ, "", "no-right"),
+        (WRITE, "no-right", ""),
+        (Right.DELETE | Right.DESCRIBE, "no-right", "no-right"),
+        (READ | WRITE, "", ""),
+    ],
+    ids=lambda value: str(int(value)) if isinstance(value, int) else None,
+)
+def test_theorem_3_rights_are_separate(city: City, granted: int, subscribe: str, advertise: str) -> None:
+    member = city.member("hospital", f"nurse-{int(granted)}", "heart-rate", int(granted))
+    for operation, expected in ((Operation.SUBSCRIBE, subscribe), (Operation.ADVERTISE, advertise)):
+        if expected:
+            with pytest.raises(Refused) as refusal:
+                member.authority.permit(operation, "heart-rate")
+            assert refusal.value.reason == expected
+        else:
+            member.node.admit(member.authority.permit(operation, "heart-rate").permit)
+    fetched = exchange(member, "GET", f"/v1/topics/{city.tokens['heart-rate'].hex()}/parcels", fetch_query(bytes(16)))
+    assert fetched.status == 403
+
+
+def test_theorem_3_a_deny_beats_an_allow_and_a_host_is_held(city: City) -> None:
+    token, owner = city.tokens["heart-rate"], city.owners["hospital"]
+    denied = city.member("hospital", "denied", "heart-rate", int(READ))
+    owner.author.write(entries.grant(token, denied.identity.principal, int(Right.READ), allow=False))
+    with pytest.raises(Refused):
+        denied.subscriber("heart-rate")
+    elsewhere = city.member("hospital", "elsewhere", "heart-rate", int(READ), host="10.1.2.3")
+    with pytest.raises(Refused):  # a permit may be had, but not used from here
+        elsewhere.subscriber("heart-rate").poll(0)
+    here = city.member("hospital", "here", "heart-rate", int(READ), host="127.0.0.1")
+    assert read_rows(here.subscriber("heart-rate"), 3) == [0, 1, 2]
+
+
+def test_theorem_3_every_message_is_verified_against_the_chain(stack: Stack, city: City) -> None:
+    """A hash per message on the chain became one anchor per partition and commit: the receipt leads from one to the
+    other, offline, with the trust file alone."""
+    token = city.tokens["heart-rate"]
+    received = []
+    subscriber = city.doctor.subscriber("heart-rate")
+    wait_until(lambda: received.extend(subscriber.poll(50)) or len(received) >= 3)
+    for one in received:
+        receipt = Receipt.decode(city.doctor.node.receipt(token, 0, one.offset))
+        verified = receipt.verify(one.parcel, token, stack.node.trust)
+        assert (verified.partition, verified.offset, verified.node) == (0, one.offset, stack.node.identifier)
+        with pytest.raises(Forged):
+            receipt.verify(b"x" * 32, token, stack.node.trust)
+        with pytest.raises(Forged):
+            receipt.verify(one.parcel, city.tokens["temperature"], stack.node.trust)
