@@ -72,7 +72,7 @@ def operation(call: Call, entry: list[Any]) -> None:
     `reason` is empty for what was accepted; `first` and `end` are offsets; `request` is the hash of the signed
     request, or the Merkle root of `count` of them; `evidence` is that request, or empty.
     """
-    if list(map(type, entry)) != _SHAPE:
+    if [*map(type, entry)] != _SHAPE:
         raise Malformed("operation: not the fields of an operation")
     _, operator, role, token, kind, reason, host, count, partition, first, end, time_ms, request, evidence = entry
     if not (
@@ -130,7 +130,8 @@ def _is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
 
 def next_chain(chain: bytes, height: int, index: int, entry_hash: bytes) -> bytes:
     """chain' = SHA-256(wire ["history", chain, height, index, entry hash])."""
-    return sha256(_CHAIN_HEAD + chain + _number(height) + _number(index) + _HASH_HEAD + entry_hash).digest()
+    parts = (_CHAIN_HEAD, chain, _number(height), _number(index), _HASH_HEAD, entry_hash)
+    return sha256(b"".join(parts)).digest()
 
 
 def settle(call: Call) -> None:
