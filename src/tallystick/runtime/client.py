@@ -42,6 +42,7 @@ class _Kept(dict[Endpoint, "deque[tuple[float, C]]"]):
         super().__init__()
         self._clock = clock
         self._idle_s = idle_s
+        self._closed = False
 
     def take(self, endpoint: Endpoint) -> C | None:
         idle = self.get(endpoint)
@@ -53,9 +54,13 @@ class _Kept(dict[Endpoint, "deque[tuple[float, C]]"]):
         return None
 
     def keep(self, endpoint: Endpoint, connection: C) -> None:
+        if self._closed:  # a long poll that outlived its client
+            connection.close()
+            return
         self.setdefault(endpoint, deque()).append((self._clock.monotonic(), connection))
 
     def close(self) -> None:
+        self._closed = True
         for idle in self.values():
             while idle:
                 idle.pop()[1].close()
