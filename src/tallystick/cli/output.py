@@ -65,7 +65,9 @@ def failure(message: str, hint: str | None = None) -> None:
 
 
 def exit_code(error: TallystickError) -> int:
-    """The process's exit code: whose fault it was."""
+    """The process's exit code: whose fault it was, also where a peer had to tell."""
+    if isinstance(error, Refused) and error.reason == "misuse":
+        return EXIT_CODES[Misuse]
     return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), EXIT_FAULT)
 
 

@@ -1,0 +1,75 @@
+"""Run commands of `tally` inside this process, and read what they said."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stack import Stack
+
+from tallystick.cli import main
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def tally(*arguments: object, stdin: bytes = b"") -> Said:
+    """One command line; its exit code and both streams."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(stdin), "utf-8"), out, err
+    try:
+        code = main.run([str(argument) for argument in arguments])
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
+    return Said(code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())
+
+
+def done(*arguments: object, stdin: bytes = b"") -> Said:
+    """As `tally`, for a command that must succeed."""
+    said = tally(*arguments, stdin=stdin)
+    assert said.code == 0, f"{arguments}: {said}"
+    return said
+
+
+def refused(code: int, *arguments: object, stdin: bytes = b"") -> list[str]:
+    """The lines on stderr of a command that must end with `code` and say nothing on stdout."""
+    said = tally(*arguments, stdin=stdin)
+    assert (said.code, said.out) == (code, ""), f"{arguments}: {said}"
+    assert "Traceback" not in said.err
+    return said.err.splitlines()
+
+
+class Fleet:
+    """An instance whose commands can be run: `folder`, and the homes of its people."""
+
+    def __init__(self, stack: Stack, folder: Path) -> None:
+        self.stack, self.folder = stack, folder
+        self.owner, self.car, self.reader = (folder / "people" / name for name in ("owner", "car", "reader"))
+
+    @property
+    def trust(self) -> Path:
+        return self.folder / "trust.json"
+
+    def topic(self, name: str, schema: str = "vin string, seq int64", *options: object) -> str:
+        """A topic that the car may write and the reader read; its name."""
+        done("topic", "create", name, "--schema", schema, *options, "--home", self.owner)
+        done("right", "grant", name, "car", "write", "--home", self.owner)
+        done("right", "grant", name, "reader", "read", "--home", self.owner)
+        return name
