@@ -174,7 +174,7 @@ def test_rows_that_waited_too_long_are_sealed_again_by_the_next_process(world: W
     read_all(world, 10)
 
 
-@pytest.mark.parametrize("change", range(1, 26))
+@pytest.mark.parametrize("change", range(1, 26, 2))
 def test_sealing_again_counts_once_whenever_the_power_fails(world: World, change: int) -> None:
     spool_rows(world)
     rotate(world)

@@ -73,6 +73,15 @@ class Note:
         return cls(operator, Role(role), *rest)
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A transaction in the journal, and the note below which it covers all."""
+
+    sequence: int
+    covered: int
+    transaction: bytes
+
+
 class Journal(Protocol):
     """The carrier's journal, synced with its parcels."""
 
@@ -94,6 +103,21 @@ class ScribeSettings:
     journal_records_max: int = 200_000  # beyond it notes are trimmed once they are on the ledger, whatever their age
 
 
+class Numbers:
+    """The numbers of a node's transactions: microseconds of its clock, and above every earlier one, whatever that clock
+    does between two starts. The ledger refuses a number that does not rise."""
+
+    def __init__(self, last: int) -> None:
+        """`last` is the newest one on the ledger."""
+        self._last = last
+        self._lock = threading.Lock()
+
+    def next(self, now_us: int) -> int:
+        with self._lock:
+            self._last = max(self._last + 1, now_us)
+            return self._last
+
+
 class Scribe:
     """Single-threaded by its caller's lock, except `submit`, which may take as long as the ledger does."""
 
@@ -104,19 +128,19 @@ class Scribe:
         key: SigningKey,
         journal: Journal,
         submit: Callable[[bytes], Submitted],
+        numbers: Numbers,
         settings: ScribeSettings,
     ) -> None:
         self._instance, self._node, self._key = instance, node, key
-        self._journal, self._submit, self._settings = journal, submit, settings
+        self._journal, self._submit, self._numbers, self._settings = journal, submit, numbers, settings
         self._waiting: list[tuple[int, Note]] = []
         self._junk: Counter[tuple[str, int]] = Counter()
         self._junk_lock = threading.Lock()
         self._junk_told: Counter[tuple[str, int]] = Counter()  # what the prepared transaction tells of it
         self._recent: list[tuple[int, int]] = []  # (sequence, time) of notes that are still in the journal
         self._covered = 0  # notes below are on the ledger
-        self._number = 0
         self._isolating = False
-        self._prepared: tuple[int, bytes] | None = None  # the transaction under way, and what it covers
+        self._prepared: _Prepared | None = None  # the transaction under way
 
     def recover(self) -> list[Note]:
         """Take up the journal of an earlier process; the notes in it, for the duplicate window."""
@@ -131,7 +155,7 @@ class Scribe:
                 fields = Fields.parse(record, "journal record", 3)
                 fields.version(_TRANSACTION)
                 # The last one may not have reached the ledger; those before it did.
-                self._prepared = fields.number(), fields.octets(at_most=1 << 24)
+                self._prepared = _Prepared(sequence, fields.number(), fields.octets(at_most=1 << 24))
         return notes
 
     def note(self, note: Note) -> None:
@@ -152,7 +176,7 @@ class Scribe:
     def prepare(self, anchors: Sequence[Anchor], now_ms: int) -> bytes | None:
         """The next transaction, staged in the journal; sync the journal before `submit`. None if nothing waits."""
         if self._prepared is not None:
-            return self._prepared[1]
+            return self._prepared.transaction
         if self._isolating:  # one entry at a time: a note if there is one, else an anchor
             anchors = anchors[:0] if self._waiting else anchors[:1]
         written = [anchor.encode_entry() for anchor in anchors]
@@ -167,10 +191,10 @@ class Scribe:
         if not written and not acts:
             self._isolating = False
             return None
-        self._number = max(self._number + 1, now_ms * 1000)
-        transaction = compose(self._instance, self._node, self._number, [*written, *acts], self._key).data
-        self._journal.append(wire.encode([_TRANSACTION, covered, transaction]))
-        self._prepared = covered, transaction
+        number = self._numbers.next(now_ms * 1000)
+        transaction = compose(self._instance, self._node, number, [*written, *acts], self._key).data
+        sequence = self._journal.append(wire.encode([_TRANSACTION, covered, transaction]))
+        self._prepared = _Prepared(sequence, covered, transaction)
         return transaction
 
     def refused(self, error: Refused, now_ms: int) -> None:
@@ -184,12 +208,14 @@ class Scribe:
         self.finish(now_ms)
 
     def revert(self) -> None:
-        """The sync failed: what was noted or prepared since the last good one never happened."""
+        """The sync failed: what was noted or prepared since the last good one never happened. A transaction that is
+        durable goes on, it may be with the ledger already."""
         end = self._journal.replay_end
         self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence < end]
         self._recent = [(sequence, time_ms) for sequence, time_ms in self._recent if sequence < end]
-        self._prepared = None
-        self._junk_told.clear()
+        if self._prepared is not None and self._prepared.sequence >= end:
+            self._prepared = None
+            self._junk_told.clear()
 
     def submit(self, transaction: bytes) -> Submitted:
         """Hand it to the ledger and wait for its block; the same bytes may be handed over again."""
@@ -198,7 +224,7 @@ class Scribe:
     def finish(self, now_ms: int) -> None:
         """After `submit`: forget what is both on the ledger and older than the duplicate window."""
         assert self._prepared is not None
-        self._covered, self._prepared = self._prepared[0], None
+        self._covered, self._prepared = self._prepared.covered, None
         self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence >= self._covered]
         with self._junk_lock:
             self._junk -= self._junk_told

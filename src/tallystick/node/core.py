@@ -17,7 +17,7 @@ from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.quotas import Quota, Quotas
 from tallystick.carriers.rules import LedgerRules
-from tallystick.carriers.scribe import Scribe, ScribeSettings
+from tallystick.carriers.scribe import Numbers, Scribe, ScribeSettings
 from tallystick.errors import Misuse, Refused
 from tallystick.guards.rules import GuardLimits
 from tallystick.ledger import entries
@@ -60,6 +60,8 @@ class NodeCore:
         authority, nobody could sign a request that the node would read."""
         self.trust, self.keys, self.ledger, self.clock, self.settings = trust, keys, ledger, clock, settings
         self._settle, self.limits = settle, limits
+        last = self._state_value(b"number/" + self.identifier)
+        self._numbers = Numbers(last if isinstance(last, int) else 0)
         self._enrol([keys.certificate, *introduce])
         self._cache = RightsCache(self._state_value)
         self._cache_lock = threading.Lock()
@@ -106,6 +108,7 @@ class NodeCore:
             self.keys.key,
             store.journal,
             self._submit,
+            self._numbers,
             ScribeSettings(each=self.settings.operations == "each", keep_s=keep_s),
         )
         quota = Quota(self.settings.tenant_bytes_stored_max, float(self.settings.tenant_bytes_per_s))
@@ -143,7 +146,7 @@ class NodeCore:
         return submitted
 
     def _compose(self, *entry: bytes) -> bytes:
-        number = int(self.clock.now() * 1_000_000)
+        number = self._numbers.next(int(self.clock.now() * 1_000_000))
         return compose(self.trust.instance, self.identifier, number, entry, self.keys.key).data
 
     def _write_evidence(self, permit: Permit, first: Parcel, second: Parcel) -> None:

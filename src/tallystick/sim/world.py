@@ -352,6 +352,10 @@ class World:
         self.checker.finish("the subscriber that was there all the time", self.alone.rows)
         self.checker.finish("the group", self.members[0].rows | self.members[1].rows)
         self.delivered = len(fresh.rows)
+        self.check_ledger_file()
+
+    def check_ledger_file(self) -> None:
+        """Stop the node, and replay its ledger from the first block."""
         self.host.stop()
         vfs = DiskVFS(f"fsck-{id(self)}", self.host.disk)
         fsck(LEDGER, self.instance.trust, vfs.vfs_name)
