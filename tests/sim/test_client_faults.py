@@ -199,6 +199,23 @@ def test_rows_wait_while_the_disk_of_the_spool_is_full(world: World) -> None:
     read_all(world, 10)
 
 
+def test_nothing_is_sealed_under_a_key_that_the_full_disk_did_not_take() -> None:
+    with seeded_sealing(SeededEntropy("keys")):
+        world = make_world(lane_parcels_max=1)
+        publisher = world.publishers[0]
+        publisher.produce(4)
+        settle(world)
+        publisher.person.disk.fill(1_000)  # room for a parcel, none for the lane's record
+        publisher.produce(4)
+        settle(world, 1)
+        publisher.crash()
+        publisher.person.disk.fill(None)
+        settle(world)
+        publisher.produce(4)
+        settle(world)
+        assert publisher.pending == 0
+
+
 def test_rows_in_several_lanes_are_acknowledged_when_all_are_stored() -> None:
     with seeded_sealing(SeededEntropy("lanes")):
         world = make_world(lanes=2, request_parcels_max=1)

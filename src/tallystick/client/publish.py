@@ -385,15 +385,20 @@ class Publisher:
         erasable = self._held[0].is_erasable
         period = self._held[0].erasure_key(self._identity.principal, now_ms).period if erasable else None
         worn = state.parcels >= settings.lane_parcels_max or state.size_bytes >= settings.lane_bytes_max
-        if schema.hash != state.lane.schema.hash:
-            state.lane.change_schema(schema)
-        elif same_epoch and period == state.secrets[-1].period and not worn:
+        lane = state.lane
+        if schema.hash == lane.schema.hash and same_epoch and period == state.secrets[-1].period and not worn:
             return
-        fresh = draw_secrets(self._identity, state.lane.lane, self._held, schema, now_ms, self._entropy)
+        fresh = draw_secrets(self._identity, lane.lane, self._held, schema, now_ms, self._entropy)
+        before = lane.schema, lane.topics, lane.keys, state.secrets
+        lane.change_schema(schema)
+        lane.refresh(fresh.topics, fresh.keys)
         state.secrets = [*state.secrets, fresh] if state.unsent or state.stored else [fresh]
-        state.lane.refresh(fresh.topics, fresh.keys)
+        try:
+            self._record(state)
+        except Unavailable:  # nothing may be sealed under a key that a restart would not find
+            lane.schema, lane.topics, lane.keys, state.secrets = before
+            raise
         state.parcels = state.size_bytes = 0
-        self._record(state)
 
     def _spool_parcel(self, state: _LaneState, parcel: Parcel, rows: int = 0, told: _Told | None = None) -> None:
         """Written before it is sent: a retry sends the same bytes."""
