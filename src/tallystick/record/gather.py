@@ -52,7 +52,7 @@ def to_batches(rows: Any, arrow_schema: pa.Schema) -> pa.RecordBatch:
             raise Misuse(f'column "{name}": the topic has no such column')
     given = {field.name: column_of(columns[field.name], field) for field in arrow_schema if field.name in columns}
     count = _common_length(given)
-    return _batch([given.get(field.name) for field in arrow_schema], count, arrow_schema)
+    return _batch([given.get(field.name) for field in arrow_schema], count, _plan(arrow_schema))
 
 
 def gather_dicts(rows: list[Any] | tuple[Any, ...], arrow_schema: pa.Schema) -> pa.RecordBatch:
@@ -63,10 +63,10 @@ def gather_dicts(rows: list[Any] | tuple[Any, ...], arrow_schema: pa.Schema) -> 
     arrays = plan.puller.pull(held) if plan.puller is not None else None
     if arrays is None:
         return _from_python(held, plan)
-    for c, field in enumerate(arrow_schema):
-        if arrays[c] is None:
-            arrays[c] = _column(held, field)
-    return _batch(arrays, len(held), arrow_schema)
+    for c, array in enumerate(arrays):
+        if array is None:
+            arrays[c] = _column(held, plan.fields[c])
+    return _batch(arrays, len(held), plan)
 
 
 class _Plan:
@@ -75,6 +75,8 @@ class _Plan:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.names = frozenset(schema.names)
+        self.fields = list(schema)
+        self.demanding = [c for c, field in enumerate(self.fields) if not field.nullable]
         kernel = _kernel()
         self.puller: Puller | None = kernel(schema) if kernel is not None else None
 
@@ -102,8 +104,8 @@ def _from_python(rows: list[Any], plan: _Plan) -> pa.RecordBatch:
     plain = set(map(type, rows)) <= {dict} and set(map(type, chain.from_iterable(rows))) <= {str}
     if not (plain and set().union(*rows) <= plan.names):
         rows = [_plain_row(i, row, plan.names) for i, row in enumerate(rows)]
-    arrays = [_column(rows, field) for field in plan.schema]
-    return _batch(arrays, len(rows), plan.schema)
+    arrays: list[pa.Array | None] = [_column(rows, field) for field in plan.fields]
+    return _batch(arrays, len(rows), plan)
 
 
 def _plain_row(i: int, row: Any, names: frozenset[str]) -> dict[str, Any]:
@@ -137,13 +139,14 @@ def _common_length(columns: dict[str, pa.Array]) -> int:
     return count
 
 
-def _batch(arrays: list[pa.Array | None], count: int, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(arrays: list[pa.Array | None], count: int, plan: _Plan) -> pa.RecordBatch:
     """The batch; a missing array is a column of nulls. The one place where forbidden nulls are refused."""
     whole = [
-        array if array is not None else pa.nulls(count, field.type) for array, field in zip(arrays, schema, strict=True)
+        array if array is not None else pa.nulls(count, field.type)
+        for array, field in zip(arrays, plan.fields, strict=True)
     ]
-    for array, field in zip(whole, schema, strict=True):
-        if not field.nullable and array.null_count:
-            row = pc.index(array.is_null(), True).as_py()
-            raise misuse(row, field, "no value", expected="a value (the column is not nullable)")
-    return pa.RecordBatch.from_arrays(whole, schema=schema)
+    for c in plan.demanding:
+        if whole[c].null_count:
+            row = pc.index(whole[c].is_null(), True).as_py()
+            raise misuse(row, plan.fields[c], "no value", expected="a value (the column is not nullable)")
+    return pa.RecordBatch.from_arrays(whole, schema=plan.schema)

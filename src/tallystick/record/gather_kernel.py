@@ -19,8 +19,9 @@ Unset places are zero, never what lay in memory before: they would be sealed and
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +29,13 @@ import pyarrow as pa
 from numba import types
 
 from tallystick.record.jit import compiled
+from tallystick.record.memory import load1, store1, store2, store4, store8, store_float4, store_float8
 
 HANDED_BACK, BOOL, FLOAT64, FLOAT32, INT8, INT16, INT32, INT64, STRING = range(9)
 DONE, AGAIN, ODD = range(3)
 
-# What the loop knows of a column. Addresses and offsets are in bytes; data and validity lie in the arena,
-# a string column's characters in a buffer of their own, `room` bytes long.
+# What the loop knows of a column. `data`, `valid` and `text` are places in the arena, in bytes; a string column's
+# characters have `room` bytes there.
 COLUMN = np.dtype(
     [(name, np.int64) for name in ("name", "kind", "low", "high", "data", "valid", "text", "room", "used", "nulls")],
 )
@@ -48,12 +50,13 @@ Columns = npt.NDArray[np.void]  # of the dtype COLUMN
 
 _INTEGERS = {8: INT8, 16: INT16, 32: INT32, 64: INT64}
 _WIDTHS = {HANDED_BACK: 0, FLOAT64: 8, FLOAT32: 4, INT8: 1, INT16: 2, INT32: 4, INT64: 8}  # bytes
-_VIEWS = (np.int16, np.int32, np.int64, np.float32, np.float64)
 _FLOAT64_EXACT = 2**53  # every int up to here is a float64
 _FLOAT32_EXACT = 2**24
 _TEXT_BYTES_MAX = 2**31 - 1  # string offsets are 32-bit
 _TEXT_GUESS_MAX = 256  # bytes a row for the first attempt; one long string must not size all later batches
 _MODELS_MAX = 16  # rows among which the layout is looked for
+_TEXT_STEP = 8  # bytes by which the guess moves: batches of one kind then share one frame
+_FRAMES_MAX = 16  # sizes of batches for which the arena's frame is kept
 _ATTEMPTS_MAX = 3  # other threads may lengthen strings between two attempts
 
 _int = types.intp
@@ -68,6 +71,7 @@ _type_new = types.ExternalFunction("PyObject_Type", _int(_int))
 _decref = types.ExternalFunction("Py_DecRef", types.void(_int))
 _error_clear = types.ExternalFunction("PyErr_Clear", types.void())
 _memcpy = types.ExternalFunction("memcpy", _int(_int, _int, _int))
+_memset = types.ExternalFunction("memset", _int(_int, types.int32, _int))
 
 
 def available() -> bool:
@@ -116,23 +120,23 @@ def _find_by_name(row: Any, columns: Any, values: Any, answer: Any, str_type: An
 
 
 @compiled()
-def _pull(
-    rows: Any,
-    count: Any,
-    exact: Any,
-    layout: Any,
-    columns: Any,
-    bytes_: Any,
-    int16s: Any,
-    int32s: Any,
-    int64s: Any,
-    float32s: Any,
-    float64s: Any,
-) -> Any:
+def _prepare(columns: Any, count: Any, arena: Any, data_bytes: Any) -> None:
+    """Every value zero, every row present."""
+    _memset(arena, 0, data_bytes)
+    for c in range(columns.size):
+        valid = arena + columns[c].valid
+        _memset(valid, 255, count >> 3)
+        if count & 7:
+            store1(valid + (count >> 3), (1 << (count & 7)) - 1)
+
+
+@compiled()
+def _pull(rows: Any, count: Any, exact: Any, layout: Any, columns: Any, arena: Any, data_bytes: Any) -> Any:
     known = exact[0]
     answer = np.zeros(4, np.int64)  # where C leaves what it answers beside the return value
     overflow = answer.ctypes.data + 24
     values = np.zeros(columns.size, np.int64)
+    _prepare(columns, count, arena, data_bytes)
     for i in range(count):
         row = _list_get(rows, i)
         if _type_of(row) != known.dict:
@@ -147,12 +151,13 @@ def _pull(
             kind = column.kind
             if kind == HANDED_BACK:
                 continue
-            value = values[c]
+            value, data = values[c], arena + column.data
             if value == 0 or value == known.none:
                 column.nulls += 1
-                bytes_[column.valid + (i >> 3)] &= ~(1 << (i & 7))
+                bits = arena + column.valid + (i >> 3)
+                store1(bits, load1(bits) & ~(1 << (i & 7)))
                 if kind == STRING:
-                    int32s[(column.data >> 2) + i + 1] = column.used
+                    store4(data + 4 * i + 4, column.used)
             elif kind == STRING:
                 text = _text_get(value, overflow)
                 if text == 0:
@@ -161,12 +166,12 @@ def _pull(
                     return AGAIN
                 length = answer[3]
                 if column.used + length <= column.room:
-                    _memcpy(column.text + column.used, text, length)
+                    _memcpy(arena + column.text + column.used, text, length)
                 column.used += length
-                int32s[(column.data >> 2) + i + 1] = column.used
+                store4(data + 4 * i + 4, column.used)
             elif kind == BOOL:
                 if value == known.true:
-                    bytes_[column.data + (i >> 3)] |= 1 << (i & 7)
+                    store1(data + (i >> 3), load1(data + (i >> 3)) | (1 << (i & 7)))
                 elif value != known.false:
                     column.kind = HANDED_BACK
             elif kind in (FLOAT64, FLOAT32):
@@ -184,12 +189,11 @@ def _pull(
                     column.kind = HANDED_BACK
                     continue
                 if kind == FLOAT64:
-                    float64s[(column.data >> 3) + i] = number
+                    store_float8(data + 8 * i, number)
                 else:
-                    narrow = np.float32(number)
-                    if np.isinf(narrow) and not np.isinf(number):
+                    if np.isinf(np.float32(number)) and not np.isinf(number):
                         column.kind = HANDED_BACK
-                    float32s[(column.data >> 2) + i] = narrow
+                    store_float4(data + 4 * i, number)
             else:
                 if _type_of(value) != known.int:
                     column.kind = HANDED_BACK
@@ -198,13 +202,13 @@ def _pull(
                 if np.int32(answer[3]) != 0 or integer < column.low or integer > column.high:
                     column.kind = HANDED_BACK
                 elif kind == INT64:
-                    int64s[(column.data >> 3) + i] = integer
+                    store8(data + 8 * i, integer)
                 elif kind == INT32:
-                    int32s[(column.data >> 2) + i] = integer
+                    store4(data + 4 * i, integer)
                 elif kind == INT16:
-                    int16s[(column.data >> 1) + i] = integer
+                    store2(data + 2 * i, integer)
                 else:
-                    bytes_[column.data + i] = integer
+                    store1(data + i, integer)
     return DONE
 
 
@@ -228,6 +232,13 @@ def _aligned(size: int) -> int:
     return (size + 63) & ~63
 
 
+class _Layout(NamedTuple):
+    """The keys of a row in their order. The list keeps alive the keys whose addresses the places hold."""
+
+    keys: list[str]
+    places: npt.NDArray[np.void]
+
+
 class Puller:
     """The compiled loop, prepared for one schema."""
 
@@ -240,56 +251,68 @@ class Puller:
         self._columns["kind"] = [_kind(kind) for kind in self._types]
         self._columns["low"], self._columns["high"] = zip(*map(_bounds, self._types), strict=True)
         self._text_guess = 32  # bytes a row and string column, learnt from batch to batch
+        self._frame = lru_cache(_FRAMES_MAX)(self._make_frame)
+        self._layout = _Layout([], np.empty(0, PLACE))
 
     def pull(self, rows: list[Any]) -> list[pa.Array | None] | None:
         """One array per column, `None` for each handed back; or `None` for all, if the rows are not plain.
 
         `rows` must be a list that nobody else holds.
         """
-        models = [row for row in rows[:_MODELS_MAX] if type(row) is dict]
-        if not models:
+        layout = self._layout_of(rows)
+        if layout is None:
             return None
-        model = max(models, key=len)
-        keys = list(model)  # keeps the keys alive whose addresses the layout holds
-        if any(type(key) is not str or key not in self._index for key in keys):
-            return None
-        layout = np.array([(id(key), self._index[key]) for key in keys], PLACE)
-        columns = self._columns.copy()
-        columns["room"][columns["kind"] == STRING] = self._text_guess * len(rows)
+        frame = self._frame(len(rows), self._text_guess)
         # At most one attempt is lost to each string column with a value that is no proper string.
-        for _ in range(_ATTEMPTS_MAX + len(columns)):
-            buffers = _Buffers(columns, len(rows))
-            status = _pull(id(rows), len(rows), KNOWN, layout, columns, *buffers.views)
+        for _ in range(_ATTEMPTS_MAX + len(self._names)):
+            columns, arena = frame.columns.copy(), pa.allocate_buffer(frame.size)
+            status = _pull(id(rows), len(rows), KNOWN, layout.places, columns, arena.address, frame.data_bytes)
             longest = int(columns["used"].max())
             if status == ODD or longest > _TEXT_BYTES_MAX:
                 return None
             if status == DONE and (columns["used"] <= columns["room"]).all():
-                self._text_guess = min(_TEXT_GUESS_MAX, longest // len(rows) + 8)
-                return buffers.arrays(self._types, columns)
+                guess = longest // len(rows) // _TEXT_STEP * _TEXT_STEP + 2 * _TEXT_STEP
+                self._text_guess = min(_TEXT_GUESS_MAX, guess)
+                return frame.arrays(self._types, columns, arena)
             columns["room"] = np.maximum(columns["room"], columns["used"])
+            frame = _Frame(columns, len(rows))
         return None
 
+    def _layout_of(self, rows: list[Any]) -> _Layout | None:
+        """That of the row with most keys among the first, most often the same as last time; None if it is odd."""
+        models = [row for row in rows[:_MODELS_MAX] if type(row) is dict]
+        if not models:
+            return None
+        model = max(models, key=len)
+        keys = list(model)
+        layout = self._layout  # another thread may put its own there
+        if [*map(id, keys)] != [*map(id, layout.keys)]:
+            if any(type(key) is not str or key not in self._index for key in keys):
+                return None
+            layout = self._layout = _Layout(keys, np.array([(id(key), self._index[key]) for key in keys], PLACE))
+        return layout
 
-class _Buffers:
-    """Memory for one attempt: an arena for what has a fixed width, and each string column's characters."""
+    def _make_frame(self, count: int, text_bytes: int) -> _Frame:
+        columns = self._columns.copy()
+        columns["room"][columns["kind"] == STRING] = text_bytes * count
+        return _Frame(columns, count)
+
+
+class _Frame:
+    """Where the columns of a batch lie in its arena, one block of memory: values, then validity, then characters."""
 
     def __init__(self, columns: Columns, count: int) -> None:
         self._count = count
         self._bits = (count + 7) // 8
         self._sizes = [self._data_bytes(kind) for kind in columns["kind"].tolist()]
-        ends = list(accumulate(map(_aligned, self._sizes), initial=0))
+        *self._data, self.data_bytes = accumulate(map(_aligned, self._sizes), initial=0)
         bitmap = _aligned(self._bits)
-        self._data = ends[:-1]
-        self._valid = [ends[-1] + bitmap * c for c in range(len(columns))]
-        self._arena = pa.allocate_buffer(ends[-1] + bitmap * len(columns))
-        self._texts = [pa.allocate_buffer(room) if room else None for room in columns["room"].tolist()]
-        columns["data"], columns["valid"] = self._data, self._valid
-        columns["text"] = [text.address if text else 0 for text in self._texts]
-        columns["used"] = columns["nulls"] = 0
-        arena = np.frombuffer(self._arena, np.uint8)
-        arena[: ends[-1]] = 0
-        self._set_valid(arena[ends[-1] :].reshape(len(columns), bitmap))
-        self.views = (arena, *(arena.view(kind) for kind in _VIEWS))
+        self._valid = [self.data_bytes + bitmap * c for c in range(len(columns))]
+        first = self.data_bytes + bitmap * len(columns)
+        *self._text, self.size = accumulate(map(_aligned, columns["room"].tolist()), initial=first)
+        self.columns = columns.copy()
+        self.columns["data"], self.columns["valid"], self.columns["text"] = self._data, self._valid, self._text
+        self.columns["used"] = self.columns["nulls"] = 0
 
     def _data_bytes(self, kind: int) -> int:
         if kind == BOOL:
@@ -298,22 +321,16 @@ class _Buffers:
             return 4 * (self._count + 1)
         return _WIDTHS[kind] * self._count
 
-    def _set_valid(self, bitmaps: npt.NDArray[np.uint8]) -> None:
-        bitmaps[:] = 255
-        if self._count % 8:
-            bitmaps[:, self._count // 8] = (1 << self._count % 8) - 1
-
-    def arrays(self, types: list[pa.DataType], columns: Columns) -> list[pa.Array | None]:
+    def arrays(self, types: list[pa.DataType], columns: Columns, arena: pa.Buffer) -> list[pa.Array | None]:
         kinds, nulls, used = (columns[name].tolist() for name in ("kind", "nulls", "used"))
         return [
-            None if kinds[c] == HANDED_BACK else self._array(type_, c, nulls[c], used[c])
+            None if kinds[c] == HANDED_BACK else self._array(type_, c, kinds[c], nulls[c], used[c], arena)
             for c, type_ in enumerate(types)
         ]
 
-    def _array(self, type_: pa.DataType, c: int, nulls: int, used: int) -> pa.Array:
-        valid = self._arena.slice(self._valid[c], self._bits) if nulls else None
-        buffers = [valid, self._arena.slice(self._data[c], self._sizes[c])]
-        text = self._texts[c]
-        if text is not None:
-            buffers.append(text.slice(0, used))
+    def _array(self, type_: pa.DataType, c: int, kind: int, nulls: int, used: int, arena: pa.Buffer) -> pa.Array:
+        valid = arena.slice(self._valid[c], self._bits) if nulls else None
+        buffers = [valid, arena.slice(self._data[c], self._sizes[c])]
+        if kind == STRING:
+            buffers.append(arena.slice(self._text[c], used))
         return pa.Array.from_buffers(type_, self._count, buffers, nulls)

@@ -67,7 +67,23 @@ def _store(size: int, big_endian: bool = False) -> Store:
     return cast(Store, intrinsic(store))
 
 
+def _store_float(size: int) -> Callable[[int, float], None]:
+    """`store(address, value)`: a float64, rounded to `size` bytes."""
+
+    def store(_context: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            type_ = ir.DoubleType() if size == 8 else ir.FloatType()
+            value = arguments[1] if size == 8 else builder.fptrunc(arguments[1], type_)
+            builder.store(value, builder.inttoptr(arguments[0], type_.as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.void(I64, types.float64), generate
+
+    return cast(Callable[[int, float], None], intrinsic(store))
+
+
 copy1, copy2, copy4, copy8, copy16, copy32 = (_copy(size) for size in (1, 2, 4, 8, 16, 32))
 load1, load4, load8 = (_load(size) for size in (1, 4, 8))
-store1, store4, store8 = (_store(size) for size in (1, 4, 8))
+store1, store2, store4, store8 = (_store(size) for size in (1, 2, 4, 8))
+store_float4, store_float8 = _store_float(4), _store_float(8)
 store4_big, store8_big = _store(4, big_endian=True), _store(8, big_endian=True)
