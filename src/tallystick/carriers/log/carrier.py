@@ -331,8 +331,9 @@ class LogCarrier:
         limit = stored_end if stored else anchored
         if end is not None:
             limit = min(limit, end)
+        below = self._store.partition(place).below if stored_end else 0
         entries = []
-        if offset < limit:
+        if offset < limit and (headers or offset >= below):  # what was retired is told by the mark, not by an error
             entries = self._store.read(place, offset, min(bytes_max, self._settings.fetch_bytes_max), headers)
             entries = [entry for entry in entries if entry.offset < limit]
         proved = [entry for entry in entries if entry.offset < anchored]
@@ -351,7 +352,7 @@ class LogCarrier:
             anchored=anchored,
             proof=tuple(proof),
             end=stored_end,
-            retired=self._store.partition(place).below if stored_end else 0,
+            retired=below,
         )
 
     def check_fetch(self, asked: Asked, token: bytes, partition: int, identifier: bytes) -> None:

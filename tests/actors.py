@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.carriers.carrier import NotStored, Outcome, Stored
+from tallystick.carriers.carrier import Carrier, NotStored, Outcome, Stored
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.keeper import Held, draw_secrets, open_lane
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
@@ -94,19 +94,22 @@ def read_rows(subscriber: Subscriber, count: int) -> list[int]:
 class Hand:
     """A publisher that seals and sends parcel by parcel."""
 
-    def __init__(self, session: Session, topic: str | bytes) -> None:
-        self.session, self.node = session, session.node
-        self.held = Held.of(session.authority.permit(Operation.ADVERTISE, topic))
+    def __init__(self, session: Session, *topics: str | bytes, node: Carrier | None = None) -> None:
+        """A publisher to these topics at once, through `node` where another one than the session's is meant."""
+        self.session, self.node = session, node or session.node
+        self.grants = [Held.of(session.authority.permit(Operation.ADVERTISE, topic)) for topic in topics]
+        self.held = self.grants[0]
         self.permit, self.token = self.held.permit, self.held.grant.token
-        self.node.advertise(self.held.grant.permit)
+        for held in self.grants:
+            self.node.advertise(held.grant.permit)
         self.lane = self.open_lane()
 
     def open_lane(self, name: bytes | None = None) -> Lane:
         """A new lane, called `name` if one is given."""
         session, now_ms = self.session, int(self.session.clock.now() * 1000)
-        lane, secrets = open_lane(session.identity, [self.held], now_ms, session.entropy, codec="lz4")
+        lane, secrets = open_lane(session.identity, self.grants, now_ms, session.entropy, codec="lz4")
         if name is not None:
-            secrets = draw_secrets(session.identity, name, [self.held], lane.schema, now_ms, session.entropy)
+            secrets = draw_secrets(session.identity, name, self.grants, lane.schema, now_ms, session.entropy)
             lane.lane = name
             lane.refresh(secrets.topics, secrets.keys)
         self.node.put_locks(self.token, self.permit.identifier, secrets.locks)

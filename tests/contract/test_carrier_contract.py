@@ -1,0 +1,386 @@
+"""What every carrier does alike: one suite, run against each of them through the client's side of `Carrier`.
+
+A carrier joins by a line in `CARRIERS`: how it is started (a context that yields a `Running`) and what it can do. A
+capability that a carrier lacks skips the tests that ask for it; what is left out of the flags binds them all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored
+from stack import READ, WRITE, Stack, wait_until
+
+from tallystick.carriers.carrier import Carrier, Fetched
+from tallystick.carriers.log.segments import Place
+from tallystick.client.session import Session
+from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
+from tallystick.errors import Refused, Unavailable
+from tallystick.ledger import entries
+from tallystick.parcel.header import lane_partition
+from tallystick.parcel.locks import lock_hash
+from tallystick.parcel.parcel import Parcel
+from tallystick.trust.permit import Operation, Permit
+
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+class Can(Flag):
+    GUARD = auto()  # refuses at once what the rules refuse; without it a notary judges behind
+    PROMISE = auto()  # answers with a signed promise, and anchors what it promised
+    RETIRE = auto()  # gives up old bodies under a mark on the ledger
+    LOCKS = auto()  # keeps locks to be fetched; else they are pushed
+
+
+EVERYTHING = Can.GUARD | Can.PROMISE | Can.RETIRE | Can.LOCKS
+
+
+@dataclass
+class Running:
+    """A carrier on an instance of its own, with an owner, a publisher and a reader."""
+
+    stack: Stack
+    carrier: Callable[[Session], Carrier]
+    retire: Callable[[bytes, int, int], None]  # token, partition, below
+    owner: Session = field(init=False)
+    car: Session = field(init=False)
+    reader: Session = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.owner = self.stack.tenant("acme")
+        self.car, self.reader = (self.stack.principal("acme", name) for name in ("car", "reader"))
+
+    def topic(self, name: str, partitions: int = 1) -> bytes:
+        token = self.stack.topic(self.owner, name, SCHEMA, partitions=partitions)
+        self.stack.grant(self.owner, token, self.car, WRITE)
+        self.stack.grant(self.owner, token, self.reader, READ)
+        await_topic(self.stack, token)
+        return token
+
+    def hand(self, *topics: str, session: Session | None = None) -> Hand:
+        session = session or self.car
+        return Hand(session, *topics, node=self.carrier(session))
+
+    def subscribe(self, topic: str) -> Reading:
+        grant = self.reader.authority.permit(Operation.SUBSCRIBE, topic, 1)
+        carrier = self.carrier(self.reader)
+        carrier.subscribe(grant.permit)
+        return Reading(self, carrier, grant.token, Permit.decode(grant.permit).identifier)
+
+
+@dataclass
+class Reading:
+    """A live subscription."""
+
+    running: Running
+    carrier: Carrier
+    token: bytes
+    permit: bytes
+
+    def fetch(self, offset: int = 0, partition: int = 0, bytes_max: int = 1 << 20, **options: bool | int) -> Fetched:
+        return self.carrier.fetch(self.token, partition, self.permit, offset, bytes_max=bytes_max, **options)  # type: ignore[arg-type]
+
+    def anchored(self, size: int, partition: int = 0) -> bytes:
+        """Wait until that many parcels are anchored; the root at exactly that size."""
+        found: list[list[int | bytes]] = []
+
+        def is_there() -> bool:
+            value = self.running.reader.view.value(b"anchor/" + self.token + partition.to_bytes(4, "big"))
+            found[:] = [value] if value is not None else []
+            return bool(found) and int(found[0][0]) >= size
+
+        wait_until(is_there)
+        assert found[0][0] == size
+        return bytes(found[0][1])  # type: ignore[arg-type]
+
+
+@contextmanager
+def log(folder: Path) -> Iterator[Running]:
+    with Stack(folder) as stack:
+
+        def retire(token: bytes, partition: int, below: int) -> None:
+            node, place = stack.node, Place(token, partition)
+            root = node.carrier._store.partition(place).root(below)
+            node.core._submit(node.core._compose(entries.retire(token, partition, below, root)))
+            node.carrier.retire(place, below)
+
+        yield Running(stack, lambda session: session.node, retire)
+
+
+CARRIERS: dict[str, tuple[Callable[[Path], AbstractContextManager[Running]], Can]] = {"log": (log, EVERYTHING)}
+
+
+@pytest.fixture(scope="module", params=CARRIERS)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    start, _ = CARRIERS[request.param]
+    with start(tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _capable(request: pytest.FixtureRequest) -> None:
+    name = request.node.callspec.params["running"]
+    needed = getattr(request.function, "needed", Can(0))
+    if needed not in CARRIERS[name][1]:
+        pytest.skip(f"{name} lacks {needed.name}")
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic's name of the test's own."""
+    return str(request.function.__name__)
+
+
+def needs(capability: Can) -> Callable[[Test], Test]:
+    """Marks a test that asks for what not every carrier can."""
+
+    def mark(test: Test) -> Test:
+        test.needed = capability  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+# --- publish and fetch ---
+
+
+def test_parcels_come_back_byte_for_byte_in_the_order_of_their_lane(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    parcels = [hand.seal(number) for number in range(5)]
+    for outcome in hand.send(*parcels[:3]) + hand.send(*parcels[3:]):
+        stored(outcome)
+    reading.anchored(5)
+    assert list(reading.fetch().parcels) == [parcel.encode() for parcel in parcels]
+    assert list(reading.fetch(3).parcels) == [parcel.encode() for parcel in parcels[3:]]
+
+
+def test_a_lane_lies_whole_in_the_partition_that_its_name_says(running: Running, name: str) -> None:
+    running.topic(name, partitions=3)
+    hand, reading = running.hand(name), running.subscribe(name)
+    lanes = [hand.lane, *(hand.open_lane() for _ in range(5))]
+    for number in range(2):
+        for lane in lanes:
+            stored(hand.send(hand.seal(number, lane=lane))[0])
+    for partition in range(3):
+        expected = [lane.lane for lane in lanes if lane_partition(lane.lane, 3) == partition] * 2
+        if expected:
+            reading.anchored(len(expected), partition)
+        found = [Parcel.decode(data).header.lane for data in reading.fetch(partition=partition).parcels]
+        assert found == expected
+
+
+def test_the_same_parcel_again_is_acknowledged_with_its_first_offset(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    one, two = hand.seal(1), hand.seal(2)
+    first = [stored(outcome) for outcome in hand.send(one, two)]
+    again = [stored(hand.send(parcel)[0]) for parcel in (two, one)]
+    assert all(outcome.again for outcome in again)
+    assert [o.promises[0].offset for o in again] == [o.promises[0].offset for o in reversed(first)]
+    reading.anchored(2)
+    assert len(reading.fetch().parcels) == 2
+
+
+def test_a_parcel_of_several_topics_lies_in_each(running: Running, name: str) -> None:
+    tokens = {running.topic(name + suffix) for suffix in ("-a", "-b")}
+    hand = running.hand(name + "-a", name + "-b")
+    parcel = hand.seal(1)
+    outcome = stored(hand.send(parcel)[0])
+    assert {promise.token for promise in outcome.promises} == tokens
+    for suffix in ("-a", "-b"):
+        reading = running.subscribe(name + suffix)
+        reading.anchored(1)
+        assert list(reading.fetch().parcels) == [parcel.encode()]
+
+
+@needs(Can.GUARD)
+def test_a_parcel_ahead_is_told_which_is_due(running: Running, name: str) -> None:
+    running.topic(name)
+    hand = running.hand(name)
+    parcels = [hand.seal(number) for number in range(3)]
+    outcome = hand.send(parcels[2])[0]
+    assert (reason(outcome), getattr(outcome, "expected", None)) == ("ahead", 0)
+    assert [type(one).__name__ for one in hand.send(*parcels)] == ["Stored"] * 3
+
+
+@needs(Can.GUARD)
+def test_outcomes_are_one_a_parcel_and_a_bad_one_spoils_no_other(running: Running, name: str) -> None:
+    running.topic(name)
+    hand = running.hand(name)
+    outcomes = hand.send(hand.seal(1), b"junk", hand.seal(2))
+    assert [type(one).__name__ for one in outcomes] == ["Stored", "NotStored", "Stored"]
+
+
+@needs(Can.GUARD)
+def test_nothing_without_a_live_permit(running: Running, name: str) -> None:
+    token = running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    stored(hand.send(hand.seal(1))[0])
+    for held, session, carrier in [(hand.held, running.car, hand.node)]:
+        order = session.authority.undo(held.grant.permit, held.grant.undo_token)
+        carrier.undo(order.encode())
+    assert reason(hand.send(hand.seal(2))[0]) == "not-advertised"
+    with pytest.raises(Refused):
+        reading.carrier.fetch(token, 0, b"n" * 16, 0, bytes_max=1)
+    with pytest.raises(Refused):
+        running.carrier(running.car).fetch(token, 0, reading.permit, 0, bytes_max=1)
+
+
+# --- what a fetch is bounded by, and what proves it ---
+
+
+def test_a_fetch_keeps_to_its_bytes_but_always_moves(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    for number in range(6):
+        stored(hand.send(hand.seal(number))[0])
+    reading.anchored(6)
+    size = len(reading.fetch().parcels[0])
+    assert len(reading.fetch(bytes_max=1).parcels) == 1
+    assert 1 <= len(reading.fetch(bytes_max=3 * size).parcels) <= 3
+    beyond = reading.fetch(6)
+    assert (beyond.parcels, beyond.end) == ((), 6)
+
+
+def test_every_range_is_proved_under_the_anchor(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    parcels = [hand.seal(number) for number in range(7)]
+    for outcome in hand.send(*parcels):
+        stored(outcome)
+    root = reading.anchored(7)
+    leaves = [leaf_hash(parcel.hash) for parcel in parcels]
+    for first in range(7):
+        fetched = reading.fetch(first, bytes_max=2_000, size=7)
+        end = first + len(fetched.parcels)
+        assert fetched.anchored == 7
+        verify_range(leaves[first:end], first, 7, list(fetched.proof), root)
+    for offset, path in enumerate(reading.carrier.inclusion(reading.token, 0, 7, range(7))):
+        verify_inclusion(leaves[offset], offset, 7, path, root)
+
+
+def test_headers_come_without_bodies(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    parcel = hand.seal(1)
+    stored(hand.send(parcel)[0])
+    reading.anchored(1)
+    front = reading.fetch(headers=True).parcels[0]
+    assert front == parcel.encode_front()
+
+
+def test_the_head_of_a_lane_below_an_offset_is_shown_with_its_proof(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    other = hand.open_lane()
+    parcels = [hand.seal(0), hand.seal(1, lane=other), hand.seal(2), hand.seal(3, lane=other)]
+    for parcel in parcels:
+        stored(hand.send(parcel)[0])
+    root, publisher = reading.anchored(4), running.car.identity.principal
+    shown = reading.carrier.lane_front(reading.token, 0, reading.permit, publisher, hand.lane.lane, 2, 4)
+    assert shown is not None
+    assert (shown.offset, shown.front) == (0, parcels[0].encode_front())
+    verify_inclusion(leaf_hash(parcels[0].hash), 0, 4, list(shown.proof), root)
+    missing = reading.carrier.lane_front(reading.token, 0, reading.permit, publisher, other.lane, 1, 4)
+    assert missing is None
+
+
+def test_a_size_that_is_not_anchored_is_asked_for_later(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    stored(hand.send(hand.seal(1))[0])
+    reading.anchored(1)
+    with pytest.raises(Unavailable) as later:
+        reading.fetch(size=99)
+    assert later.value.retry_after_s  # worth asking again: the anchor may be on its way
+
+
+# --- long polls ---
+
+
+def test_a_long_poll_ends_when_something_comes(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    parcel = hand.seal(1)
+    got: list[Fetched] = []
+    poll = threading.Thread(target=lambda: got.append(reading.fetch(wait_ms=20_000)))
+    poll.start()
+    stored(hand.send(parcel)[0])
+    poll.join(20)
+    assert [list(fetched.parcels) for fetched in got] == [[parcel.encode()]]
+
+
+def test_a_long_poll_ends_when_nothing_comes(running: Running, name: str) -> None:
+    running.topic(name)
+    assert running.subscribe(name).fetch(wait_ms=50).parcels == ()
+
+
+# --- promises, locks, permits, limits, retention ---
+
+
+@needs(Can.PROMISE)
+def test_a_promise_is_the_nodes_word_for_the_parcel_and_is_kept(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    parcel = hand.seal(1)
+    promise = stored(hand.send(parcel)[0]).promises[0]
+    promise.verify(running.car.identity.nodes[0].verify_key)
+    assert (promise.token, promise.parcel, promise.partition, promise.offset) == (reading.token, parcel.hash, 0, 0)
+    root = reading.anchored(1)
+    path = reading.carrier.inclusion(reading.token, 0, 1, [promise.offset])[0]
+    verify_inclusion(leaf_hash(promise.parcel), promise.offset, 1, path, root)
+
+
+@needs(Can.LOCKS)
+def test_locks_are_kept_by_their_hash(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    for lock in hand.lane.keys[0].locks:
+        assert lock_hash(reading.carrier.lock(lock)) == lock
+    with pytest.raises(Refused) as refusal:
+        reading.carrier.lock(b"n" * 32)
+    assert refusal.value.reason == "not-found"
+    with pytest.raises(Refused):
+        hand.node.put_locks(hand.token, hand.permit.identifier, [b"junk"])
+    with pytest.raises(Refused):
+        hand.node.put_locks(hand.token, hand.permit.identifier, [bytes(1 << 20)])
+
+
+def test_permits_of_publishers_are_shown_to_readers(running: Running, name: str) -> None:
+    running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    assert reading.carrier.permit(hand.permit.identifier) == hand.held.grant.permit
+
+
+@needs(Can.GUARD)
+def test_a_parcel_over_the_limit_is_refused_and_the_next_one_taken(running: Running, name: str) -> None:
+    running.topic(name)
+    hand = running.hand(name)
+    assert reason(hand.send(bytes((1 << 20) + 1))[0]) == "too-large"
+    stored(hand.send(hand.seal(1))[0])
+
+
+@needs(Can.RETIRE)
+def test_what_was_retired_is_marked_and_readers_go_on_above(running: Running, name: str) -> None:
+    token = running.topic(name)
+    hand, reading = running.hand(name), running.subscribe(name)
+    for number in range(6):
+        stored(hand.send(hand.seal(number))[0])
+    root = reading.anchored(6)
+    running.retire(token, 0, 3)
+    assert reading.fetch(4).retired == 3
+    path = reading.carrier.inclusion(token, 0, 6, [0])[0]  # headers outlive bodies, and so do proofs
+    front = reading.fetch(0, headers=True).parcels[0]
+    verify_inclusion(leaf_hash(Parcel.decode_front(front).hash), 0, 6, path, root)
+    subscriber = running.reader.subscriber(name)
+    assert read_rows(subscriber, 3) == [3, 4, 5]
+    assert subscriber.findings == []
+    assert permit_of(subscriber)
