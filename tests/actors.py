@@ -231,10 +231,10 @@ def acts(stack: Stack, **query: Any) -> list[Act]:
     """Operations that an audit finds, oldest first: `token`, `principal`, `refused`."""
     settle(stack)
     items = stack.node.ledger.audit(Query(kind=int(Kind.OPERATION), **query))
-    found = [
-        Act(i.height, i.fields[1], i.fields[3], i.fields[4], i.fields[5], i.fields[7], i.fields[13]) for i in items
+    return [
+        Act(i.height, i.fields[1], i.fields[3], i.fields[4], i.fields[5], i.fields[7], i.fields[13])
+        for i in sorted(items, key=lambda item: (item.height, item.index))
     ]
-    return sorted(found, key=lambda act: act.height)
 
 
 def reputation(stack: Stack, principal: bytes) -> tuple[int, int]:

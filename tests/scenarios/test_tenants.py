@@ -24,6 +24,7 @@ from stack import READ, WRITE, Stack, wait_until
 from test_publishing import JUNK
 
 from tallystick.client.session import Session
+from tallystick.crypto.kdf import derive
 from tallystick.errors import Forged, Refused, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.access import Operation as Right
@@ -113,6 +114,28 @@ def test_a_tenant_grants_and_changes_nothing_of_another(city: City) -> None:
     ):
         with pytest.raises(Refused):
             act()
+
+
+def guess(token: bytes, tenant: bytes, key: bytes) -> list[str]:
+    """What a node that sees tokens and knows how they are made can try: every name in a dictionary."""
+    dictionary = [name for names in TOPICS.values() for name in names] + ["oxygen", "insulin", "noise"]
+    return [name for name in dictionary if derive(key, "tallystick token 1", tenant, name.encode())[:16] == token]
+
+
+def test_a_token_does_not_give_its_topics_name_away(city: City) -> None:
+    """Derived under the authority's secret, a token is matched by whoever has that secret and nobody else."""
+    token, tenant = city.tokens["heart-rate"], city.doctor.identity.tenant
+    node = city.stack.node
+    for seen in (
+        bytes(32),
+        tenant * 2,
+        node.trust.instance,
+        node.keys.key.public.raw,
+        city.doctor.identity.signing_seed,
+    ):
+        assert guess(token, tenant, seen) == []
+    secret = city.stack.authority.authority.core.master._token_key
+    assert guess(token, tenant, secret) == ["heart-rate"]
 
 
 # --- Theorem 1: operations are traced, misbehaviour is found ---
