@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from tallystick.carriers.service import CarrierService
 from tallystick.errors import TallystickError, Unavailable
@@ -25,6 +25,7 @@ from tallystick.node.health import add_health
 from tallystick.node.instance import open_node_keys
 from tallystick.node.rates import ConnectionRates
 from tallystick.node.settings import NodeSettings, read_settings
+from tallystick.node.witnessing import Witnessing
 from tallystick.runtime.address import server_tls
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
@@ -33,9 +34,6 @@ from tallystick.runtime.router import Router
 from tallystick.runtime.server import Server, ServerLimits
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
-
-if TYPE_CHECKING:  # its HTTP library is loaded only where there are witnesses
-    from tallystick.node.witnessing import Witnessing
 
 log = logging.getLogger(__name__)
 
@@ -145,8 +143,6 @@ class Node:
         """Who is asked for cosignatures; None where nobody is named and none is demanded."""
         if not self.settings.witness_urls and not self.trust.quorum:
             return None
-        from tallystick.node.witnessing import Witnessing
-
         return Witnessing(self.ledger, self.trust, self.settings.witness_urls)
 
     def _open_core(self, folder: Path) -> NodeCore:

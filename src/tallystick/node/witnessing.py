@@ -9,16 +9,16 @@ checked by the ledger before it publishes anything (C2SP tlog-witness, tlog-cosi
 from __future__ import annotations
 
 import logging
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-
-import httpx
 
 from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import encode_request, read_answer
 from tallystick.trust.checkpoint import witness_verifiers
-from tallystick.trust.notes import Checkpoint, Note, NoteSignature, NoteVerifier
+from tallystick.trust.notes import NOTE_BYTES_MAX, Checkpoint, Note, NoteSignature, NoteVerifier
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,6 @@ class Witnessing:
             )
         self._ledger, self._quorum = ledger, trust.quorum
         self._verifiers = witness_verifiers(trust)
-        self._http = httpx.Client(timeout=ANSWER_S)
         self._pool = ThreadPoolExecutor(max(1, len(urls)), "witness")
         self._urls = list(urls)
         self._sizes = dict.fromkeys(urls, 0)  # what each has cosigned last, as far as we know
@@ -73,7 +72,6 @@ class Witnessing:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
-        self._http.close()
 
     def _ask(self, url: str, note: Note) -> Signatures:
         """One witness's cosignatures; asked a second time where it wants the proof from another size."""
@@ -83,11 +81,7 @@ class Witnessing:
             if old > size:
                 raise Refused(f"it has cosigned {old} transactions, the ledger has {size}", reason="rollback")
             body = encode_request(old, self._ledger.consistency(old, size), note.encode())
-            try:
-                response = self._http.post(f"{url.rstrip('/')}/add-checkpoint", content=body)
-            except httpx.HTTPError as error:
-                raise Unavailable(f"no answer: {error}") from error
-            answer = read_answer(response.status_code, response.content)
+            answer = read_answer(*_post(f"{url.rstrip('/')}/add-checkpoint", body))
             if not isinstance(answer, int):
                 self._sizes[url] = size
                 return answer
@@ -115,3 +109,16 @@ class Witnessing:
             if (verifier.name, verifier.key_id) == (signature.name, signature.key_id):
                 return verifier
         raise Forged(f'"{signature.name}" is not one of the trust file\'s witnesses')
+
+
+def _post(url: str, body: bytes) -> tuple[int, bytes]:
+    """Status and content of the answer: a witness speaks plain HTTP, and its word is its signature."""
+    request = urllib.request.Request(url, body, {"content-type": "text/plain"})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310
+            return answer.status, answer.read(NOTE_BYTES_MAX)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(NOTE_BYTES_MAX)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"no answer: {error}") from error
