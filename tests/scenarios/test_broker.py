@@ -289,6 +289,29 @@ def test_read_stored_is_held_to_the_anchor_when_it_comes(stack: Stack, topic: To
     assert token
 
 
+@pytest.mark.parametrize("extra", [False, True], ids=["nothing", "too much"])
+def test_what_was_read_before_its_anchor_is_not_left_unconfirmed(extra: bool, stack: Stack, topic: Topic) -> None:
+    """A node that shows a parcel early and then no proof of it, though the anchor is there, withholds."""
+    name = f"unconfirmed-{extra}"
+    token = another_topic(stack, topic, name)
+    hand, honest = Hand(topic.car, name), topic.reader.node
+    stored(hand.send(hand.seal(1))[0])
+    settle(stack)
+    liar = Liar(honest)
+
+    def fetch(*args: Any, headers: bool = False, **options: Any) -> Fetched:
+        fetched = honest.fetch(*args, headers=headers, **options)
+        if not headers:
+            return fetched
+        return replace(fetched, parcels=fetched.parcels * 2 if extra else (), proof=())
+
+    liar.fetch = fetch
+    subscriber = subscribe_through(topic.reader, liar, name, read="stored")
+    assert read_rows(subscriber, 1) == [1]
+    wait_until(lambda: topic.reader.view.value(b"anchor/" + token + bytes(4)) is not None)
+    assert found_by(subscriber)[1][-1:] in (["missing"], ["altered"])
+
+
 # --- the node itself: its own anchors over a spoilt log ---
 
 

@@ -31,6 +31,7 @@ import tallystick.carriers.log.carrier as log_carrier
 from tallystick import wire
 from tallystick.carriers.carrier import Stored
 from tallystick.carriers.frames import join_frames
+from tallystick.carriers.quotas import Quota
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received
 from tallystick.errors import Refused, Unavailable
@@ -540,24 +541,40 @@ def test_after_all_this_the_topic_reads_clean(stack: Stack, topic: Topic) -> Non
 # --- quotas ---
 
 
-def test_a_tenant_at_its_quota_is_told_when_to_come_back_and_others_go_on(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    quota = {"tenant_bytes_per_s": 400, "tenant_bytes_stored_max": 20_000}
-    with Stack(tmp_path_factory.mktemp("quotas"), node=quota) as stack:
-        greedy, modest = Topic(stack, "greedy"), Topic(stack, "modest", "steps")
-        hand = Hand(greedy.car, "brakes")
-        outcomes = []
-        for _ in range(20):
-            body = join_frames([hand.seal(*range(40)).encode()])
-            outcomes.append(request_to(greedy.car, greedy.token, body))
-            if outcomes[-1].status != 200:
-                break
-        found, _, _, wait_ms = wire.decode(outcomes[-1].body)
-        assert (outcomes[-1].status, found) == (429, "busy")
-        assert int(outcomes[-1].headers["retry-after"]) * 1000 >= wait_ms > 0
-        with pytest.raises(Unavailable) as later:
-            greedy.car._node_http.request("POST", f"/v1/topics/{greedy.token.hex()}/parcels", body=body, attempts_max=1)
-        assert later.value.retry_after_s
-        publish(modest.car, "steps", range(3))  # the neighbour, its anchors and the ledger go on
-        assert read_rows(modest.reader.subscriber("steps"), 3) == [0, 1, 2]
+@pytest.fixture
+def limited(stack: Stack, topic: Topic, rival: Topic) -> Iterator[None]:
+    """One tenant with little of a rate, the other with little of a disk."""
+    quotas = stack.node.carrier._quotas._by_tenant
+    quotas[topic.owner.identity.tenant] = Quota(bytes_per_s=400, burst_s=5)
+    quotas[rival.owner.identity.tenant] = Quota(bytes_stored_max=1)
+    yield
+    quotas.clear()
+
+
+@pytest.mark.usefixtures("limited")
+def test_a_tenant_over_its_rate_is_told_when_to_come_back_and_others_go_on(stack: Stack, topic: Topic) -> None:
+    modest, hand = Topic(stack, "modest", "steps"), Hand(topic.publisher("greedy"), "brakes")
+    parcels = [hand.seal(number, *range(40)) for number in range(20)]
+    for parcel in parcels:
+        body = join_frames([parcel.encode()])
+        answer = request_to(hand.session, topic.token, body)
+        if answer.status != 200:
+            break
+    found, _, _, wait_ms = wire.decode(answer.body)
+    assert (answer.status, found) == (429, "busy")
+    assert int(answer.headers["retry-after"]) * 1000 >= wait_ms > 0
+    with pytest.raises(Unavailable) as later:
+        hand.session._node_http.request("POST", f"/v1/topics/{topic.token.hex()}/parcels", body=body, attempts_max=1)
+    assert later.value.retry_after_s
+    publish(modest.car, "steps", range(3))  # the neighbour, its anchors and the ledger go on
+    assert read_rows(modest.reader.subscriber("steps"), 3) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("limited")
+def test_a_tenant_over_its_store_is_refused_and_the_ledger_goes_on(stack: Stack, rival: Topic) -> None:
+    hoarder = rival.publisher("hoarder")
+    with pytest.raises(Refused) as refusal:
+        Hand(hoarder, "windows")
+    assert refusal.value.reason == "quota"  # not even a lock fits
+    stack.grant(rival.owner, rival.token, rival.reader, WRITE)  # what is on the ledger is nobody's quota
+    assert stack.node.carrier._store.limits.reserve_bytes > 0

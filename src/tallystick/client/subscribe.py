@@ -214,7 +214,7 @@ class Subscriber:
         start, waiting = reader.unproved
         anchor = self._anchor(reader.partition) if waiting else None
         if anchor is not None and anchor.size > start:
-            count = min(waiting, anchor.size - start)
+            end = start + min(waiting, anchor.size - start)
             shown = self._carrier.fetch(
                 self.token,
                 reader.partition,
@@ -223,10 +223,15 @@ class Subscriber:
                 bytes_max=self._settings.fetch_bytes_max,
                 headers=True,
                 size=anchor.size,
+                end=end,
             )
-            count = min(count, len(shown.parcels))
-            if count == len(shown.parcels):
-                reader.confirm(count, shown.proof, anchor)
+            # Fewer may come, for lack of room; none, or more than we asked for, would leave it unconfirmed for ever.
+            if not 0 < len(shown.parcels) <= end - start:
+                raise Withheld(
+                    f"partition {reader.partition}: {len(shown.parcels)} parcels came to confirm {start} to {end}",
+                    reason="altered",
+                )
+            reader.confirm(len(shown.parcels), shown.proof, anchor)
         fetched = self._carrier.fetch(
             self.token,
             reader.partition,
