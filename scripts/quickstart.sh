@@ -6,9 +6,8 @@
 #   KEEP=1 scripts/quickstart.sh     the folder stays, and is named in the end
 set -euo pipefail
 
-TALLYSTICK=$(cd "$(dirname "$0")/.." && pwd)
-export TALLYSTICK
-PATH="$TALLYSTICK/.venv/bin:$PATH"
+checkout=$(cd "$(dirname "$0")/.." && pwd)
+PATH="$checkout/.venv/bin:$PATH"
 unset TALLY_HOME TALLY_PASSPHRASE TALLY_PASSPHRASE_FILE
 command -v tally >/dev/null || { echo "error: tally is not installed" >&2; echo "hint: make setup" >&2; exit 2; }
 
@@ -20,7 +19,10 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
-cd "$folder"
+# As in a checkout: the README works in build/trial, and finds scripts two folders up.
+mkdir -p "$folder/build/trial"
+ln -s "$checkout/scripts" "$folder/scripts"
+cd "$folder/build/trial"
 
 # Ports that are free, where the usual ones may be taken: the README's own instance would use 7411 and 7412.
 start_up() {
@@ -33,7 +35,7 @@ start_up() {
   cat up.out
 }
 
-story() { awk '/<!-- quickstart -->/ { on = 1 } /<!-- end of quickstart -->/ { on = 0 } on' "$TALLYSTICK/README.md"; }
+story() { awk '/<!-- quickstart -->/ { on = 1 } /<!-- end of quickstart -->/ { on = 0 } on' "$checkout/README.md"; }
 
 story | awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' > commands
 story | awk '/^```python$/ { on = 1; next } /^```$/ { on = 0 } on' > story.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -27,6 +28,28 @@ def test_every_listed_command_loads_and_has_an_example() -> None:
         assert command is not None
         assert command.name == name
         assert "Example" in (command.help or "") or isinstance(command, click.Group)
+
+
+STREAMS = {"completion", "ledger export"}  # no document, or JSON lines anyway
+
+
+def test_every_command_has_examples_and_speaks_json() -> None:
+    for words, command in _leaves(main.cli, click.Context(main.cli)):
+        name = " ".join(words)
+        assert "Example" in (command.help or ""), name
+        assert f"tally {name}" in (command.help or ""), name
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert "--json" in options or name in STREAMS, name
+
+
+def _leaves(group: click.Group, context: click.Context) -> Iterator[tuple[list[str], click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from (([name, *words], leaf) for words, leaf in _leaves(command, context))
+        else:
+            yield [name], command
 
 
 def test_listing_the_commands_imports_none_of_them() -> None:

@@ -147,11 +147,21 @@ def replay(
 
 @command.command("schema")
 @click.argument("name", type=click.Choice(SCHEMAS))
-def schema(name: str) -> None:
-    """Print the schema of a kind of rows, as tally topic takes it."""
+@output.json_option
+def schema(name: str, as_json: bool) -> None:
+    """Print the schema of a kind of rows, as tally topic takes it.
+
+    \b
+    Examples:
+      tally topic create drives --schema "$(tally fleet schema drives)" --home owner
+    """
     from tallystick.fleet import schemas
 
-    output.result(str(schemas.schema(name)))
+    text = str(schemas.schema(name))
+    if as_json:
+        output.result_json({"name": name, "schema": text})
+    else:
+        output.result(text)
 
 
 def _run(
