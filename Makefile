@@ -57,7 +57,7 @@ demo: setup warm ## the whole story on the embedded default
 	elif [ -e scripts/quickstart.sh ]; then PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/quickstart.sh; \
 	else echo "error: this version has no demo" >&2; exit 1; fi
 
-bench: setup warm ## the benchmarks, in about a minute; writes build/bench/*.json (ARGS="--only sealing" narrows it)
+bench: setup warm ## the benchmarks, in some five minutes; writes build/bench/spine.json (ARGS="--only sealing" narrows it)
 	@$(BIN)/python benchmarks/spine.py $(ARGS)
 
 soak: setup warm ## the suite with fresh seeds and many more examples a property (ARGS as for test)

@@ -6,8 +6,10 @@ computes is measured by the process's own processor time, which neighbours on th
 waits for disks or peers (`waits`) by the clock on the wall. Where there is no peer, the median of the rounds is
 reported, for orientation.
 
-A suite is a list of cases; a module of cases is one subject (`sealing`, …), and `spine` runs them all. Results go to
-`build/bench/<suite>.json` as a list of {name, ours, peer, unit, ratio, target, runs}; a ratio above one is better.
+A suite is made of subjects (`sealing`, `ledger`, …), modules with an iterable of cases. Results go to
+`build/bench/<suite>.json` as a list of {name, ours, peer, unit, ratio, target, runs, met, date, load}; a ratio above
+one is better. A result replaces an older one of the same name and leaves the others, so that one subject may be run
+alone.
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ import json
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +43,32 @@ class Case:
     peer: Work | None = None
     amount: int = 1
     unit: str = "ns/record"
-    target: float | None = None
+    target: float | None = None  # of the ratio
     waits: bool = False
+    before: Work | None = None  # done before each arm's turn, and not timed
+    rounds_max: int = ROUNDS
+    scale: float = 1e9  # units of time in a second: 1e9 for ns
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Work of ours without a peer, reported as units a second on one core."""
+    """Work reported as units a second, of ours or of both; on one core unless it waits."""
 
     name: str
     ours: Work
     amount: int = 1
     unit: str = "parcels/s"
     waits: bool = False
+    peer: Work | None = None
+    peer_amount: int = 1
+    before: Work | None = None
+    rounds_max: int = ROUNDS
+    target: float | None = None  # of our own rate
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Something counted, not timed, such as bytes a record; `smaller` than the peer's is better."""
+    """Something counted, not timed, such as bytes a record; smaller than the peer's is better."""
 
     name: str
     ours: float
@@ -77,44 +86,55 @@ class Result:
     ratio: float | None
     target: float | None
     runs: int
-
-    @property
-    def met(self) -> bool:
-        return self.target is None or (self.ratio is not None and self.ratio >= self.target)
+    met: bool | None = None
+    date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d"))
+    load: float = field(default_factory=lambda: round(os.getloadavg()[0], 1))
 
 
 def run(cases: Iterable[Case | Rate | Figure], rounds: int = ROUNDS) -> list[Result]:
-    """Every case, one after the other, each with its arms in turns."""
-    return [_measure(case, rounds) for case in cases]
+    """Every case, one after the other, each with its arms in turns; a line for each as soon as it is done."""
+    print(f"{'':<24}{'ours':>12}{'peer':>12}  {'unit':<14}{'ratio':>7}{'target':>9}", flush=True)
+    results = []
+    for case in cases:
+        results.append(_measure(case, rounds))
+        print(_line(results[-1]), flush=True)
+    return results
 
 
 def _measure(case: Case | Rate | Figure, rounds: int) -> Result:
     if isinstance(case, Figure):
-        ratio = None if case.peer is None else case.peer / case.ours
-        return Result(case.name, case.ours, case.peer, case.unit, ratio, case.target, 1)
-    peer = case.peer if isinstance(case, Case) else None
-    arms = [case.ours] if peer is None else [case.ours, peer]
-    times = _in_turns(arms, rounds, time.perf_counter if case.waits else time.process_time)
-    ours = [seconds / case.amount for seconds in times[0]]
-    if isinstance(case, Rate):
-        return Result(case.name, 1 / statistics.median(ours), None, case.unit, None, None, rounds)
-    if peer is None:
-        return Result(case.name, 1e9 * statistics.median(ours), None, case.unit, None, None, rounds)
-    peers = [seconds / case.amount for seconds in times[1]]
-    ratio = statistics.median(theirs / our for our, theirs in zip(ours, peers, strict=True))
-    medians = 1e9 * statistics.median(ours), 1e9 * statistics.median(peers)
-    return Result(case.name, *medians, case.unit, ratio, case.target, rounds)
+        return _judged(case, case.ours, case.peer, None if case.peer is None else case.peer / case.ours, 1)
+    arms = [case.ours] if case.peer is None else [case.ours, case.peer]
+    rounds = min(rounds, case.rounds_max)
+    clock = time.perf_counter if case.waits else time.process_time
+    times = _in_turns(arms, rounds, clock, case.before)
+    amounts = (case.amount, case.peer_amount if isinstance(case, Rate) else case.amount)
+    each = [[seconds / amount for seconds in arm] for arm, amount in zip(times, amounts, strict=False)]
+    ratio = statistics.median(theirs / our for our, theirs in zip(*each, strict=True)) if case.peer else None
+    medians = [statistics.median(arm) for arm in each]
+    shown = [1 / one for one in medians] if isinstance(case, Rate) else [case.scale * one for one in medians]
+    return _judged(case, shown[0], shown[1] if case.peer else None, ratio, rounds)
 
 
-def _in_turns(arms: list[Work], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
+def _judged(case: Case | Rate | Figure, ours: float, peer: float | None, ratio: float | None, rounds: int) -> Result:
+    reached = ours if isinstance(case, Rate) else ratio
+    met = None if case.target is None else reached is not None and reached >= case.target
+    return Result(case.name, ours, peer, case.unit, ratio, case.target, rounds, met)
+
+
+def _in_turns(arms: list[Work], rounds: int, clock: Callable[[], float], before: Work | None) -> list[list[float]]:
     times: list[list[float]] = [[] for _ in arms]
     for arm in arms:  # caches, compiled code, memory: nobody pays for being first
+        if before is not None:
+            before()
         arm()
     gc.collect()
     gc.freeze()  # the collector runs as it would in an application, but not over our input
     try:
         for turn in range(rounds):
             for number in range(len(arms)) if turn % 2 else reversed(range(len(arms))):
+                if before is not None:
+                    before()
                 started = clock()
                 arms[number]()
                 times[number].append(clock() - started)
@@ -140,16 +160,15 @@ def machine() -> dict[str, Any]:
     }
 
 
-def report(suite: str, results: list[Result]) -> None:
-    """Print the table and write `build/bench/<suite>.json`, what the machine is beside it."""
+def keep(suite: str, results: list[Result]) -> None:
+    """Put the results into `build/bench/<suite>.json`, and what the machine is beside it."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{suite}.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    path = RESULTS / f"{suite}.json"
+    known = json.loads(path.read_text()) if path.exists() else []
+    fresh = {result.name: asdict(result) for result in results}
+    kept = [one for one in known if one["name"] not in fresh]
+    path.write_text(json.dumps([*kept, *fresh.values()], indent=1) + "\n")
     (RESULTS / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
-    print(f"{suite}: " + ", ".join(f"{name} {value}" for name, value in machine().items()))
-    print(f"{'':<24}{'ours':>12}{'peer':>12}  {'unit':<14}{'ratio':>7}{'target':>8}")
-    for result in results:
-        print(_line(result))
-    sys.stdout.flush()
 
 
 def _line(result: Result) -> str:
@@ -157,10 +176,10 @@ def _line(result: Result) -> str:
     ratio = "" if result.ratio is None else f"{result.ratio:.2f}"
     if result.target is None:
         return f"{numbers}{ratio:>7}".rstrip()
-    return f"{numbers}{ratio:>7}{result.target:>8.2f}  {'met' if result.met else 'MISSED'}"
+    return f"{numbers}{ratio:>7}{_number(result.target):>9}  {'met' if result.met else 'MISSED'}"
 
 
 def _number(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"

@@ -1,23 +1,21 @@
 """The embedded ledger: operations per second by batch size (BPS Fig. 7), and a topic's history against a full scan.
 
-    python benchmarks/ledger_bench.py
-
-`bench_batch(n)` submits transactions of n operations, each in a block of its own with its own sync, from 200 operators
+`ledger_batch_N` submits transactions of N operations, each in a block of its own with its own sync, from 200 operators
 on 50 topics; composing and signing them is the node's work and not counted. The paper finds the best throughput at 512
 and claims linear growth up to it; a signature, a block and a sync per transaction make the same shape here.
-`bench_history()` asks for one topic's history while other topics make the chain grow: along the links the cost follows
-the answer, by scanning it follows the chain (BPS 4.1).
+`history_N` asks for one topic's history while other topics make the chain grow: along the links the cost follows the
+answer, by scanning it follows the chain (BPS 4.1). `ledger_day_…` is what 10,000 vehicles write.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
+
+from harness import Case, Figure, Rate
 
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
@@ -31,7 +29,10 @@ from tallystick.trust.signed import Signer
 from tallystick.trust.trustfile import TrustFile
 
 SIZES = (1, 8, 64, 256, 512, 1024, 4096)
-TARGET_512 = 100_000  # operations a second
+TARGETS = {512: 100_000}  # operations a second
+OPERATIONS, SINGLES = 8_192, 32  # a round, in batches and one by one
+CHAINS = (20, 80, 320)  # transactions of 256 operations
+VEHICLES, PARCEL_S = 10_000, 10
 NOW_MS = 1_791_000_000_000
 TOPICS, OPERATORS = 50, 200
 TENANT = b"the only tenant."
@@ -72,7 +73,8 @@ class Fleet:
         ]
         self.owner, *self.operators = (certificate.subject for certificate in principals)
         self.tokens = [digest(f"topic {i}")[:16] for i in range(TOPICS)]
-        self.ledger = SqliteLedger(str(Path(folder) / "ledger.db"), self.trust, self.ledger_key, NOW_MS)
+        self.path = Path(folder) / "ledger.db"
+        self.ledger = SqliteLedger(str(self.path), self.trust, self.ledger_key, NOW_MS)
         self.submit(self.authority, self.authority_key, [entries.enrol(c) for c in (authority, node, *principals)])
         self.submit(self.owner, self.owner_key, [self.topic(token) for token in self.tokens])
         self.ledger.flush(NOW_MS)
@@ -112,63 +114,113 @@ class Fleet:
         ]
 
 
-@contextmanager
-def fleet() -> Iterator[Fleet]:
+class Batches:
+    """Transactions of `size` operations for a ledger: composed beforehand, then submitted, each a block of its own."""
+
+    def __init__(self, folder: str, size: int, count: int) -> None:
+        self._fleet = Fleet(folder)
+        self._written = self._fleet.operations(size, self._fleet.tokens)
+        self.operations = size * count
+        self._count = count
+        self._waiting: list[bytes] = []
+
+    def compose(self) -> None:
+        node, key = self._fleet.node, self._fleet.node_key
+        self._waiting = [self._fleet.compose(node, key, self._written) for _ in range(self._count)]
+
+    def submit(self) -> None:
+        for data in self._waiting:
+            self._fleet.ledger.submit(data, NOW_MS)
+            self._fleet.ledger.flush(NOW_MS)
+
+    def close(self) -> int:
+        """The size of the ledger's file."""
+        self._fleet.ledger.close()
+        return self._fleet.path.stat().st_size
+
+
+def batch_cases() -> Iterator[Rate]:
+    """`ledger_batch_N`: operations a second, stored and synced, against transactions of one."""
+    for size in SIZES:
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as many:
+            peer, ours = Batches(one, 1, SINGLES), Batches(many, size, _count(size))
+
+            def compose(ours: Batches = ours, peer: Batches = peer) -> None:
+                ours.compose()
+                peer.compose()
+
+            yield Rate(
+                f"ledger_batch_{size}",
+                ours.submit,
+                ours.operations,
+                "operations/s",
+                waits=True,
+                peer=peer.submit,
+                peer_amount=peer.operations,
+                before=compose,
+                target=TARGETS.get(size),
+            )
+            ours.close()
+            peer.close()
+
+
+def core_cases() -> Iterator[Rate]:
+    """`ledger_core_512`: as `ledger_batch_512`, by the processor's time alone: what the disk's sync leaves possible."""
+    with tempfile.TemporaryDirectory() as folder:
+        batches = Batches(folder, 512, _count(512))
+        yield Rate("ledger_core_512", batches.submit, batches.operations, "operations/s", before=batches.compose)
+        batches.close()
+
+
+def _count(size: int) -> int:
+    """Transactions a round."""
+    return min(SINGLES, max(2, OPERATIONS // size))
+
+
+def history_cases() -> Iterator[Case]:
+    """`history_N`: one topic's 500 operations on a chain of N transactions, along the links against a full scan."""
     with tempfile.TemporaryDirectory() as folder:
         made = Fleet(folder)
-        yield made
-        made.ledger.close()
-
-
-def bench_batch(n: int, operations: int = 20_000, rounds: int = 5) -> float:
-    """Operations per second, stored and synced, in transactions of `n`: the best of `rounds` stretches."""
-    with fleet() as made:
-        written = made.operations(n, made.tokens)
-        count = max(4, min(400, operations // n // rounds))
-        best = 0.0
-        for _ in range(rounds):
-            transactions = [made.compose(made.node, made.node_key, written) for _ in range(count)]
-            start = time.perf_counter()
-            for data in transactions:
-                made.ledger.submit(data, NOW_MS)
-                made.ledger.flush(NOW_MS)
-            best = max(best, count * n / (time.perf_counter() - start))
-        return best
-
-
-def bench_history(lengths: tuple[int, ...] = (20, 80, 320)) -> list[tuple[int, float, float]]:
-    """(transactions in the chain, seconds along the links, seconds by a full scan) for one topic of 500 operations."""
-    results = []
-    with fleet() as made:
         quiet, *busy = made.tokens
         made.submit(made.node, made.node_key, made.operations(500, [quiet]))
         made.ledger.flush(NOW_MS)
-        made_before = 0
-        for length in lengths:
-            for written in islice(cycle([made.operations(256, busy)]), length - made_before):
-                made.submit(made.node, made.node_key, written)
+        others, length = made.operations(256, busy), 0
+
+        def linked() -> None:
+            assert len(made.ledger.history(quiet, 1000)) == 500
+
+        def scanned() -> None:
+            everything = made.ledger.audit(Query(kind=35, most=1 << 40))
+            assert sum(item.fields[3] == quiet for item in everything) == 500
+
+        for wanted in CHAINS:
+            for _ in range(wanted - length):
+                made.submit(made.node, made.node_key, others)
                 made.ledger.flush(NOW_MS)
-            made_before = length
-            start = time.perf_counter()
-            linked = made.ledger.history(quiet, 1000)
-            middle = time.perf_counter()
-            scanned = [item for item in made.ledger.audit(Query(kind=35, most=1 << 40)) if item.fields[3] == quiet]
-            end = time.perf_counter()
-            assert len(linked) == len(scanned) == 500
-            results.append((length, middle - start, end - middle))
-    return results
+            length = wanted
+            yield Case(f"history_{wanted}", linked, scanned, unit="ms/query", rounds_max=3, scale=1e3)
+        made.ledger.close()
 
 
-def main() -> None:
-    single = bench_batch(1)
-    print(f"{'batch':>6}{'operations/s':>14}{'against 1':>11}")
-    for n in SIZES:
-        rate = single if n == 1 else bench_batch(n)
-        print(f"{n:>6}{rate:>14,.0f}{rate / single:>11.1f}")
-    print(f"\n{'chain':>6}{'links ms':>10}{'scan ms':>10}{'ratio':>7}")
-    for length, linked, scanned in bench_history():
-        print(f"{length:>6}{linked * 1e3:>10.1f}{scanned * 1e3:>10.1f}{scanned / linked:>7.0f}")
+def size_cases() -> Iterator[Figure]:
+    """What the ledger's file takes for an operation, and in a day for a fleet that sends a parcel every ten seconds:
+    one entry for each, or one for each vehicle and minute."""
+    sizes = []
+    for count in (8, 72):
+        with tempfile.TemporaryDirectory() as folder:
+            batches = Batches(folder, 512, count)
+            batches.compose()
+            batches.submit()
+            sizes.append(batches.close())
+    each = (sizes[1] - sizes[0]) / 64 / 512
+    yield Figure("ledger_bytes", each, None, "bytes/entry")
+    gib_a_day = VEHICLES * each / (1 << 30)
+    yield Figure("ledger_day_each", gib_a_day * 24 * 3600 / PARCEL_S, None, "GiB/day")
+    yield Figure("ledger_day_minutes", gib_a_day * 24 * 60, None, "GiB/day")
 
 
-if __name__ == "__main__":
-    main()
+def cases() -> Iterator[Case | Rate | Figure]:
+    yield from batch_cases()
+    yield from core_cases()
+    yield from history_cases()
+    yield from size_cases()

@@ -30,12 +30,13 @@ from tallystick.client.subscribe import Subscriber
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = {8: 16_384, 64: 65_536, 512: 262_144, 4096: 524_288}  # records a parcel → records a run
+ROUNDS_MAX = 5
 TARGETS = {("publish", 64): 1.0, ("fetch", 64): 1.0, ("publish", 4096): 2.0, ("fetch", 4096): 2.0}
 
 
 def cases() -> Iterator[harness.Case]:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        ours = stack.enter_context(_Ours(Path(folder) / "ours"))
+        ours = stack.enter_context(Ours(Path(folder) / "ours"))
         peer = stack.enter_context(_Plain(Path(folder) / "plain"))
         for size, records in SIZES.items():
             yield harness.Case(
@@ -45,6 +46,7 @@ def cases() -> Iterator[harness.Case]:
                 records,
                 target=TARGETS.get(("publish", size)),
                 waits=True,
+                rounds_max=ROUNDS_MAX,
             )
             yield harness.Case(
                 f"node_fetch_{size}",
@@ -53,6 +55,7 @@ def cases() -> Iterator[harness.Case]:
                 records,
                 target=TARGETS.get(("fetch", size)),
                 waits=True,
+                rounds_max=ROUNDS_MAX,
             )
 
 
@@ -67,13 +70,14 @@ class _Server:
         )
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
+        self.pid = self._process.pid
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait()
 
 
-class _Ours(_Server):
+class Ours(_Server):
     """A node, an authority in this process, one publisher and one reader for each size."""
 
     def __init__(self, folder: Path) -> None:
@@ -90,7 +94,7 @@ class _Ours(_Server):
         self._trust = create_instance(folder, "bench", b"p", settings, now_ms, self._entropy, cost=Cost(32, 1, 1))
         super().__init__("node", folder / "node")
 
-    def __enter__(self) -> _Ours:
+    def __enter__(self) -> Ours:
         from tallystick.node.authority import AuthorityProcess
         from tallystick.trust.certificate import Certificate
 

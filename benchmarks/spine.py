@@ -1,17 +1,22 @@
-"""`make bench`: the spine, from records to parcels and back, and later over the ledger and a node.
+"""`make bench`: the spine, from records to parcels and back, over the ledger and through a node.
 
-Each subject is a module with `cases()`, an iterable of the harness's cases. `--only NAME` runs one subject,
-`--rounds N` takes more or fewer rounds.
+Each subject is a module with `cases()`, an iterable of the harness's cases. `--only NAME` runs one subject (and keeps
+the other results that are there), `--rounds N` takes fewer rounds. Everything goes to `build/bench/spine.json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import time
 
+import growth
 import harness
+import ledger_bench
+import node
 import sealing
 
-SUBJECTS = {"sealing": sealing.cases}
+SUBJECTS = {"sealing": sealing.cases, "ledger": ledger_bench.cases, "node": node.cases, "memory": growth.cases}
 
 
 def main() -> None:
@@ -19,8 +24,12 @@ def main() -> None:
     parser.add_argument("--only", choices=SUBJECTS, action="append")
     parser.add_argument("--rounds", type=int, default=harness.ROUNDS)
     arguments = parser.parse_args()
+    print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
     for name in arguments.only or SUBJECTS:
-        harness.report(name, harness.run(SUBJECTS[name](), arguments.rounds))
+        started = time.monotonic()
+        print(f"\n{name} (load {os.getloadavg()[0]:.1f})")
+        harness.keep("spine", harness.run(SUBJECTS[name](), arguments.rounds))
+        print(f"{name}: {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""`memory_…`: the largest resident size after tenfold input, against that after the input once.
+
+`memory_sealing` seals and opens a stream of parcels, nothing kept; `memory_publisher` and `memory_node` are the two
+processes between which records pass through a node and back, the first being publisher and subscriber in one. A ratio
+of one means that memory does not hang on the input; a node remembers a few bytes for each parcel (its place and hash).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import node
+from harness import Figure
+
+RECORDS = 65_536  # the input once, in parcels of 512
+TARGET = 0.9  # what the allocators' mood may cost
+
+
+def cases() -> Iterator[Figure]:
+    once, tenfold = (_sealing_peak(parcels) for parcels in (16, 160))
+    yield Figure("memory_sealing", tenfold, once, "MiB", TARGET)
+    with tempfile.TemporaryDirectory() as folder, node.Ours(Path(folder) / "ours") as ours:
+        before, after = _pass_through(ours, 1, 1), _pass_through(ours, 9, 10)
+        for name, once, tenfold in zip(("publisher", "node"), before, after, strict=True):
+            yield Figure(f"memory_{name}", tenfold, once, "MiB", TARGET)
+
+
+def _pass_through(ours: node.Ours, more: int, in_all: int) -> tuple[float, float]:
+    """Publish more, fetch all; the largest sizes so far of this process and of the node's."""
+    for _ in range(more):
+        ours.publish(512, RECORDS)
+    ours.fetch(512, RECORDS * in_all)
+    return _peak(os.getpid()), _peak(ours.pid)
+
+
+def _peak(process: int) -> float:
+    status = Path(f"/proc/{process}/status").read_text()
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def _sealing_peak(parcels: int) -> float:
+    """In a process of its own: a peak never falls."""
+    done = subprocess.run([sys.executable, __file__, str(parcels)], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def _seal_and_open(parcels: int) -> None:
+    import sealing
+    from makers import INSTANCE, entropy, token
+
+    from tallystick.parcel.open import open_batch
+    from tallystick.parcel.parcel import Parcel
+    from tallystick.parcel.verify import verify_run
+    from tallystick.record.batch import Batch
+
+    work = sealing.Work(4096, 4)
+    lane, head = work.world.lane(schema=sealing.data.SCHEMA), None
+    for number in range(parcels):
+        batch = Batch.of(sealing.data.SCHEMA, work.columns[number % 4])
+        parcel = Parcel.decode(lane.seal(batch, now_ms=number, entropy=entropy(number)).encode())
+        verified = verify_run([parcel], INSTANCE, token(sealing.TOPIC), work.book, head)
+        assert open_batch(verified[0], work.ring, sealing.data.SCHEMA).rows == 4096
+        head = parcel.header.sequence, parcel.hash
+
+
+if __name__ == "__main__":
+    _seal_and_open(int(sys.argv[1]))
+    print(_peak(os.getpid()))
