@@ -65,21 +65,33 @@ class Member:
 
     def offset(self, partition: int) -> int:
         """Where the group goes on in a partition."""
-        value = self._view.value(b"offset/" + self.identifier + self._token + partition.to_bytes(4, "big"))
-        return 0 if value is None else int(value[0])
+        return self._standing(partition)[0]
 
     def commit(self, partition: int, old: int, new: int) -> None:
         """Move the offset; `Refused` (`fenced`, `not-holder`, `offset-moved`) if it is no longer ours to move."""
         try:
-            self._author.write(
-                entries.commit_offset(
-                    self.identifier, self.member, self._token, partition, fence=self.fence, old=old, new=new
-                )
-            )
+            self._move(partition, old, new)
         except Refused as error:
-            # Our own earlier attempt may have got through, and only its answer not.
-            if error.reason != "offset-moved" or self.offset(partition) != new:
+            if error.reason != "offset-moved":
                 raise
+            # Under our own fence nobody but us moves it: an earlier attempt got through, and only its answer did not.
+            found, fence = self._standing(partition)
+            if fence != self.fence or found > new:
+                raise
+            if found < new:
+                self._move(partition, found, new)
+
+    def _move(self, partition: int, old: int, new: int) -> None:
+        self._author.write(
+            entries.commit_offset(
+                self.identifier, self.member, self._token, partition, fence=self.fence, old=old, new=new
+            )
+        )
+
+    def _standing(self, partition: int) -> tuple[int, int]:
+        """The group's offset in a partition, and the fence under which it was moved there."""
+        value = self._view.value(b"offset/" + self.identifier + self._token + partition.to_bytes(4, "big"))
+        return (0, 0) if value is None else (int(value[0]), int(value[1]))
 
     def leave(self) -> None:
         self._author.write(entries.leave(self.identifier, self.member))

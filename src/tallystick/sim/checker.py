@@ -5,7 +5,8 @@
 2. Nothing is delivered that was not produced.
 3. No sequence of a lane leaves its publisher with two contents, and no body key serves twice.
 4. What a node promised lies where it promised, after every recovery.
-5. Anchors never shrink, a group's offsets never go back, and the ledger replays from its first block.
+5. One signed request counts once, however often it arrives.
+6. Anchors never shrink, a group's offsets never go back, and the ledger replays from its first block.
 
 It sits outside the parts that it judges: it sees what publishers were told, what crossed the network, what the node
 decided, and what subscribers got.
@@ -18,8 +19,10 @@ from dataclasses import dataclass, field
 
 from tallystick.carriers.carrier import Stored
 from tallystick.carriers.log.segments import Place
+from tallystick.carriers.scribe import Note
 from tallystick.client.findings import Finding
 from tallystick.client.subscribe import Received
+from tallystick.ledger.contracts.operations import Role
 from tallystick.node.core import NodeCore
 from tallystick.parcel.parcel import Parcel
 
@@ -53,6 +56,7 @@ class Checker:
         self._sent: dict[tuple[bytes, int], bytes] = {}
         self._commitments: dict[bytes, bytes] = {}
         self._identifiers: dict[bytes, bytes] = {}
+        self._acts: set[tuple[bytes, bytes, bytes, int, int]] = set()
         self._floors: dict[bytes, int] = {}
         self._where: dict[int, tuple[int, int]] = {}
 
@@ -90,6 +94,15 @@ class Checker:
                     if self.promised.setdefault(place, promise.parcel) != promise.parcel:
                         raise Violation(f"{place}: two parcels were promised for one offset")
 
+    def note(self, notes: Iterable[Note]) -> None:
+        """A request was answered, and what it did is written down (5)."""
+        for note in notes:
+            if note.role is Role.PUBLISHER and not note.reason:
+                act = (note.operator, note.nonce, note.token, note.partition, note.first)
+                if act in self._acts:
+                    raise Violation(f"request {note.nonce.hex()[:8]} counted a second time")
+                self._acts.add(act)
+
     def check_log(self, core: NodeCore) -> None:
         """After a recovery: nothing promised is missing, and nothing was found damaged (4)."""
         store = core.carrier._store
@@ -101,7 +114,7 @@ class Checker:
                 raise Violation(f"{place}, offset {offset}: promised, and not there after the recovery")
 
     def check_ledger(self, values: Mapping[bytes, int], what: str) -> None:
-        """Anchors and offsets only rise (5)."""
+        """Anchors and offsets only rise (6)."""
         for key, value in values.items():
             if value < self._floors.get(key, 0):
                 raise Violation(f"{what} {key.hex()} went back from {self._floors[key]} to {value}")

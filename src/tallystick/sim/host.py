@@ -15,6 +15,7 @@ from tallystick import wire
 from tallystick.carriers.carrier import Fetched
 from tallystick.carriers.frames import split_frames
 from tallystick.carriers.log.carrier import Asked
+from tallystick.carriers.scribe import Note, Scribe
 from tallystick.carriers.service import _hex, _Query, encode_fetched, encode_outcome
 from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.ledger.engine import Submitted
@@ -34,7 +35,8 @@ _lives = count()
 
 
 class Host:
-    """`stored` hears of every publish outcome that the node decided on, also of those whose answer is lost later."""
+    """`on_outcomes` hears of every publish outcome that the node decided on, also of those whose answer is lost later;
+    `on_notes` of the acts that one request left in the journal."""
 
     def __init__(
         self, instance: Instance, disk: SeededDisk, clock: Clock, settings: NodeSettings, on_start: Callable[[], None]
@@ -45,6 +47,8 @@ class Host:
         self.is_slow = False  # the ledger takes transactions and makes no block for them yet
         self.starts = 0
         self.on_outcomes: Callable[[list[object]], None] = lambda outcomes: None
+        self.on_notes: Callable[[list[Note]], None] = lambda notes: None
+        self._notes: list[Note] = []
 
     @property
     def is_up(self) -> bool:
@@ -83,6 +87,7 @@ class Host:
                 introduce=[instance.authority_certificate],
             )
             self.starts += 1
+            self._listen(self.core.carrier._scribe)
             self._on_start()
             self._ledger.tick(now_ms)
 
@@ -137,13 +142,26 @@ class Host:
             raise Unavailable(f"ledger: block {submitted.height} is not made yet")
         ledger.flush(int(self._clock.now() * 1000))
 
+    def _listen(self, scribe: Scribe) -> None:
+        """Hear of what is noted, as it is."""
+        usual = scribe.note
+
+        def note(note: Note) -> None:
+            usual(note)
+            self._notes.append(note)
+
+        scribe.note = note  # type: ignore[method-assign]
+
     # The door.
 
     def serve(self, head: bytes, body: bytes) -> Response:
         """The answer to one HTTP request; `Unavailable` if nobody is there to give it, or died over it."""
         core = self.open_core
+        self._notes.clear()
         with self._powered():
             answer = self._answer(core, *_parse(head), body)
+        if answer.status == 200:
+            self.on_notes(self._notes)
         return Response(answer.status, dict(answer.headers), answer.body)
 
     def _answer(

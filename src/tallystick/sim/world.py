@@ -78,7 +78,7 @@ class World:
         self.instance = Instance.create(int(self.clock.now() * 1000))
         settings = NodeSettings(block_ms=2_000, window_ms=20)
         self.host = Host(self.instance, SeededDisk(seed), self.node_clock, settings, self._check_recovery)
-        self.host.on_outcomes = self.checker.store
+        self.host.on_outcomes, self.host.on_notes = self.checker.store, self.checker.note
         self.network = Network(self.chooser, self.clock, self.host.serve, self.pass_time, self._watch)
         self.crashes = 0
         self._up_at = 0.0
