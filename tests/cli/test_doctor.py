@@ -45,3 +45,15 @@ def test_a_bad_check_fails_the_command_by_name(capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr()
     assert "bad     disk" in shown.out
     assert shown.err.endswith("error: this machine lacks what tallystick needs: disk\n")
+
+
+def test_every_library_that_is_asked_for_is_one_we_depend_on() -> None:
+    import re
+    import tomllib
+    from pathlib import Path
+
+    from tallystick.cli.doctor import LIBRARIES
+
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    names = {re.split(r"[<>=]", line)[0] for line in project["project"]["dependencies"]}
+    assert set(LIBRARIES) <= names

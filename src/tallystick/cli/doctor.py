@@ -21,7 +21,7 @@ from tallystick.errors import TallystickError, Unavailable
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
 
-LIBRARIES = ("cryptography", "pyarrow", "numpy", "numba", "apsw", "cbor2", "httpx", "uvicorn")
+LIBRARIES = ("cryptography", "pyarrow", "numpy", "numba", "apsw", "cbor2", "blake3", "uvicorn")
 CPU_FEATURES = ("aes", "sha_ni", "avx2", "avx512f")
 JAVA_MIN = 17  # Spark 4
 SYNCS = 5
