@@ -150,7 +150,13 @@ class _Batch:
             path.append((node, data))
             node = data[33:] if place[depth >> 3] & 128 >> (depth & 7) else data[1:33]
             depth += 1
-        child = self._rebuild(node, leaf, depth, [(place, value_hash)])
+        if leaf is not None and value_hash is not None and leaf[1:33] == place:
+            if leaf[33:] == value_hash:
+                return top
+            self.stale.add(node)
+            child = self._store(_leaf(place, value_hash))
+        else:
+            child = self._rebuild(node, leaf, depth, [(place, value_hash)])
         if child == node:
             return top
         for parent, data in reversed(path):
