@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 ARGS ?=
 SECONDS_EACH ?= 60
+MINUTES ?= 10
+STEPS ?= 120
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -60,8 +62,11 @@ demo: setup warm ## the whole story on the embedded default
 bench: setup warm ## the benchmarks, in some five minutes; writes build/bench/spine.json (ARGS="--only sealing" narrows it)
 	@$(BIN)/python benchmarks/spine.py $(ARGS)
 
-soak: setup warm ## the suite with fresh seeds and many more examples a property (ARGS as for test)
-	TALLY_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
+soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
+	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \
+	$(BIN)/python -m tallystick.sim --seed "$$first" --steps $(STEPS) \
+	  $(if $(SEEDS),--count $(SEEDS),--minutes $(MINUTES))
+	@[ -z "$(SUITE)" ] || TALLY_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
 
 fuzz: setup warm ## every atheris target of tests/fuzz for SECONDS_EACH seconds
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || { echo "error: atheris is not installed" >&2; \

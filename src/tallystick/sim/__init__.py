@@ -1,3 +1,4 @@
-"""Worlds made of protocol roles that no product needs but the evidence does: the networks of the papers' figures and of
-the scenarios, run on the seeded `runtime.network`. Seeds, topologies and keys come in; roles whose counts can be read
-go out. Nothing in the package imports from here but the command line."""
+"""Worlds in one process, by a seed: `world` runs the whole spine (publishers, guards, log, ledger, authority, subscribers)
+under loss, delay, repetition and crashes, and `checker` holds it to its promises; `forwarding` is the network of a
+paper's figure. Seeds come in; outcomes, traces and violations go out. Nothing in the package imports from here but the
+command line."""
