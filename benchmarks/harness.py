@@ -171,6 +171,17 @@ def keep(suite: str, results: list[Result]) -> None:
     (RESULTS / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
 
 
+def table(suite: str) -> str:
+    """The results that are there, as Markdown."""
+    lines = ["| name | ours | peer | unit | ratio | target | |", "|---|--:|--:|---|--:|--:|---|"]
+    for one in json.loads((RESULTS / f"{suite}.json").read_text()):
+        ratio = "" if one["ratio"] is None else f"{one['ratio']:.2f}"
+        met = {None: "", True: "met", False: "**missed**"}[one["met"]]
+        numbers = (_number(one["ours"]), _number(one["peer"]), one["unit"], ratio, _number(one["target"]), met)
+        lines.append(f"| {one['name']} | " + " | ".join(numbers) + " |")
+    return "\n".join(lines)
+
+
 def _line(result: Result) -> str:
     numbers = f"{result.name:<24}{_number(result.ours):>12}{_number(result.peer):>12}  {result.unit:<14}"
     ratio = "" if result.ratio is None else f"{result.ratio:.2f}"

@@ -203,20 +203,28 @@ def history_cases() -> Iterator[Case]:
 
 
 def size_cases() -> Iterator[Figure]:
-    """What the ledger's file takes for an operation, and in a day for a fleet that sends a parcel every ten seconds:
-    one entry for each, or one for each vehicle and minute."""
+    """`ledger_bytes_N`: what the ledger's file takes for an operation, N a transaction. From them a day of a fleet that
+    sends a parcel every ten seconds: `each` with the hundred that a commit then finds, `minutes` with one entry for
+    each vehicle and minute."""
+    found = {}
+    for size in (1, 16, 128, 512):
+        found[size] = _operation_bytes(size)
+        yield Figure(f"ledger_bytes_{size}", found[size], None, "bytes/entry")
+    each, minutes = 24 * 3600 / PARCEL_S * found[128], 24 * 60 * found[512]
+    yield Figure("ledger_day_each", VEHICLES * each / (1 << 30), None, "GiB/day")
+    yield Figure("ledger_day_minutes", VEHICLES * minutes / (1 << 30), None, "GiB/day")
+
+
+def _operation_bytes(size: int) -> float:
+    """From two files of different length, so that what both hold does not count."""
     sizes = []
-    for count in (8, 72):
+    for count in (64, 192):  # the index of mentions grows by 64 transactions
         with tempfile.TemporaryDirectory() as folder:
-            batches = Batches(folder, 512, count)
+            batches = Batches(folder, size, count)
             batches.compose()
             batches.submit()
             sizes.append(batches.close())
-    each = (sizes[1] - sizes[0]) / 64 / 512
-    yield Figure("ledger_bytes", each, None, "bytes/entry")
-    gib_a_day = VEHICLES * each / (1 << 30)
-    yield Figure("ledger_day_each", gib_a_day * 24 * 3600 / PARCEL_S, None, "GiB/day")
-    yield Figure("ledger_day_minutes", gib_a_day * 24 * 60, None, "GiB/day")
+    return (sizes[1] - sizes[0]) / 128 / size
 
 
 def cases() -> Iterator[Case | Rate | Figure]:
