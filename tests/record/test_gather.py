@@ -150,6 +150,18 @@ def test_keys_that_are_equal_but_not_the_same_object(way):
     assert batch.column("vin")[4].as_py() == "ä" * 5000
 
 
+def test_what_is_learnt_from_one_batch_does_not_mislead_the_next():
+    """Keys in another order, other key objects, fewer keys, longer texts: the layout and the guess are only guesses."""
+    schema = pa.schema([("one", pa.string()), ("two", pa.int64()), ("three", pa.float64())])
+    names = ("one", "two", "three")
+    for turn in range(12):
+        keys = ["".join(name) for name in (names, names[::-1], names[1:], names[:1])[turn % 4]]
+        values = {"one": "x" * (7**turn % 1000), "two": turn, "three": turn / 4}
+        rows = [{key: values[key] for key in keys} for _ in range(1 + turn % 3 * 20)]
+        expected = {name: values[name] if name in keys else None for name in names}
+        assert gather_dicts(rows, schema).to_pylist() == [expected] * len(rows)
+
+
 @BOTH
 def test_an_empty_list_is_an_empty_batch(way):
     batch = way([], SCHEMA)
