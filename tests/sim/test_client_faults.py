@@ -157,6 +157,31 @@ def test_an_offset_commit_whose_answer_was_lost_holds(world: World) -> None:
     assert sum(value[0] for _, value in world.host.open_core.ledger.scan(b"offset/")) == 2
 
 
+def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_holds(world: World) -> None:
+    member, other = world.members
+    world.publishers[0].produce(4)
+    settle(world)
+    member.poll()
+    assert member.subscriber is not None
+    break_once(world, b"POST", b"/transactions", answer_only=True)
+    member.commit()  # got through, and nobody said so
+    other.poll()  # the group is dealt anew
+    world.pass_time(10.0)
+    world.node_works()
+    subscriber = member.subscriber
+    group = subscriber._member
+    assert group is not None
+    group.join()  # as far as the round got
+    member.commit()
+    for _ in range(4):
+        world.pass_time(10.0)
+        world.node_works()
+        for one in world.members:
+            one.poll()
+            one.commit()
+    assert sum(value[0] for _, value in world.host.open_core.ledger.scan(b"offset/")) == 1
+
+
 # Publishers.
 
 

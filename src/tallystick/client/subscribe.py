@@ -129,6 +129,7 @@ class Subscriber:
         self._taken: deque[tuple[ParcelReader, PlacedParcel | Finding]] = deque()  # verified, not yet delivered
         self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
         self._renew_at = 0.0
+        self._fence = 0  # of the group when its partitions were last dealt to us
         self._told: set[tuple[bytes, int]] = set()
         self._revoked: dict[bytes, int] = {}
         self._stopping = False
@@ -410,9 +411,8 @@ class Subscriber:
         now = self._clock.monotonic()
         if now < self._renew_at:
             return
-        fence = self._member.fence
         mine = set(self._member.join())
-        if self._member.fence != fence:  # dealt anew: whose offset another member moved begins again there
+        if self._member.fence != self._fence:  # dealt anew: whose offset another member moved begins again there
             for partition in mine & set(self._readers):
                 if self._member.offset(partition) != self._committed[partition]:
                     del self._readers[partition]
@@ -422,7 +422,8 @@ class Subscriber:
             offset = self._member.offset(partition)
             self._committed[partition] = offset
             self._readers[partition] = self._reader(partition, offset)
-        self._renew_at = now + self._settings.renew_s
+        # Last: a round that failed in the middle is done again as a whole.
+        self._fence, self._renew_at = self._member.fence, now + self._settings.renew_s
         self._revoked.clear()
 
     def _reader(self, partition: int, offset: int) -> ParcelReader:
@@ -458,6 +459,8 @@ class Subscriber:
         if a partition is no longer ours: the next round begins where the group stands."""
         if self._member is None:
             raise Misuse("only a member of a group commits offsets", hint="give the subscriber a group")
+        if self._member.fence != self._fence:  # dealt anew in a round that failed: first see what is still ours
+            self._assign()
         for partition, offset in self.positions().items():
             old = self._committed[partition]
             if offset > old:
