@@ -14,8 +14,8 @@ argument, because a function that holds a ctypes pointer cannot be cached.
 
 Rounds 0–15 are laid out once and rounds 16–63 as a loop of three: a third of the code of full unrolling, at
 the same speed, and so a third of the time to compile. The kernel is bound by the two ports that take wide
-arithmetic: interleaving two groups of sixteen gains nothing, only fewer operations do. So inner nodes have a
-kernel of their own (`_emit_nodes`), which reads pairs of digests where they lie.
+arithmetic: two groups of sixteen side by side run out of registers and lose a quarter, only fewer operations
+gain. So inner nodes have a kernel of their own (`_emit_nodes`), which reads pairs of digests where they lie.
 """
 
 from __future__ import annotations
