@@ -93,3 +93,15 @@ def test_a_group_shares_partitions_and_moves_offsets(tmp_path: Path) -> None:
         two.close()
         again = reader.subscriber("brakes", group="pipeline")
         assert again.poll(0) == []  # the group's offsets stand at the end
+
+
+def test_a_topic_serves_as_soon_as_its_owner_made_it(tmp_path: Path) -> None:
+    """No waiting for the authority's next look at the ledger: it looks before it says no."""
+    with Stack(tmp_path) as stack:
+        owner, car = stack.tenant("acme"), stack.principal("acme", "car")
+        for name in ("brakes", "tyres", "lights"):
+            token = stack.topic(owner, name, SCHEMA)
+            stack.grant(owner, token, car, WRITE)
+            with car.publisher(name) as publisher:
+                publisher.produce({"vin": "V", "seq": 1, "speed": 1.0})
+                assert publisher.flush(20) == 0

@@ -131,7 +131,7 @@ class Authority:
 
     def check_ready(self) -> None:
         """Raise `Unavailable` unless requests may be served."""
-        head = self.core.ledger.head
+        head = self.core.ledger.followed
         if head is None or not self.core.ledger.is_caught_up:
             raise Unavailable("the authority has not followed the ledger yet", retry_after_s=1.0)
         if self.core.store.meta("restored") is not None:
@@ -254,7 +254,13 @@ class Authority:
     def permit(self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> bytes:
         """A permit and everything that goes with it: the sealed grant. `first_epoch` 0 means the current one."""
         self.check_ready()
-        identifier, place = self._permits.prepare(caller, operation, topic, first_epoch)
+        try:
+            identifier, place = self._permits.prepare(caller, operation, topic, first_epoch)
+        except Refused as error:
+            if error.reason not in ("unknown-topic", "no-right"):
+                raise
+            self.work()  # the topic, or the right, may be on the ledger for a moment only: look before saying no
+            identifier, place = self._permits.prepare(caller, operation, topic, first_epoch)
         try:
             self._settle(place)
         except Refused:

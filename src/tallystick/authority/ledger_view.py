@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from tallystick import wire
 from tallystick.crypto.merkle import Frontier, verify_consistency
 from tallystick.crypto.merkle_map import verify_map
-from tallystick.errors import Malformed, Withheld
+from tallystick.errors import Malformed, Refused, Withheld
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.engine import Engine
 from tallystick.ledger.memory import CheckpointMemory
@@ -101,6 +101,7 @@ class LedgerView:
         self._height = -1 if position is None else position.height
         self._frontier = Frontier() if position is None else Frontier.decode(position.frontier)
         self.head: Head | None = None  # the newest accepted in this run
+        self.followed: Head | None = None  # the newest up to which every transaction was folded
 
     @property
     def position(self) -> Position:
@@ -109,8 +110,15 @@ class LedgerView:
     def catch_up(self, blocks_max: int) -> list[Transaction]:
         """The transactions since the last call, up to the newest checkpoint or for `blocks_max` blocks.
 
-        `Withheld` if the ledger went back, forked, or leaves out what it signed.
+        `Withheld` if the ledger went back, forked, or leaves out what it signed; from then on nothing is followed.
         """
+        try:
+            return self._catch_up(blocks_max)
+        except Refused:
+            self.followed = None
+            raise
+
+    def _catch_up(self, blocks_max: int) -> list[Transaction]:
         head = self._accept(self.client.checkpoint())
         if head.height < self._height or head.size < self._frontier.size:
             raise Withheld(f"ledger: it was at height {self._height}, now shows {head.height}", reason="rollback")
@@ -135,10 +143,13 @@ class LedgerView:
             proof = list(self.client.consistency(frontier.size, head.size))
             verify_consistency(frontier.size, frontier.root(), head.size, head.root, proof)
         self._height, self._frontier = height, frontier
+        if height == head.height:
+            self.followed = head
         return found
 
     def return_to(self, position: Position) -> None:
         """Forget what `catch_up` found after `position`: it could not be taken over."""
+        self.followed = None
         self._height, self._frontier = position.height, Frontier.decode(position.frontier)
 
     def use_trust(self, trust: TrustFile) -> None:
@@ -147,7 +158,8 @@ class LedgerView:
 
     @property
     def is_caught_up(self) -> bool:
-        return self.head is not None and self._height == self.head.height
+        """Whether the ledger was followed to its end when it was last looked at; how long ago, `followed` says."""
+        return self.followed is not None and self._height == self.followed.height
 
     def value(self, key: bytes) -> Any:
         """The proven value under `key`, None where it is proven absent."""
