@@ -1,0 +1,365 @@
+"""Planning on the driver: which parcels a query reads, each proved before a task is told of it.
+
+Threat: a node that alters, drops, reorders, withholds a tail, or starts a lane wherever it likes. For each partition
+the driver proves the anchor under a checkpoint that continues the last one it accepted (the memory lies in `home`),
+fetches the headers of the range without bodies, proves them against the anchor, and joins each lane to its head
+(client/reader.py does both, as for a subscriber). A `Slice` then names every parcel by its hash. An executor that holds
+what it fetched to these names holds it to the anchored range; it needs no state of any lane, and it trusts the driver,
+which it must anyway. Slices are plain values: no key, no connection.
+
+A parcel in which something was found is named by zeros: the finding was told here, and no task reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tallystick.carriers.carrier import Fetched, LaneFront
+from tallystick.client.findings import Finding
+from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed
+from tallystick.client.session import HEAD_AGE_MAX_S
+from tallystick.client.subscribe import FoundError
+from tallystick.client.view import View
+from tallystick.errors import Misuse, Refused, Unavailable, Withheld
+from tallystick.ledger.memory import CheckpointMemory
+from tallystick.parcel.parcel import VerifiedHeader
+from tallystick.parcel.verify import PermitBook
+from tallystick.pipeline import quarantine
+from tallystick.pipeline.access import Access, locked
+from tallystick.pipeline.edges import Told, anchors_of, offsets_at
+from tallystick.pipeline.heads import HeadCache
+from tallystick.pipeline.options import Options
+from tallystick.runtime.disk import RealDisk
+
+log = logging.getLogger(__name__)
+
+NAME_BYTES, PUBLISHER_BYTES = 32, 16
+NO_NAME = bytes(NAME_BYTES)
+SLICE_BYTES = 8 << 20  # a task's share: small enough to spread, large enough that starting it does not matter
+_FETCH_BYTES = 4 << 20
+_POLL_S = 0.05
+# What a publisher or an authority did openly is told and does not stop a reader.
+OPEN_REASONS = ("gap", "erased", "silent", "suspect")
+
+HeaderReader = PartitionReader[VerifiedHeader]
+
+
+class Slice(NamedTuple):
+    """A run of parcels of one partition, for one task."""
+
+    token: bytes
+    partition: int
+    first: int
+    end: int
+    size: int  # of the anchor under which the driver proved it
+    root: bytes
+    permit: bytes
+    names: bytes  # of the parcels: 32 bytes each
+    publishers: bytes  # 16 bytes each
+    anchors: tuple[Told, ...]
+    suspects: tuple[bytes, ...]  # publishers whose key was revoked before the anchor
+
+
+@dataclass(frozen=True)
+class _Proved:
+    """What the driver knows of a partition's range."""
+
+    first: int
+    anchor: Anchored
+    names: list[bytes]
+    publishers: list[bytes]
+    sizes: list[int]
+
+
+class Planner:
+    def __init__(self, options: Options, access: Access) -> None:
+        self._options, self._access = options, access
+        identity = access.session.identity
+        self._book = PermitBook(identity.instance, [identity.authority], access.session.node.permit)
+        self._heads = HeadCache(options.heads) if options.heads else None
+        self._readers: dict[int, HeaderReader] = {}
+        self._view: View | None = None  # the newest: publishers' checkpoints are held against it
+        self._seen_height = -1
+
+    # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _ledger(self) -> Iterator[View]:
+        """The view of the ledger, its memory held by this process alone: queries of one identity share it."""
+        session = self._access.session
+        with locked(session.identity.home):
+            memory = CheckpointMemory(session.identity.trust, RealDisk(session.identity.home / "ledger"))
+            self._view = View(session.node, memory, session.clock, HEAD_AGE_MAX_S)
+            yield self._view
+
+    def anchors(self) -> dict[int, Anchored]:
+        """The newest anchor of each partition that has one, proved."""
+        with self._ledger() as view:
+            found = {}
+            for partition in range(self._access.partitions):
+                value, head = view.value_at(b"anchor/" + self._place(partition))
+                self._seen_height = head.height
+                if value is not None:
+                    found[partition] = Anchored(value[0], value[1], value[2], value[3])
+            return found
+
+    def wait(self, first: Mapping[int, int], patience_s: float) -> dict[int, Anchored]:
+        """The anchors, as soon as one reaches beyond `first`, or when patience ends."""
+        clock = self._access.session.clock
+        deadline = clock.monotonic() + patience_s
+        anchors = self.anchors()
+        while not any(anchor.size > first[partition] for partition, anchor in anchors.items()):
+            if clock.monotonic() > deadline:
+                break
+            clock.pause(_POLL_S)
+            with self._ledger() as view:
+                height = view.refresh().height
+            if height > self._seen_height:
+                anchors = self.anchors()
+        return anchors
+
+    def _place(self, partition: int) -> bytes:
+        return self._access.token + partition.to_bytes(4, "big")
+
+    # ── Edges ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
+        edge, node, token = self._options.start, self._access.session.node, self._access.token
+        return offsets_at(edge, "starting", node, token, anchors, self._retired())
+
+    def end(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
+        edge, node, token = self._options.end, self._access.session.node, self._access.token
+        return offsets_at(edge, "ending", node, token, anchors, self._retired())
+
+    def _retired(self) -> dict[int, int]:
+        """Below which offset each partition has no bodies any more, as the ledger says."""
+        with self._ledger() as view:
+            marks = {p: view.value(b"retired/" + self._place(p)) for p in range(self._access.partitions)}
+        return {partition: 0 if mark is None else mark[0] for partition, mark in marks.items()}
+
+    def check_anchored(self, anchors: Mapping[int, Anchored]) -> None:
+        """Raise `Unavailable` where no partition has an anchor: an empty frame would say that there is no row."""
+        if not anchors:
+            raise Unavailable(
+                f'topic "{self._options.topic}": nothing is anchored on the ledger yet',
+                hint="publish to it, or wait for the node's next anchor; a stream waits by itself",
+            )
+
+    def check_reached(self, end: Mapping[int, int], anchors: Mapping[int, Anchored]) -> None:
+        """Raise `Withheld` where a stream stands beyond what the ledger has anchored."""
+        for partition, offset in end.items():
+            size = anchors[partition].size if partition in anchors else 0
+            if offset > size:
+                raise Withheld(
+                    f"the query's checkpoint stands at offset {offset} of partition {partition}, anchored are {size}",
+                    reason="rollback",
+                    hint="the ledger is behind, or the checkpoint folder is of another topic: choose a new one",
+                )
+
+    def cut(self, first: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
+        """The end of a micro-batch within its limits, which the partitions share evenly; each goes on a little."""
+        waiting = [partition for partition in end if end[partition] > first[partition]]
+        found = dict(end)
+        for partition in waiting:
+            parcels, size = self._options.parcels_max, self._options.bytes_max
+            if parcels is not None:
+                found[partition] = min(end[partition], first[partition] + max(1, parcels // len(waiting)))
+            if size is not None:
+                found[partition] = self._reach(partition, first[partition], found[partition], size // len(waiting))
+        return found
+
+    def _reach(self, partition: int, first: int, end: int, bytes_max: int) -> int:
+        """How far so many bytes reach; at least one parcel."""
+        offset, used = first, 0
+        while offset < end:
+            for data in self._fetch(partition, offset, end, None).parcels:
+                used += FRONTS.decode(data).header.body_bytes + len(data)
+                if used > bytes_max and offset > first:
+                    return offset
+                offset += 1
+        return offset
+
+    # ── Ranges ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def plan(
+        self, first: Mapping[int, int], end: Mapping[int, int], anchors: Mapping[int, Anchored]
+    ) -> list[tuple[Slice, ...]]:
+        """The work of each task: together exactly the parcels from `first` to `end`."""
+        for partition in end:
+            if first[partition] > end[partition]:
+                raise Misuse(
+                    f"the range of partition {partition} begins behind its end: {first[partition]} to {end[partition]}"
+                )
+        proved = {p: self._prove(p, first[p], end[p], anchors[p]) for p in sorted(end) if end[p] > first[p]}
+        suspects = {partition: self._suspects(range_) for partition, range_ in proved.items()}
+        told = {partition: self._told(partition, range_) for partition, range_ in proved.items()}
+        total = sum(sum(range_.sizes) for range_ in proved.values())
+        tasks = min(self._options.partitions_max, max(len(proved), -(-total // SLICE_BYTES)))
+        work: list[list[Slice]] = [[] for _ in range(tasks)]
+        done = 0
+        for partition, range_ in proved.items():
+            for number, (at, until) in _shares(range_.sizes, done, total, tasks):
+                work[number].append(self._slice(partition, range_, at, until, told[partition], suspects[partition]))
+            done += sum(range_.sizes)
+        return [tuple(slices) for slices in work if slices]
+
+    def _slice(
+        self, partition: int, proved: _Proved, at: int, until: int, told: tuple[Told, ...], suspects: tuple[bytes, ...]
+    ) -> Slice:
+        first, end = proved.first + at, proved.first + until
+        return Slice(
+            token=self._access.token,
+            partition=partition,
+            first=first,
+            end=end,
+            size=proved.anchor.size,
+            root=proved.anchor.root,
+            permit=self._access.permit,
+            names=b"".join(proved.names[at:until]),
+            publishers=b"".join(proved.publishers[at:until]),
+            anchors=tuple(one for one in told if one.size > first),
+            suspects=suspects,
+        )
+
+    def _prove(self, partition: int, first: int, end: int, anchor: Anchored) -> _Proved:
+        """Headers of the range, proved and joined; what is found is reported."""
+        reader = self._reader(partition, first)
+        proved = _Proved(first, anchor, [NO_NAME] * (end - first), [bytes(PUBLISHER_BYTES)] * (end - first), [])
+        proved.sizes.extend([1] * (end - first))
+        while reader.offset < end:
+            for item in self._take(reader, end, anchor):
+                if isinstance(item, Finding):
+                    self._report(item)
+                    continue
+                header, at = item.verified.header, item.offset - first
+                proved.names[at], proved.publishers[at] = header.hash, item.verified.publisher
+                proved.sizes[at] = header.body_bytes + len(header.encoded)
+        if self._heads is not None:
+            self._heads.save(self._access.token, partition, end, reader.heads)
+        return proved
+
+    def _reader(self, partition: int, first: int) -> HeaderReader:
+        """The reader that stands at `first`: a stream's own from the last micro-batch, or a new one."""
+        known = self._readers.get(partition)
+        if known is not None and known.offset == first:
+            return known
+        session, token, permit = self._access.session, self._access.token, self._access.permit
+
+        def lane_front(publisher: bytes, lane: bytes, below: int, size: int) -> LaneFront | None:
+            return session.node.lane_front(token, partition, permit, publisher, lane, below, size)
+
+        reader = HeaderReader(
+            FRONTS,
+            session.identity.instance,
+            token,
+            partition,
+            self._access.partitions,
+            self._book,
+            lane_front=lane_front,
+            check_seen=self._check_seen,
+            offset=first,
+        )
+        heads = self._heads.load(token, partition, first) if self._heads is not None else None
+        if heads is not None:
+            reader.heads = heads
+        self._readers[partition] = reader
+        return reader
+
+    def _check_seen(self, size: int, root: bytes) -> None:
+        assert self._view is not None
+        self._view.check_seen(size, root)
+
+    def _take(self, reader: HeaderReader, end: int, anchor: Anchored) -> list[Placed[VerifiedHeader] | Finding]:
+        """The next headers. Where a range is not the anchored one, half of it is asked for, down to one parcel, so that
+        a quarantine names the bad one and the others are read."""
+        fetched = self._fetch(reader.partition, reader.offset, end, anchor.size)
+        try:
+            if not fetched.parcels:
+                raise Withheld(
+                    f"partition {reader.partition}: anchored are {anchor.size} parcels, the node shows none from"
+                    f" offset {reader.offset}",
+                    reason="missing",
+                )
+            return reader.take(fetched, anchor)
+        except Refused as error:
+            if self._options.quarantine is None:
+                raise
+            span = min(end - reader.offset, len(fetched.parcels) or end)
+            if span > 1:
+                return self._take(reader, reader.offset + span // 2, anchor)
+            finding = Finding(error.reason, str(error), self._access.token, reader.partition, reader.offset)
+            reader.offset += 1
+            return [finding]
+
+    def _fetch(self, partition: int, offset: int, end: int, size: int | None) -> Fetched:
+        access = self._access
+        return access.session.node.fetch(
+            access.token,
+            partition,
+            access.permit,
+            offset,
+            bytes_max=_FETCH_BYTES,
+            headers=True,
+            size=size,
+            end=end,
+        )
+
+    def _suspects(self, proved: _Proved) -> tuple[bytes, ...]:
+        """Publishers whose key was revoked at or below the anchor's height. A bound: what was anchored before the
+        revocation, and read after it, is suspect too, since no proof of the earlier height is at hand."""
+        found = []
+        with self._ledger() as view:
+            for publisher in sorted({one for one in proved.publishers if any(one)}):
+                value = view.value(b"identity/" + publisher)
+                if value is not None and value[7] and proved.anchor.height >= value[7]:
+                    found.append(publisher)
+        return tuple(found)
+
+    def _told(self, partition: int, proved: _Proved) -> tuple[Told, ...]:
+        """The anchors of the range's parcels, where a column asks for them."""
+        anchor = proved.anchor
+        if not self._options.provenance:
+            return (Told(anchor.size, anchor.height, anchor.time_ms),)
+        return anchors_of(self._access.session.node, self._access.token, partition, proved.first, anchor)
+
+    def _report(self, finding: Finding) -> None:
+        report(finding, self._options)
+
+
+def report(finding: Finding, options: Options) -> None:
+    """Tell a finding: as a row of the quarantine, or by failing the query."""
+    log.warning("finding %s: %s", finding.reason, finding.message)
+    if options.quarantine is not None:
+        quarantine.write(options.quarantine, finding)
+    elif finding.reason not in OPEN_REASONS:
+        raise FoundError(finding)
+
+
+def _shares(sizes: Sequence[int], done: int, total: int, tasks: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Cut the parcels of a partition where the tasks' shares of all bytes end: (task, (from, to))."""
+    at, task = 0, done * tasks // total
+    for number, size in enumerate(sizes):
+        mine = done * tasks // total
+        if mine != task:
+            yield task, (at, number)
+            at, task = number, mine
+        done += size
+    yield task, (at, len(sizes))
+
+
+def check_offsets(offsets: Mapping[str, object], token: bytes, partitions: int) -> dict[int, int]:
+    """A stream's offsets as numbers; `Misuse` if they are not of this topic or no offsets at all."""
+    remedy = "the checkpoint folder is damaged or of another query: choose a new checkpointLocation"
+    if offsets.get("topic") != token.hex():
+        raise Misuse("the query's checkpoint is not one of this topic", hint=remedy)
+    found = {}
+    for partition in range(partitions):
+        offset = offsets.get(str(partition))
+        if type(offset) is not int or offset < 0:
+            raise Misuse(f"the query's checkpoint has no offset for partition {partition}", hint=remedy)
+        found[partition] = offset
+    return found

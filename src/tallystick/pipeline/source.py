@@ -1,0 +1,191 @@
+"""The data source `tally`: `spark.read.format("tally")` and `spark.readStream.format("tally")`.
+
+Spark runs its parts in different processes: schema and planning on the driver (`plan`), reading on the executors
+(`task`). Nothing but the options, the schema and slices of plain values goes from one to the other; each process opens
+its own session as the identity in `home`. Of an exception Spark passes on the text alone, so the text names the reason
+and the remedy.
+
+A stream's offset is a small dict, `{"topic": token, "0": offset, "1": offset, …}`; it moves only to offsets below a
+proved anchor, and a micro-batch is exactly the parcels between two of them, however often it is planned. With a sink
+that is keyed by batch id every row arrives once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tallystick.client.reader import Anchored
+from tallystick.errors import Misuse, Refused, TallystickError
+from tallystick.pipeline import task
+from tallystick.pipeline.access import Access, admit
+from tallystick.pipeline.columns import check_wanted, spark_schema
+from tallystick.pipeline.options import Edge, Options
+from tallystick.pipeline.plan import Planner, Slice, check_offsets
+from tallystick.record.schema import Schema
+
+_PATIENCE_S = 0.5  # Spark asks an idle stream about ninety times a second: the answer waits for news
+
+
+class ReadFailed(TallystickError):
+    """What Spark shows of an error: reason, message and remedy in one line."""
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except ReadFailed:
+        raise
+    except TallystickError as error:
+        reason = f"{error.reason}: " if isinstance(error, Refused) else ""
+        hint = f"; {error.hint}" if error.hint else ""
+        raise ReadFailed(f"{reason}{error}{hint}") from error
+
+
+class TallyDataSource(DataSource):
+    """Reads a topic; the options are those of `options.NAMES`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        with _explained():
+            self._options = Options.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "tally"
+
+    def schema(self) -> StructType:
+        with _explained(), _access(self._options) as access:
+            return spark_schema(_pinned(access, self._options), self._options.provenance)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self._options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        with _explained():
+            if self._options.end != Edge(rest="latest"):
+                raise Misuse("a stream has no end", hint="leave out ending…, or read in batch")
+        return StreamReader(self._options, schema)
+
+
+@contextmanager
+def _access(options: Options) -> Iterator[Access]:
+    access = admit(options.home, options.topic)
+    try:
+        yield access
+    finally:
+        access.close()
+
+
+def _pinned(access: Access, options: Options) -> Schema:
+    for schema in access.schemas:
+        if schema.version == (options.schema_version or access.schemas[-1].version):
+            return schema
+    raise Misuse(
+        f'topic "{options.topic}" has no schema version {options.schema_version}',
+        hint=f"it has 1 to {access.schemas[-1].version}",
+    )
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: Options, wanted: StructType) -> None:
+        self._options, self._wanted = options, wanted
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with _explained(), _access(self._options) as access:
+            check_wanted(self._wanted, access.schemas, self._options.provenance)
+            planner = Planner(self._options, access)
+            anchors = planner.anchors()
+            planner.check_anchored(anchors)
+            work = planner.plan(planner.start(anchors), planner.end(anchors), anchors)
+        return [InputPartition(slices) for slices in work] or [InputPartition(())]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(partition.value, self._options, self._wanted)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """On the driver it lives as long as the query and keeps the lanes joined; on executors only `read` is called."""
+
+    def __init__(self, options: Options, wanted: StructType) -> None:
+        self._options, self._wanted = options, wanted
+        self._access: Access | None = None
+        self._planned: Planner | None = None
+        self._available: dict[int, Anchored] | None = None  # where a run of what is available now ends
+
+    def initialOffset(self) -> dict[str, Any]:
+        with _explained():
+            return self._offset(self._planner.start(self._planner.anchors()))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        with _explained():
+            first = self._offsets(start)
+            anchors = self._available
+            if anchors is None:
+                anchors = self._planner.wait(first, _PATIENCE_S)
+            self._planner.check_reached(first, anchors)
+            end = {**first, **{partition: anchor.size for partition, anchor in anchors.items()}}
+            return self._offset(end if isinstance(limit, ReadAllAvailable) else self._planner.cut(first, end))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """That there is a limit: Spark hands it back, or `ReadAllAvailable` where a trigger wants all at once."""
+        if self._options.parcels_max is not None:
+            return ReadMaxFiles(self._options.parcels_max)
+        return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with _explained():
+            self._available = self._planner.anchors()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with _explained():
+            first, until = self._offsets(start), self._offsets(end)
+            anchors = self._planner.anchors()
+            self._planner.check_reached(until, anchors)
+            return [InputPartition(slices) for slices in self._planner.plan(first, until, anchors)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(partition.value, self._options, self._wanted)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark's checkpoint holds the offset; there is nothing to keep here."""
+
+    def stop(self) -> None:
+        if self._access is not None:
+            self._access.close()
+            self._access = self._planned = None
+
+    def _open(self) -> Access:
+        if self._access is None:
+            self._access = admit(self._options.home, self._options.topic)
+            check_wanted(self._wanted, self._access.schemas, self._options.provenance)
+        return self._access
+
+    @property
+    def _planner(self) -> Planner:
+        if self._planned is None:
+            self._planned = Planner(self._options, self._open())
+        return self._planned
+
+    def _offset(self, offsets: Mapping[int, int]) -> dict[str, Any]:
+        return {"topic": self._open().token.hex(), **{str(p): offset for p, offset in sorted(offsets.items())}}
+
+    def _offsets(self, offset: Mapping[str, object]) -> dict[int, int]:
+        access = self._open()
+        return check_offsets(offset, access.token, access.partitions)
+
+
+def _read(slices: tuple[Slice, ...], options: Options, wanted: StructType) -> Iterator[Any]:
+    with _explained():
+        yield from task.read(slices, options, wanted)

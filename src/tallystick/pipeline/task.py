@@ -1,0 +1,192 @@
+"""A task on an executor: fetch the slices of its share, hold every parcel to its name, open, project.
+
+The driver verified headers and lanes and named each parcel by its hash. Here the bytes must have that name and the body
+the root in the header (parcel/verify.py, `verify_named`), the commitment, the columns and, unless `verify=fast`, every
+leaf must hold (parcel/open.py). While one range is opened the next one is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from tallystick.carriers.carrier import Fetched
+from tallystick.client.findings import Finding
+from tallystick.errors import CannotOpen, Refused, Withheld
+from tallystick.parcel.header import Kind
+from tallystick.parcel.locks import MissingKey
+from tallystick.parcel.open import open_batch, open_content
+from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
+from tallystick.parcel.seal import Gap
+from tallystick.parcel.verify import verify_named
+from tallystick.pipeline.access import FOLDER, Access, join
+from tallystick.pipeline.columns import DoesNotFit, Projection
+from tallystick.pipeline.edges import Told
+from tallystick.pipeline.options import Options
+from tallystick.pipeline.plan import NAME_BYTES, NO_NAME, PUBLISHER_BYTES, Slice, report
+from tallystick.record.batch import Batch
+from tallystick.record.schema import Schema
+
+_FETCH_BYTES = 4 << 20
+_LATE_MS = 60_000  # a parcel sealed so long before its anchor is late
+_ROWS_MIN = 8192  # parcels with fewer rows are joined before they go to the JVM
+
+
+def read(slices: tuple[Slice, ...], options: Options, wanted: StructType) -> Iterator[Any]:
+    """The rows of the slices as `pa.RecordBatch`es of the wanted schema."""
+    projection = Projection(wanted)
+    waiting: list[Any] = []
+    rows = 0
+    with ThreadPoolExecutor(1, "fetch") as ahead:
+        for slice_ in slices:
+            for batch in _SliceReader(slice_, options, projection).read(ahead):
+                waiting.append(batch)
+                rows += batch.num_rows
+                if rows >= _ROWS_MIN:
+                    yield _joined(waiting)
+                    waiting, rows = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+class _SliceReader:
+    def __init__(self, slice_: Slice, options: Options, projection: Projection) -> None:
+        self._slice, self._options, self._projection = slice_, options, projection
+        self._access: Access = join(options.home, slice_.permit)
+
+    def read(self, ahead: ThreadPoolExecutor) -> Iterator[Any]:
+        offset, coming = self._slice.first, ahead.submit(self._fetch, self._slice.first)
+        while offset < self._slice.end:
+            fetched = self._await(coming, offset)
+            end = offset + max(1, len(fetched.parcels))
+            if end < self._slice.end:
+                coming = ahead.submit(self._fetch, end)
+            if not fetched.parcels:
+                self._report(self._missing(offset), offset)
+            for data in fetched.parcels:
+                batch = self._read_parcel(data, offset)
+                if batch is not None and batch.num_rows:
+                    yield batch
+                offset += 1
+            offset = end
+
+    def _fetch(self, offset: int) -> Fetched:
+        slice_ = self._slice
+        return self._access.session.node.fetch(
+            slice_.token,
+            slice_.partition,
+            slice_.permit,
+            offset,
+            bytes_max=_FETCH_BYTES,
+            size=slice_.size,
+            end=slice_.end,
+        )
+
+    def _await(self, coming: Future[Fetched], offset: int) -> Fetched:
+        """What was asked for from `offset` on; nothing, where the node sent something else."""
+        fetched = coming.result()
+        is_range = fetched.first == offset and offset + len(fetched.parcels) <= self._slice.end
+        return fetched if is_range else Fetched(offset, (), fetched.anchored, (), fetched.end)
+
+    def _missing(self, offset: int) -> Withheld:
+        place = f"partition {self._slice.partition}, offset {offset}"
+        return Withheld(f"{place}: it is anchored, and the node does not show it", reason="missing")
+
+    # ── One parcel ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_parcel(self, data: bytes, offset: int) -> Any | None:
+        """Its rows, if it has any; what does not hold is reported."""
+        at = offset - self._slice.first
+        name = self._slice.names[at * NAME_BYTES : (at + 1) * NAME_BYTES]
+        if name == NO_NAME:  # the driver found something in it, and told
+            return None
+        parcel = None
+        try:
+            parcel = Parcel.decode(data)
+            verified = verify_named(parcel, name)
+            if parcel.header.kind is Kind.GAP:
+                gap = Gap.decode(open_content(verified, self._access.ring))
+                raise _Told(f"{describe(parcel.header)}: {gap.rows} rows were dropped: {gap.reason}", reason="gap")
+            # What is pending counts where its commit parcel lies.
+            if parcel.header.kind is not Kind.DATA or parcel.header.pending:
+                return None
+            return self._open(verified, offset)
+        except MissingKey as error:
+            self._report(self._explain(error), offset, parcel)
+        except (CannotOpen, DoesNotFit, _Told) as error:
+            self._report(error, offset, parcel)
+        except Refused as error:
+            altered = Withheld(f"partition {self._slice.partition}, offset {offset}: {error}", reason="altered")
+            self._report(altered, offset, parcel)
+        return None
+
+    def _open(self, verified: VerifiedParcel, offset: int) -> Any:
+        header = verified.header
+        schema = self._access.schema(header.schema_version, header.schema_hash)
+        batch = self._try_open(verified, schema)
+        at = (offset - self._slice.first) * PUBLISHER_BYTES
+        publisher = self._slice.publishers[at : at + PUBLISHER_BYTES]
+        anchor = self._anchor(offset)
+        suspect = publisher in self._slice.suspects
+        if suspect:
+            message = f"{describe(header)}: anchored after its publisher's key was revoked"
+            self._report(_Told(message, reason="suspect"), offset, verified.parcel)
+        facts = {
+            "_parcel": header.hash.hex(),
+            "_partition": self._slice.partition,
+            "_offset": offset,
+            "_height": anchor.height,
+            "_publisher": publisher.hex(),
+            "_time": header.time_ms * 1000 if header.time_ms else None,
+            "_late": bool(header.time_ms) and anchor.time_ms - header.time_ms > _LATE_MS,
+            "_suspect": suspect,
+        }
+        return self._projection.apply(batch.data, facts)
+
+    def _anchor(self, offset: int) -> Told:
+        return next(one for one in self._slice.anchors if one.size > offset)
+
+    def _try_open(self, verified: VerifiedParcel, schema: Schema) -> Batch:
+        """Open a parcel; a key that we lack may have been issued since: ask once."""
+        access, groups = self._access, self._projection.groups(schema)
+        try:
+            return open_batch(verified, access.ring, schema, groups=groups, fast=self._options.fast)
+        except MissingKey:
+            access.update()
+            return open_batch(verified, access.ring, schema, groups=groups, fast=self._options.fast)
+
+    def _explain(self, error: MissingKey) -> Refused:
+        if error.epoch is None and (error.publisher, error.period) in self._access.erased:
+            return _Told(f"{error}: it was destroyed on purpose", reason="erased")
+        return CannotOpen(
+            f"cannot open: {error}",
+            hint=f"the query's permit begins later: remove {self._options.home}/{FOLDER}/*.permit to ask for a new one",
+        )
+
+    def _report(self, error: Refused, offset: int, parcel: Parcel | None = None) -> None:
+        message = f"{error}; {error.hint}" if error.hint else str(error)
+        slice_, at = self._slice, (offset - self._slice.first) * PUBLISHER_BYTES
+        finding = Finding(
+            error.reason,
+            message,
+            slice_.token,
+            slice_.partition,
+            offset,
+            slice_.publishers[at : at + PUBLISHER_BYTES],
+            parcel.header.lane if parcel else b"",
+            parcel.header.sequence if parcel else None,
+            (parcel.header.encoded, parcel.signature) if parcel else (),
+        )
+        report(finding, self._options)
+
+
+class _Told(Refused):
+    """Something that its author did openly: it is told, and stops nothing."""

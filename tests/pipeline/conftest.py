@@ -1,0 +1,35 @@
+"""One Spark session and one instance for all tests of the pipeline: starting either takes seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from lake import Lake, build
+from pyspark.sql import SparkSession
+from stack import Stack
+
+
+@pytest.fixture(scope="session")
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path) -> Iterator[SparkSession]:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = build(event_log)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
+    with Stack(tmp_path_factory.mktemp("lake")) as stack:
+        yield Lake(stack, spark)

@@ -1,0 +1,160 @@
+"""A whole instance beside a Spark session: topics to read, and ways to spoil them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from stack import READ, WRITE, Stack, wait_until
+
+from tallystick.client.session import Session
+from tallystick.errors import Refused
+from tallystick.ledger import entries
+from tallystick.pipeline import configure, register
+from tallystick.record.schema import Schema
+
+SCHEMA = "vin string, seq int64 not null, speed float32"
+
+
+def build(event_log: Path) -> SparkSession:
+    """A small session that writes its event log."""
+    event_log.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",  # it is searched
+        "spark.eventLog.dir": event_log.as_uri(),
+        "spark.sql.warehouse.dir": (event_log / "warehouse").as_uri(),
+    }
+    builder = configure(SparkSession.builder.appName("tests"))
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark's own
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("FATAL")  # failures are wanted here, and asserted
+    register(spark)
+    return spark
+
+
+def rows(numbers: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"vin": f"V{number % 7}", "seq": number, "speed": number / 2} for number in numbers]
+
+
+@dataclass
+class Topic:
+    name: str
+    token: bytes
+    lake: Lake
+
+    def publish(self, values: Sequence[dict[str, Any]], *, by: Session | None = None, **settings: Any) -> None:
+        """Publish rows and wait until the ledger vouches for them."""
+        settings = {"acks": "anchored", "anchor_check_s": 0.02, **settings}
+        with (by or self.lake.car).publisher(self.name, **settings) as publisher:
+            publisher.send(list(values))
+            assert publisher.flush(30) == 0
+
+    def publish_parcels(self, numbers: Sequence[int], **settings: Any) -> None:
+        """Publish a row a parcel, in one lane."""
+        with self.lake.car.publisher(self.name, acks="anchored", anchor_check_s=0.02, **settings) as publisher:
+            for number in numbers:
+                publisher.send(rows([number]))
+            assert publisher.flush(30) == 0
+
+    def read(self, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = self.lake.spark.read.format("tally").options(**self.options(**options))
+        return (reader.schema(schema) if schema else reader).load()
+
+    def stream(self, **options: Any) -> DataFrame:
+        return self.lake.spark.readStream.format("tally").options(**self.options(**options)).load()
+
+    def options(self, **options: Any) -> dict[str, Any]:
+        return {"home": str(self.lake.home), "topic": self.name, **options}
+
+    def grow(self, text: str) -> None:
+        """The second version of the topic's schema."""
+        owner, identity = self.lake.owner, self.lake.owner.identity
+        version, digest = owner.authority.propose_schema(self.token, Schema.parse(text, version=2).encode())
+        owner.author.write(entries.schema(identity.instance, self.token, version, digest, identity.signing_key))
+        wait_until(lambda: len(self.lake.car.authority.schemas(self.token)) == 2)
+
+    def size(self, partition: int = 0) -> int:
+        """How many parcels are anchored."""
+        value = self.lake.reader.view.value(b"anchor/" + self.token + partition.to_bytes(4, "big"))
+        return 0 if value is None else int(value[0])
+
+
+class Lake:
+    def __init__(self, stack: Stack, spark: SparkSession) -> None:
+        self.stack, self.spark = stack, spark
+        self.owner = stack.tenant("acme")
+        self.car, self.reader = stack.principal("acme", "car"), stack.principal("acme", "reader")
+
+    @property
+    def home(self) -> Path:
+        return self.reader.identity.home
+
+    def topic(self, name: str, schema: str = SCHEMA, *, partitions: int = 1, flags: int = 0) -> Topic:
+        token = self.stack.topic(self.owner, name, schema, partitions=partitions, flags=flags)
+        self.stack.grant(self.owner, token, self.car, WRITE)
+        self.stack.grant(self.owner, token, self.reader, READ)
+        for session in (self.car, self.reader):  # the authority learns of rights from the ledger
+            wait_until(lambda session=session: _is_known(session, token))
+        return Topic(name, token, self)
+
+    def member(self, name: str, topic: Topic, operations: int) -> Session:
+        """One more principal, with a right on the topic."""
+        session = self.stack.principal("acme", name)
+        self.stack.grant(self.owner, topic.token, session, operations)
+        wait_until(lambda: _is_known(session, topic.token))
+        return session
+
+    def revoke(self, session: Session) -> None:
+        """Take an identity back, and wait until the ledger says so."""
+        principal = session.identity.principal
+        self.owner.authority.revoke(principal)
+        wait_until(lambda: bool(self.reader.view.value(b"identity/" + principal)[7]))
+
+    @contextmanager
+    def lying(self, change: Callable[[Any, bool], Any]):  # type: ignore[no-untyped-def]
+        """The node sends `change(fetched, headers only)` instead of what it has."""
+        carrier = self.stack.node.carrier
+        honest = carrier.fetch
+
+        def fetch(*args: Any, **options: Any) -> Any:
+            return change(honest(*args, **options), options["headers"])
+
+        carrier.fetch = fetch  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            carrier.fetch = honest  # type: ignore[method-assign]
+
+
+def _is_known(session: Session, token: bytes) -> bool:
+    with suppress(Refused):
+        return bool(session.authority.schemas(token))
+    return False
+
+
+def seqs(frame: DataFrame) -> list[int]:
+    return sorted(row["seq"] for row in frame.select("seq").collect())
+
+
+def fails(frame: Any) -> str:
+    """What Spark says of a read that must not succeed."""
+    with pytest.raises(PySparkException) as caught:
+        frame() if callable(frame) else frame.collect()
+    return str(caught.value)

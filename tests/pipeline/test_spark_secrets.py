@@ -1,0 +1,94 @@
+"""Keys stay where they are used: a search of everything that Spark ships, logs or shows for keys in any spelling.
+
+The same search of a worker's memory finds them: a search that found nothing anywhere would prove nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from lake import Lake, rows, seqs
+from pyspark.sql import SparkSession
+
+from tallystick.client.identity import read_keys
+from tallystick.pipeline.columns import spark_schema
+from tallystick.pipeline.options import Options
+from tallystick.pipeline.source import BatchReader, TallyDataSource
+from tallystick.record.schema import Schema
+from tallystick.trust.permit import Operation
+
+
+def spellings(secret: bytes) -> list[bytes]:
+    coded = base64.b64encode(secret).rstrip(b"=")
+    return [secret, secret.hex().encode(), secret.hex().upper().encode(), coded, base64.urlsafe_b64encode(secret)[:42]]
+
+
+def found(secrets: dict[str, bytes], data: bytes) -> set[str]:
+    return {name for name, secret in secrets.items() if any(one in data for one in spellings(secret))}
+
+
+def read(pid: int, name: str) -> bytes:
+    with suppress(OSError):  # it may have ended
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""
+
+
+def descendants(pid: int) -> Iterator[int]:
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield int(child)
+                yield from descendants(int(child))
+
+
+def memory_of(pid: int) -> bytes:
+    """What a process has written into its memory."""
+    parts = []
+    with suppress(OSError), open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            span, rights, *_ = line.split()
+            start, end = (int(number, 16) for number in span.split("-"))
+            if rights.startswith("rw") and end - start < 1 << 28:
+                try:
+                    memory.seek(start)
+                    parts.append(memory.read(end - start))
+                except OSError:
+                    continue
+    return b"".join(parts)
+
+
+def test_no_key_is_in_plans_the_event_log_slices_or_command_lines(
+    lake: Lake, spark: SparkSession, event_log: Path
+) -> None:
+    topic = lake.topic("secret")
+    topic.publish(rows(range(100)))
+    signing, sealing = read_keys(lake.home)
+    grant = lake.reader.authority.permit(Operation.SUBSCRIBE, "secret", 1)
+    secrets = {"signing seed": signing, "sealing seed": sealing, "topic key": grant.private_keys[0][1]}
+
+    frame = topic.read(provenance="true")
+    assert seqs(frame) == list(range(100))
+    shown = frame._jdf.queryExecution().toString() + frame._jdf.queryExecution().executedPlan().treeString()
+    assert found(secrets, shown.encode()) == set()
+
+    pids = list(descendants(os.getpid()))
+    for pid in pids:
+        assert found(secrets, read(pid, "cmdline") + read(pid, "environ")) == set()
+
+    options = Options.parse(topic.options())
+    reader = BatchReader(options, spark_schema(Schema.parse("seq int64"), False))
+    shipped = pickle.dumps([reader, TallyDataSource(topic.options()), [one.value for one in reader.partitions()]])
+    assert found(secrets, shipped) == set()
+    assert topic.token in shipped
+
+    logged = b"".join(path.read_bytes() for path in event_log.rglob("*") if path.is_file())
+    assert found(secrets, logged) == set()
+    assert b"SparkListenerSQLExecutionStart" in logged
+
+    workers = [pid for pid in pids if b"tallystick.pipeline.daemon" in read(pid, "cmdline")]
+    assert "topic key" in set.union(*(found(secrets, memory_of(pid)) for pid in workers))
