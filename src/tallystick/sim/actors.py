@@ -268,7 +268,7 @@ class SubscriberActor:
             if error.reason != "stale-head":
                 raise
         except Refused as error:
-            if error.reason not in ("fenced", "not-holder"):
+            if error.reason not in ("fenced", "not-holder", "offset-moved"):
                 raise
             self.restart()  # another member has the partition now: begin again where the group stands
 
