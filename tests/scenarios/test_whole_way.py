@@ -105,3 +105,35 @@ def test_a_topic_serves_as_soon_as_its_owner_made_it(tmp_path: Path) -> None:
             with car.publisher(name) as publisher:
                 publisher.produce({"vin": "V", "seq": 1, "speed": 1.0})
                 assert publisher.flush(20) == 0
+
+
+def test_a_publisher_starts_where_nobody_can_be_reached(tmp_path: Path) -> None:
+    """A car in a garage: node and authority are away, rows gather in the spool and arrive once they are back. The
+    permit is the one it had; no start draws a new one."""
+    with Stack(tmp_path) as stack:
+        owner = stack.tenant("acme")
+        token = stack.topic(owner, "brakes", SCHEMA)
+        car, reader = stack.principal("acme", "car"), stack.principal("acme", "reader")
+        stack.grant(owner, token, car, WRITE)
+        stack.grant(owner, token, reader, READ)
+        first = car.publisher("brakes")
+        first.produce({"vin": "V", "seq": 0, "speed": 0.0})
+        assert first.flush(20) == 0
+        first.stop()
+        stack.stop_authority()
+        stack.stop_node()
+        second = car.publisher("brakes", retry_s=0.1)
+        second.send([{"vin": "V", "seq": n, "speed": 0.0} for n in range(1, 50)])
+        assert second.flush(0.5) > 0
+        second.stop()
+        stack.start_node()
+        stack.start_authority()
+        third = car.publisher("brakes")
+        assert third.flush(20) == 0
+        third.stop()
+        received = read_all(reader.subscriber("brakes"), 50)
+        assert [row["seq"] for one in received for row in one.to_pylist()] == list(range(50))
+        permits = [key for key, _ in stack.node.ledger.scan(b"permit/")]
+        assert len(permits) == 2  # one of the car's, one of the reader's
+        assert read_all(reader.subscriber("brakes"), 50)
+        assert len(stack.node.ledger.scan(b"permit/")) == 2

@@ -26,6 +26,7 @@ import pyarrow as pa
 from tallystick.authority.client import AuthorityClient
 from tallystick.carriers.carrier import Carrier, NotStored, Stored
 from tallystick.client.author import Author
+from tallystick.client.grants import Grants
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import (
     Held,
@@ -163,20 +164,21 @@ class Publisher:
         clock: Clock,
         entropy: Entropy,
         settings: PublisherSettings = PublisherSettings(),
+        grants: Grants | None = None,
         author: Author | None = None,
         on_delivery: OnDelivery | None = None,
         background: bool = True,
     ) -> None:
-        """`author` brings broken promises to the ledger, where one is given."""
-        self._author = author
+        """`grants` keeps permits across starts, and `author` brings broken promises to the ledger, where given."""
+        self._author, self._grants = author, grants
         self._identity, self._carrier, self._authority, self._view = identity, carrier, authority, view
         self._clock, self._entropy, self._settings = clock, entropy, settings
         self._on_delivery = on_delivery
         names = [topics] if isinstance(topics, str) else list(topics)
-        self._held = [Held.of(authority.permit(Operation.ADVERTISE, name)) for name in names]
-        self._held.sort(key=lambda held: held.grant.token)
-        for held in self._held:
-            carrier.advertise(held.grant.permit)
+        obtained = [(self._obtain(name), name) for name in names]
+        obtained.sort(key=lambda pair: pair[0].grant.token)
+        self._held, self._names = [held for held, _ in obtained], [name for _, name in obtained]
+        self._advertise()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._pumping = threading.Lock()
@@ -206,6 +208,21 @@ class Publisher:
             ]
             for thread in self._threads:
                 thread.start()
+
+    def _obtain(self, name: str) -> Held:
+        if self._grants is not None:
+            return self._grants.obtain(Operation.ADVERTISE, name)
+        return Held.of(self._authority.permit(Operation.ADVERTISE, name))
+
+    def _advertise(self) -> None:
+        """Show our permits to the node; where it cannot be reached, rows gather in the spool until it can."""
+        try:
+            for held in self._held:
+                self._carrier.advertise(held.grant.permit)
+        except Unavailable as error:
+            if self._grants is None:
+                raise
+            log.warning("not advertised yet: %s", error)
 
     # ── 1. Gather ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -689,6 +706,8 @@ class Publisher:
             if update is not None:
                 with self._lock:
                     self._held[number] = held.updated(update)
+                if self._grants is not None:
+                    self._grants.save(self._held[number], self._names[number])
                 news = True
         return news
 

@@ -17,6 +17,7 @@ from tallystick.authority.client import Holder, OverHttp
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.author import Author
 from tallystick.client.findings import Finding
+from tallystick.client.grants import Grants
 from tallystick.client.group import Member, group_id
 from tallystick.client.identity import Identity
 from tallystick.client.publish import OnDelivery, Publisher, PublisherSettings
@@ -63,6 +64,8 @@ class Session:
         self.memory = CheckpointMemory(identity.trust, RealDisk(identity.home / "ledger"))
         self.view = View(self.node, self.memory, self.clock, head_age_max_s)
         self.author = Author(identity, self.node, self.clock)
+        kept = RealDisk(identity.home / "grants")
+        self.grants = Grants(identity, self.authority, kept, self.clock, self.entropy)
 
     @classmethod
     def open(cls, home: str | Path | None = None, **options: Any) -> Session:
@@ -90,6 +93,7 @@ class Session:
             clock=self.clock,
             entropy=self.entropy,
             settings=PublisherSettings(**settings),
+            grants=self.grants,
             author=self.author,
             on_delivery=on_delivery,
             background=background,
@@ -119,6 +123,7 @@ class Session:
             clock=self.clock,
             settings=SubscriberSettings(**settings),
             member=member if group is not None else None,
+            grants=self.grants,
             on_finding=on_finding,
         )
 

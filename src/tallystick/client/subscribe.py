@@ -18,6 +18,7 @@ from typing import Any
 from tallystick.authority.client import AuthorityClient
 from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
 from tallystick.client.findings import Finding
+from tallystick.client.grants import Grants
 from tallystick.client.group import Member
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import Held
@@ -110,14 +111,20 @@ class Subscriber:
         clock: Clock,
         settings: SubscriberSettings = SubscriberSettings(),
         member: Callable[[bytes, int], Member] | None = None,
+        grants: Grants | None = None,
         on_finding: Callable[[Finding], None] | None = None,
     ) -> None:
-        """`member(token, partitions)` makes the membership of a group, where one is wanted."""
+        """`member(token, partitions)` makes the membership of a group, where one is wanted; `grants` keeps permits
+        across starts, where given."""
         self._identity, self._carrier, self._authority, self._view = identity, carrier, authority, view
         self._clock, self._settings, self._on_finding = clock, settings, on_finding
         # What lies in the log is older than this permit: ask for the keys of all epochs, unless only new rows are read.
         only_new = settings.start == "latest" and member is None
-        self._held = Held.of(authority.permit(Operation.SUBSCRIBE, topic, 0 if only_new else 1))
+        first_epoch = 0 if only_new else 1
+        if grants is not None:
+            self._held = grants.obtain(Operation.SUBSCRIBE, topic, first_epoch)
+        else:
+            self._held = Held.of(authority.permit(Operation.SUBSCRIBE, topic, first_epoch))
         self.token, self.partitions = self._held.grant.token, self._held.grant.partitions
         carrier.subscribe(self._held.grant.permit)
         self._ring = KeyRing(carrier.lock)

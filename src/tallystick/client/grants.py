@@ -1,0 +1,86 @@
+"""Grants that outlive their process: one permit per identity, topic and operation, not one per start.
+
+A publisher must start where nobody can be reached: a car in a garage seals for epochs that it was told of last week.
+So the grant is kept in the identity folder, wrapped under the publisher's own key. Of a subscriber's grant only the
+permit and its undo token are kept; private halves are asked for again at each start, and live in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from tallystick.authority.client import AuthorityClient
+from tallystick.authority.grant import Grant
+from tallystick.client.identity import Identity
+from tallystick.client.keeper import Held
+from tallystick.crypto import aead
+from tallystick.crypto.hashes import named_hash
+from tallystick.errors import CannotOpen, Malformed, Refused, Unavailable
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.disk import Disk, read_all, write_atomic
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.permit import Operation
+
+log = logging.getLogger(__name__)
+
+_AAD = b"tallystick kept grant 1"
+
+
+class Grants:
+    """The grants of one identity, in a folder of their own."""
+
+    def __init__(
+        self, identity: Identity, authority: AuthorityClient, disk: Disk, clock: Clock, entropy: Entropy
+    ) -> None:
+        self._identity, self._authority, self._disk = identity, authority, disk
+        self._clock, self._entropy = clock, entropy
+
+    def obtain(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Held:
+        """The grant kept from an earlier time, brought up to date; a new permit where there is none that counts.
+
+        A publisher whose authority cannot be reached gets what was kept; a subscriber would have no keys.
+        """
+        name = _name(operation, topic, first_epoch)
+        kept = self._load(name)
+        if kept is not None:
+            try:
+                update = self._authority.keys(kept.permit.identifier, 0)
+                return self._keep(name, kept if update is None else kept.updated(update))
+            except Unavailable as error:
+                if operation is not Operation.ADVERTISE:
+                    raise
+                log.warning("going on with the keys at hand: %s", error)
+                return kept
+            except Refused as error:
+                log.info("asking for a new permit: %s", error)
+        return self._keep(name, Held.of(self._authority.permit(operation, topic, first_epoch)))
+
+    def save(self, held: Held, topic: str | bytes) -> None:
+        """Keep a publisher's grant with what came since."""
+        self._keep(_name(held.permit.operation, topic, 0), held)
+
+    def _keep(self, name: str, held: Held) -> Held:
+        grant = held.grant
+        if held.permit.operation is Operation.SUBSCRIBE:
+            grant = replace(grant, private_keys=(), erasure_keys=())
+        data = aead.wrap(self._identity.spool_key, grant.encode(), _AAD, self._entropy.bytes(32))
+        write_atomic(self._disk, name, data)
+        return held
+
+    def _load(self, name: str) -> Held | None:
+        if not self._disk.exists(name):
+            return None
+        try:
+            plain = aead.unwrap(self._identity.spool_key, read_all(self._disk, name), _AAD)
+            held = Held.of(Grant.decode(plain))
+        except (CannotOpen, Malformed) as error:
+            log.warning("a kept grant cannot be read, asking anew: %s", error)
+            return None
+        return held if self._clock.now() * 1000 < held.permit.not_after_ms else None
+
+
+def _name(operation: Operation, topic: str | bytes, first_epoch: int) -> str:
+    topic_bytes = topic.encode() if isinstance(topic, str) else topic
+    content = bytes([operation, isinstance(topic, str)]) + first_epoch.to_bytes(4, "big") + topic_bytes
+    return named_hash("tallystick kept grant 1", content).hex()[:32]
