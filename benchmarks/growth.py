@@ -22,19 +22,29 @@ TARGET = 0.9  # what the allocators' mood may cost
 
 
 def cases() -> Iterator[Figure]:
-    once, tenfold = (_sealing_peak(parcels) for parcels in (16, 160))
+    (once,), (tenfold,) = (_in_process("sealing", parcels) for parcels in (16, 160))
     yield Figure("memory_sealing", tenfold, once, "MiB", TARGET)
+    publisher, node_, publisher_tenfold, node_tenfold = _in_process("node", RECORDS)
+    yield Figure("memory_publisher", publisher_tenfold, publisher, "MiB", TARGET)
+    yield Figure("memory_node", node_tenfold, node_, "MiB", TARGET)
+
+
+def _in_process(what: str, amount: int) -> list[float]:
+    """A process of its own for each: a peak never falls."""
+    done = subprocess.run([sys.executable, __file__, what, str(amount)], check=True, stdout=subprocess.PIPE, text=True)
+    return [float(number) for number in done.stdout.split()]
+
+
+def _through_node(records: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder, node.Ours(Path(folder) / "ours") as ours:
-        before, after = _pass_through(ours, 1, 1), _pass_through(ours, 9, 10)
-        for name, once, tenfold in zip(("publisher", "node"), before, after, strict=True):
-            yield Figure(f"memory_{name}", tenfold, once, "MiB", TARGET)
+        return [*_pass_through(ours, records, 1, 1), *_pass_through(ours, records, 9, 10)]
 
 
-def _pass_through(ours: node.Ours, more: int, in_all: int) -> tuple[float, float]:
+def _pass_through(ours: node.Ours, records: int, more: int, in_all: int) -> tuple[float, float]:
     """Publish more, fetch all; the largest sizes so far of this process and of the node's."""
     for _ in range(more):
-        ours.publish(512, RECORDS)
-    ours.fetch(512, RECORDS * in_all)
+        ours.publish(512, records)
+    ours.fetch(512, records * in_all)
     return _peak(os.getpid()), _peak(ours.pid)
 
 
@@ -43,13 +53,7 @@ def _peak(process: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
-def _sealing_peak(parcels: int) -> float:
-    """In a process of its own: a peak never falls."""
-    done = subprocess.run([sys.executable, __file__, str(parcels)], check=True, capture_output=True, text=True)
-    return float(done.stdout)
-
-
-def _seal_and_open(parcels: int) -> None:
+def _seal_and_open(parcels: int) -> list[float]:
     import sealing
     from makers import INSTANCE, entropy, token
 
@@ -66,8 +70,8 @@ def _seal_and_open(parcels: int) -> None:
         verified = verify_run([parcel], INSTANCE, token(sealing.TOPIC), work.book, head)
         assert open_batch(verified[0], work.ring, sealing.data.SCHEMA).rows == 4096
         head = parcel.header.sequence, parcel.hash
+    return [_peak(os.getpid())]
 
 
 if __name__ == "__main__":
-    _seal_and_open(int(sys.argv[1]))
-    print(_peak(os.getpid()))
+    print(*{"sealing": _seal_and_open, "node": _through_node}[sys.argv[1]](int(sys.argv[2])))
