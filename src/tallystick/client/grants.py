@@ -8,6 +8,7 @@ permit and its undo token are kept; private halves are asked for again at each s
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import replace
 
 from tallystick.authority.client import AuthorityClient
@@ -35,6 +36,7 @@ class Grants:
     ) -> None:
         self._identity, self._authority, self._disk = identity, authority, disk
         self._clock, self._entropy = clock, entropy
+        self._lock = threading.Lock()
 
     def obtain(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Held:
         """The grant kept from an earlier time, brought up to date; a new permit where there is none that counts.
@@ -65,7 +67,11 @@ class Grants:
         if held.permit.operation is Operation.SUBSCRIBE:
             grant = replace(grant, private_keys=(), erasure_keys=())
         data = aead.wrap(self._identity.spool_key, grant.encode(), _AAD, self._entropy.bytes(32))
-        write_atomic(self._disk, name, data)
+        try:
+            with self._lock:
+                write_atomic(self._disk, name, data)
+        except OSError as error:  # a full disk, or another process of this identity: the next start asks anew
+            log.warning("the grant was not kept: %s", error.strerror)
         return held
 
     def _load(self, name: str) -> Held | None:

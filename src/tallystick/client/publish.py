@@ -706,7 +706,7 @@ class Publisher:
             if update is not None:
                 with self._lock:
                     self._held[number] = held.updated(update)
-                if self._grants is not None:
+                if self._grants is not None and not self._stopping:
                     self._grants.save(self._held[number], self._names[number])
                 news = True
         return news
