@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS ?= dev
+EXTRAS ?= dev,spark
 ARGS ?=
 SECONDS_EACH ?= 60
 MINUTES ?= 10
@@ -51,7 +51,7 @@ types: setup ## mypy, strict
 # The set-up's seconds are handed to pytest, which prints the time budget above its closing line.
 test: ## set everything up, then lint, types and the whole suite (ARGS="-k name" narrows it)
 	@started=$$(date +%s); \
-	$(MAKE) --no-print-directory setup warm lint types || exit 1; \
+	tools/ensure-java && $(MAKE) --no-print-directory setup warm lint types || exit 1; \
 	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest $(ARGS)
 
 demo: setup warm ## the whole story on the embedded default
