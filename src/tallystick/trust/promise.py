@@ -2,8 +2,8 @@
 
 A promise says that a parcel lies at an offset and will be anchored; it is signed by the node that took the parcel,
 so a log that is later shorter, or holds another parcel there, convicts the node by its own word. One signature covers
-all promises of an answer, each with its path to their root, so a request of many small parcels costs one. An anchor is an
-entry on the ledger: size and root of a partition's RFC 6962 tree over parcel hashes, covering every parcel below it.
+all promises of an answer, each with its path to their root, so a request of many small parcels costs one. An anchor is
+an entry on the ledger: size and root of a partition's RFC 6962 tree over parcel hashes, covering every parcel below it.
 """
 
 from __future__ import annotations
