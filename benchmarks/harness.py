@@ -166,8 +166,8 @@ def keep(suite: str, results: list[Result]) -> None:
     path = RESULTS / f"{suite}.json"
     known = json.loads(path.read_text()) if path.exists() else []
     fresh = {result.name: asdict(result) for result in results}
-    kept = [one for one in known if one["name"] not in fresh]
-    path.write_text(json.dumps([*kept, *fresh.values()], indent=1) + "\n")
+    in_place = [fresh.pop(one["name"], one) for one in known]
+    path.write_text(json.dumps([*in_place, *fresh.values()], indent=1) + "\n")
     (RESULTS / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
 
 
