@@ -13,9 +13,11 @@ from lake import SCHEMA, Lake, Topic, fails, rows, seqs
 from tallystick.errors import Withheld
 from tallystick.ledger.contracts.access import Operation as Right
 from tallystick.parcel.prove import verify_proof
+from tallystick.pipeline import plan
 from tallystick.pipeline.access import FOLDER, _name, admit
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner
+from tallystick.pipeline.source import BatchReader
 from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.disk import RealDisk, write_atomic
 from tallystick.trust.permit import Operation, Permit
@@ -78,14 +80,18 @@ def test_every_type_arrives_as_it_was_published(lake: Lake) -> None:
     assert empty == nothing
 
 
-def test_slices_together_are_the_topic_however_many(brakes: Topic) -> None:
-    frame = brakes.read()
-    assert seqs(frame) == list(range(1000))
-    filled = [partition for partition in range(3) if brakes.size(partition)]
-    assert len(filled) > 1  # where a lane lies is its name's doing
-    assert 1 < frame.rdd.getNumPartitions() <= len(filled)
-    one = brakes.read(partitionsMax="1")
-    assert (one.rdd.getNumPartitions(), one.count()) == (1, 1000)
+def test_slices_together_are_the_topic_however_many(brakes: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seqs(brakes.read()) == list(range(1000))
+    monkeypatch.setattr(plan, "SLICE_BYTES_MAX", 1000)
+    for most in (1, 5, 256):
+        options = Options.parse(brakes.options(partitionsMax=str(most)))
+        tasks = [one.value for one in BatchReader(options, brakes.read().schema).partitions()]
+        assert (len(tasks) == most) if most < 256 else (5 < len(tasks) < 256)
+        covered = sorted((one.partition, one.first, one.end) for task in tasks for one in task)
+        for partition in range(3):
+            mine = [(first, end) for of, first, end in covered if of == partition]
+            assert [first for first, _ in mine] == [0, *(end for _, end in mine)][: len(mine)]
+            assert sum(end - first for first, end in mine) == brakes.size(partition)
 
 
 def test_the_users_schema_is_the_projection(brakes: Topic) -> None:

@@ -7,6 +7,7 @@ may start a thread, since a fork would leave it behind.
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from pyspark.daemon import manager
@@ -23,7 +24,7 @@ def warm() -> None:
     import tallystick.pipeline.source  # noqa: F401
     from tallystick.record import warm as kernels
     from tallystick.record.batch import Batch
-    from tallystick.record.codec import LZ4, compress, decompress
+    from tallystick.record.codec import LZ4, PLANES, compress, decompress
     from tallystick.record.leaves import SALT_BYTES, leaf_root
     from tallystick.record.schema import Schema
 
@@ -31,7 +32,11 @@ def warm() -> None:
     schema = Schema.parse("n int64, text string")
     batch = Batch.of(schema, pa.RecordBatch.from_pylist([{"n": 1, "text": "a"}], schema=schema.arrow))
     leaf_root(batch, bytes(SALT_BYTES))
-    decompress(compress(bytes(64), LZ4), LZ4, 64)
+    for codec in (LZ4, PLANES):
+        decompress(compress(bytes(64), codec), codec, 64)
+    # A worker collects garbage after each task: without this it would walk over all that was just loaded.
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

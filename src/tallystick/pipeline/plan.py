@@ -13,6 +13,7 @@ A parcel in which something was found is named by zeros: the finding was told he
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ log = logging.getLogger(__name__)
 
 NAME_BYTES, PUBLISHER_BYTES = 32, 16
 NO_NAME = bytes(NAME_BYTES)
-SLICE_BYTES = 8 << 20  # a task's share: small enough to spread, large enough that starting it does not matter
+SLICE_BYTES_MAX = 64 << 20  # a task's share: what is lost with a failed one is fetched again
+SLICE_BYTES_MIN = 1 << 20  # below it starting a task costs more than its work; above it every core gets one
 _FETCH_BYTES = 4 << 20
 _POLL_S = 0.05
 # What a publisher or an authority did openly is told and does not stop a reader.
@@ -198,7 +200,8 @@ class Planner:
         suspects = {partition: self._suspects(range_) for partition, range_ in proved.items()}
         told = {partition: self._told(partition, range_) for partition, range_ in proved.items()}
         total = sum(sum(range_.sizes) for range_ in proved.values())
-        tasks = min(self._options.partitions_max, max(len(proved), -(-total // SLICE_BYTES)))
+        spread = min(os.cpu_count() or 1, -(-total // SLICE_BYTES_MIN))
+        tasks = min(self._options.partitions_max, max(spread, -(-total // SLICE_BYTES_MAX)))
         work: list[list[Slice]] = [[] for _ in range(tasks)]
         done = 0
         for partition, range_ in proved.items():

@@ -7,6 +7,7 @@ spark.read.format("tally").option("home", "fleet/reader").option("topic", "brake
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,15 @@ DEFAULTS = {
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    "spark.pyspark.python": sys.executable,
 }
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """The builder with what the data source wants; what is set afterwards counts."""
+    """The builder with what the data source wants; what is set afterwards counts.
+
+    Python workers run this very Python, unless `PYSPARK_PYTHON` names another: Spark looks there alone.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in DEFAULTS.items():
         builder = builder.config(name, value)
     return builder
