@@ -57,6 +57,9 @@ from tallystick.trust.promise import Promise
 
 log = logging.getLogger(__name__)
 
+SEALED_AT_ONCE = 32  # parcels under one hold of the lock and one sync of the spool
+LET_GO_S = 0.0002  # a lock that is taken again at once is never handed over
+
 
 @dataclass(frozen=True)
 class PublisherSettings:
@@ -753,7 +756,11 @@ class Publisher:
         return self._send_step()
 
     def _seal_part(self) -> bool:
-        return self._seal_step(self._settings.request_parcels_max)
+        """A part of what waits, and then a moment without the lock: the sender must get at what is sealed."""
+        sealed = self._seal_step(SEALED_AT_ONCE)
+        if sealed:
+            self._clock.pause(LET_GO_S)
+        return sealed
 
     def _send_step(self) -> bool:
         """Send what is sealed, and check anchors; whether anything moved."""
