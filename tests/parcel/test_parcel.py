@@ -228,3 +228,15 @@ def test_a_verified_parcel_cannot_be_made_by_hand(world: World) -> None:
 def test_lanes_spread_over_partitions() -> None:
     found = {lane_partition(bytes([i]) * 16, 8) for i in range(200)}
     assert found == set(range(8))
+
+
+def test_every_flipped_byte_of_a_lock_is_found(world: World) -> None:
+    parcel = world.lane().seal(rows(0, 2), now_ms=1, entropy=entropy(0))
+    verified = verify_one(parcel, INSTANCE, world.book())
+    (name,) = parcel.header.groups[0].locks
+    lock = world.locks[name]
+    assert open_batch(verified, world.ring("brakes"), SCHEMA).rows == 2
+    for at in range(len(lock)):
+        world.locks[name] = lock[:at] + bytes([lock[at] ^ 0x01]) + lock[at + 1 :]
+        with pytest.raises(CannotOpen):
+            open_batch(verified, world.ring("brakes"), SCHEMA)
