@@ -31,6 +31,7 @@ COMMANDS = {
     "publish": "seal rows and publish them",
     "subscribe": "fetch, verify and open what was published",
     "fleet": "simulate vehicles and city sensors, replay recordings",
+    "pipeline": "run jobs over topics in Spark: tables, findings, reports",
     "inspect": "say what a file is and what it shows a stranger",
     "prove": "write the proof of one record to a file",
     "verify": "check a proof offline",

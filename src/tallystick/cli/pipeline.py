@@ -1,0 +1,164 @@
+"""`tally pipeline`: jobs over topics and tables, in Spark."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import home_option, table
+from tallystick.errors import Misuse
+from tallystick.pipeline.jobs.registry import JOBS, Job, Option
+
+if TYPE_CHECKING:
+    from tallystick.pipeline.jobs.run import Run
+
+
+@click.group("pipeline")
+def command() -> None:
+    """Run the jobs that make tables, findings and reports of topics.
+
+    \b
+    Examples:
+      tally pipeline list
+      tally pipeline run ingest --home reader --topic telemetry --warehouse tables
+    """
+
+
+@command.command("list")
+@output.json_option
+def list_jobs(as_json: bool) -> None:
+    """List the jobs.
+
+    \b
+    Examples:
+      tally pipeline list
+    """
+    if as_json:
+        output.result_json([{"name": job.name, "help": job.help, "streams": job.streams} for job in JOBS.values()])
+        return
+    for line in table([[job.name, job.help] for job in JOBS.values()]):
+        output.result(line)
+
+
+@command.group("run")
+def run() -> None:
+    """Run a job: over what is there, or with --stream over what comes, until it is interrupted.
+
+    \b
+    Examples:
+      tally pipeline run ingest --home reader --topic telemetry --warehouse tables
+    """
+
+
+def _parse_settings(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for name, sign, _value in pairs:
+        if not sign or not name.startswith("spark."):
+            raise click.BadParameter(f'"{name}{sign}" is not of the form spark.name=value')
+    return {name: value for name, _sign, value in pairs}
+
+
+def _option(option: Option) -> Any:
+    default = option.choices[0] if option.choices else option.default
+    shown: dict[str, Any] = {"default": default, "show_default": default is not None, "help": option.help}
+    flag = f"--{option.name.replace('_', '-')}"
+    if option.type is bool:
+        return click.option(flag, option.name, is_flag=True, help=option.help)
+    if option.type is Path:
+        return click.option(flag, option.name, type=click.Path(path_type=Path), multiple=option.many, **shown)
+    kind = click.Choice(option.choices) if option.choices else option.type
+    return click.option(flag, option.name, type=kind, multiple=option.many, **shown)
+
+
+def _make_command(job: Job) -> click.Command:
+    """The command of one job, with the options that it has."""
+
+    def call(
+        warehouse: Path,
+        settings: dict[str, str],
+        quiet: bool,
+        as_json: bool,
+        home: Path | None = None,
+        topic: str | None = None,
+        stream: bool = False,
+        **options: Any,
+    ) -> None:
+        from tallystick.pipeline.jobs.run import Run
+        from tallystick.pipeline.jobs.warehouse import Warehouse
+        from tallystick.runtime.clock import SystemClock
+
+        one = Run(
+            warehouse=Warehouse(warehouse),
+            clock=SystemClock(),
+            options=options,
+            home=home,
+            topic=topic,
+            follow=stream,
+            settings=settings,
+            tell=(lambda _line: None) if quiet else output.note,
+        )
+        if job.needs_home and home is None:
+            raise Misuse(f"{job.name} acts as an identity", hint="name its folder with --home, or in TALLY_HOME")
+        with _stopping(one):
+            summary = job.load()(one)
+        _report({"job": job.name, **summary}, as_json)
+
+    function: Any = output.json_option(call)
+    for option in reversed(job.options):
+        function = _option(option)(function)
+    function = click.option("--quiet", is_flag=True, help="No progress on stderr.")(function)
+    function = click.option(
+        "--conf", "settings", multiple=True, callback=_parse_settings, help="A setting of Spark, such as spark.master=…"
+    )(function)
+    if job.streams:
+        function = click.option(
+            "--stream/--once", default=False, help="Go on with what comes, or end with what is there.  [default: once]"
+        )(function)
+    function = click.option(
+        "--warehouse",
+        type=click.Path(file_okay=False, path_type=Path),
+        required=True,
+        help="The folder of the tables; made if it is not there.",
+    )(function)
+    if job.needs_topic:
+        function = click.option("--topic", required=True, help="The topic to read.")(function)
+    if job.needs_home:
+        function = home_option(function)
+    text = f"{job.help[:1].upper()}{job.help[1:]}.\n\n\b\nExamples:\n  {job.example}"
+    return click.command(job.name, help=text, short_help=job.help)(function)
+
+
+@contextmanager
+def _stopping(one: Run) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends the run in order, after the batch at hand; the next one as ever."""
+
+    def stop(number: int, _frame: object) -> None:
+        one.stop.set()
+        signal.signal(number, before[number])
+
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before if one.follow else ():
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        output.result_json(summary)
+        return
+    for line in table([[name.replace("_", " "), str(value)] for name, value in summary.items()]):
+        output.result(line)
+
+
+for _job in JOBS.values():
+    run.add_command(_make_command(_job))

@@ -1,0 +1,109 @@
+"""What a job is handed: its warehouse, its options, a Spark session when it asks for one, and a way to say how it goes.
+
+Spark runs here on one machine unless `spark.master` says otherwise, listens on loopback alone, and shows no page of its
+own. Whatever stands in `settings` counts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.pipeline.jobs.warehouse import Warehouse
+from tallystick.pipeline.session import configure, register
+from tallystick.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+_FAILED = re.compile(r"ReadFailed: (?:([a-z][a-z-]+): )?([^\n]+)")  # source.py writes it: reason, message; remedy
+_SETTINGS = {
+    "spark.master": "local[*]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "8",  # of one machine; tables are small beside what shuffles were made for
+}
+
+
+@dataclass
+class Run:
+    """One run of a job. `tell` takes a line for people; `stop` is set when the run should end in order."""
+
+    warehouse: Warehouse
+    clock: Clock
+    options: Mapping[str, Any] = field(default_factory=dict)
+    home: Path | None = None
+    topic: str | None = None
+    follow: bool = False  # wait for more, or end with what is there
+    settings: Mapping[str, str] = field(default_factory=dict)  # Spark's
+    tell: Callable[[str], None] = lambda _line: None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session, started when first asked for: what can fail before costs no JVM."""
+        check_engine()
+        return start_spark({**_SETTINGS, **self.settings})
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Errors of ours that come back through Spark, of which it passes on the text alone, by their kind again."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        match = _FAILED.search(str(error))
+        if match is None:
+            raise
+        text, _, hint = match[2].strip().partition("; ")
+        if match[1]:
+            raise Refused(text, reason=match[1], hint=hint or None) from error
+        raise Unavailable(text, hint=hint or None) from error
+
+
+def check_engine() -> None:
+    """Raise `Misuse` where Spark cannot start: no PySpark, or no Java of its age."""
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pandas") is None:
+        raise Misuse("the pipeline runs on Spark, which is not installed", hint="pip install 'tallystick[spark]'")
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    hint = f"install java {JAVA_MIN} or newer (debian: apt install openjdk-17-jre-headless), or set JAVA_HOME"
+    if java is None:
+        raise Misuse(f"spark needs java, and there is none{f' in {home}' if home else ''}", hint=hint)
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)', shown)
+    if match is None or int(match[1]) < JAVA_MIN:
+        raise Misuse(f"{java}: java {JAVA_MIN} or newer expected, found {match[1] if match else 'none'}", hint=hint)
+
+
+def start_spark(settings: Mapping[str, str]) -> SparkSession:
+    """A session that knows topics."""
+    from pyspark.sql import SparkSession
+
+    builder = configure(SparkSession.builder.appName("tally pipeline"))
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PySpark's own
+        spark = builder.getOrCreate()
+    register(spark)
+    return spark

@@ -1,0 +1,183 @@
+"""A warehouse: a folder of tables that belong to one instance and, once a topic was ingested, to that topic.
+
+    warehouse.json           whose it is
+    bronze/batch=0/          a table: folders of parquet, one for each batch, in order
+    quarantine/              what did not hold
+    scratch/                 Spark's; may be removed whenever no job runs
+
+A batch is written beside its place and moved there in one step, with `_batch.json`: the facts from which the next batch
+goes on (how far the input was read). Whether a batch is in the table, and what was read for it, is thus one fact, on
+the disk before the move: a job that is killed at any point, or loses its power, begins again after the last batch that
+is there, and no row comes twice or not at all. A batch that is there never changes.
+
+Left out: file systems without an atomic rename of folders (object stores).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from tallystick.errors import Misuse, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = 1
+_FACTS = "_batch.json"  # Spark and Arrow pass over names that begin with an underscore or a dot
+
+
+class Warehouse:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+
+    def claim(self, instance: bytes, topic: str | None = None, token: bytes | None = None) -> None:
+        """Say whose it is, or raise `Misuse` where it is another's."""
+        mine = {"format": FORMAT, "instance": instance.hex()}
+        if topic is not None and token is not None:
+            mine |= {"topic": topic, "token": token.hex()}
+        found = self.facts()
+        for name in ("format", "instance", "token"):
+            if name in found and name in mine and found[name] != mine[name]:
+                of = f'topic "{found["topic"]}"' if name == "token" else f"another {name}"
+                raise Misuse(f"{self.folder}: the warehouse of {of}", hint="choose another folder with --warehouse")
+        if not found:
+            self._check_fresh()
+        if found | mine != found:
+            _make(self.folder)
+            _write(self.folder / "warehouse.json", {**found, **mine})
+
+    def facts(self) -> dict[str, Any]:
+        """Whose it is; empty where it is not one yet."""
+        path = self.folder / "warehouse.json"
+        return _read(path) if path.exists() else {}
+
+    def _check_fresh(self) -> None:
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise Misuse(f"{self.folder}: neither empty nor a warehouse", hint="choose another folder with --warehouse")
+
+    def table(self, name: str) -> Table:
+        return Table(self.folder / name)
+
+    @contextmanager
+    def writing(self, job: str) -> Iterator[None]:
+        """Held by one process at a time: two runs of a job would write the same batches."""
+        _make(self.folder / "scratch")
+        with open(self.folder / "scratch" / f"{job}.lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Unavailable(
+                    f"{self.folder}: another run of {job} is at work", hint="wait for it, or stop it"
+                ) from error
+            yield
+
+    def scratch(self, job: str) -> Path:
+        """An empty folder of the job's, for this run alone."""
+        folder = self.folder / "scratch" / job
+        shutil.rmtree(folder, ignore_errors=True)
+        _make(folder)
+        return folder
+
+
+class Table:
+    """A table of batches; one process writes it, any may read it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, folder.name
+
+    def batches(self) -> list[int]:
+        """The numbers of its batches, from 0 on."""
+        numbers = sorted(int(path.name.removeprefix("batch=")) for path in self.folder.glob("batch=*"))
+        if numbers != list(range(len(numbers))):
+            missing = min(set(range(numbers[-1])) - set(numbers))
+            hint = f"restore it, or remove the folder {self.name} and run its job anew"
+            raise Misuse(f"{self.folder}: batch {missing} is missing", hint=hint)
+        return numbers
+
+    def facts(self, number: int) -> dict[str, Any]:
+        """What was written down with a batch."""
+        return _read(self.place(number) / _FACTS)
+
+    def last(self) -> dict[str, Any] | None:
+        """The facts of the newest batch."""
+        numbers = self.batches()
+        return self.facts(numbers[-1]) if numbers else None
+
+    def read(self, spark: SparkSession, numbers: Sequence[int] | None = None) -> DataFrame:
+        """The rows of some batches, or of all; raises `Misuse` where there is none."""
+        chosen = self.batches() if numbers is None else list(numbers)
+        if not chosen:
+            raise Misuse(f"{self.folder}: the table has no batch yet", hint=f"run the job that writes {self.name}")
+        places = [str(self.place(number)) for number in chosen]
+        return spark.read.option("mergeSchema", "true").parquet(*places)  # columns may have been added since
+
+    def write(self, frame: DataFrame, facts: Mapping[str, Any], *, empty: bool = True) -> dict[str, Any] | None:
+        """Add the next batch: all of it with its facts, or nothing. Returns the facts, with number and rows.
+
+        With `empty` false a frame without rows makes no batch, and gives None.
+        """
+        number = len(self.batches())
+        _make(self.folder)
+        for left in self.folder.glob(".batch=*"):  # of a run that was killed
+            shutil.rmtree(left)
+        hidden = self.folder / f".batch={number}"
+        frame.write.parquet(str(hidden))
+        rows = _count(hidden)
+        if not rows and not empty:
+            return None
+        whole = {"batch": number, "rows": rows, **facts}
+        _write(hidden / _FACTS, whole)
+        for path in [*hidden.rglob("*"), hidden]:
+            _sync(path)
+        hidden.rename(self.place(number))
+        _sync(self.folder)
+        return whole
+
+    def place(self, number: int) -> Path:
+        return self.folder / f"batch={number}"
+
+
+def _count(folder: Path) -> int:
+    return sum(pq.read_metadata(part).num_rows for part in folder.glob("*.parquet"))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"{folder}: cannot be made: {error.strerror}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        hint = f"restore {path.parent} from a copy, or remove the table and run its job anew"
+        raise Misuse(f"{path}: damaged: {error}", hint=hint) from error
+    if not isinstance(found, dict):
+        raise Misuse(f"{path}: an object expected, found {type(found).__name__}")
+    return found
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    hidden.write_text(json.dumps(value) + "\n", encoding="utf-8")
+    _sync(hidden)
+    hidden.replace(path)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
