@@ -11,7 +11,6 @@ from tallystick.cli.common import Names, folder_argument, home_option, open_sess
 from tallystick.errors import Misuse
 
 _HEIGHTS_AT_ONCE = 64
-_ITEMS_AT_ONCE = 1000
 
 
 @click.group("ledger")
@@ -97,25 +96,10 @@ def history(topic: str, home: Path | None, as_json: bool) -> None:
       tally ledger history brakes --home owner
     """
     from tallystick.cli.entries import decode, describe
-    from tallystick.ledger.proofs import verify_history
 
     with open_session(home) as session:
         names = Names(session)
-        token = names.topic(topic)
-        proved = session.node.state(b"history/" + token)
-        session.memory.accept(proved.note, session.node.consistency)
-        head = proved.verify(session.identity.trust)
-        found: list[tuple[int, int, bytes]] = []
-        while True:
-            before = found[-1][:2] if found else None
-            page = [
-                (height, index, entry) for height, index, entry in session.node.history(token, _ITEMS_AT_ONCE, before)
-            ]
-            found += page
-            if len(page) < _ITEMS_AT_ONCE:
-                break
-        found = [item for item in found if item[0] <= head.height]  # without what came after the proof
-        verify_history(token, found[::-1], proved)
+        found, head = session.history(names.topic(topic))
     for height, index, entry in found:
         fields = decode(entry)
         if as_json:

@@ -130,11 +130,5 @@ def _origin(one: Received) -> dict[str, object]:
 
 def _tell(identity: Identity, finding: Finding) -> None:
     """A line for people, and the finding itself in the identity's folder."""
-    from tallystick.crypto.hashes import named_hash
-
     output.note(f"finding: {finding.reason}: {finding.message}")
-    data = finding.encode()
-    folder = identity.home / "evidence"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    name = f"{finding.reason}-{named_hash('tallystick finding 1', data).hex()[:16]}"
-    (folder / name).write_bytes(data)
+    finding.keep(identity.home)

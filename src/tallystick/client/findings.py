@@ -22,8 +22,10 @@ The reasons, one word each:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tallystick import wire
+from tallystick.crypto.hashes import named_hash
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,12 @@ class Finding:
                 *(self.publisher, self.lane, self.sequence, list(self.evidence)),
             ]
         )
+
+    def keep(self, home: Path) -> Path:
+        """Write it to the evidence in an identity's folder; the same finding is one file."""
+        data = self.encode()
+        folder = home / "evidence"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"{self.reason}-{named_hash('tallystick finding 1', data).hex()[:16]}"
+        path.write_bytes(data)
+        return path

@@ -25,7 +25,9 @@ from tallystick.client.subscribe import Subscriber, SubscriberSettings
 from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse
+from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import verify_history
 from tallystick.parcel.prove import Proof, prove
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
@@ -36,6 +38,7 @@ from tallystick.runtime.entropy import Entropy, SystemEntropy
 from tallystick.trust.receipt import Receipt
 
 HEAD_AGE_MAX_S = 60.0
+_ITEMS_AT_ONCE = 1000
 
 
 class Session:
@@ -135,6 +138,23 @@ class Session:
             receipt = Receipt.decode(self.node.receipt(subscriber.token, partition, offset))
             authority = self.identity.authority.encode()
             return prove(verified, subscriber.ring, schema, row, group, permit, authority, receipt)
+
+    def history(self, token: bytes) -> tuple[list[tuple[int, int, bytes]], Head]:
+        """Every operation on a topic as (height, index, entry), newest first, and the checkpoint under which none is
+        missing; `Withheld` if the node leaves one out."""
+        proved = self.node.state(b"history/" + token)
+        self.memory.accept(proved.note, self.node.consistency)
+        head = proved.verify(self.identity.trust)
+        found: list[tuple[int, int, bytes]] = []
+        while True:
+            before = found[-1][:2] if found else None
+            page = self.node.history(token, _ITEMS_AT_ONCE, before)
+            found += [(height, index, entry) for height, index, entry in page]
+            if len(page) < _ITEMS_AT_ONCE:
+                break
+        found = [item for item in found if item[0] <= head.height]  # without what came after the proof
+        verify_history(token, found[::-1], proved)
+        return found, head
 
     def close(self) -> None:
         self._node_http.close()
