@@ -110,25 +110,13 @@ def wait_for_authority(session: Session, condition: Callable[[], bool], what: st
 @contextmanager
 def open_operator(folder: Path) -> Iterator[OperatorClient]:
     """The operator of the instance in `folder`, speaking to its running authority."""
-    from tallystick.authority.operator import OperatorClient, operator_identity
-    from tallystick.node.addresses import read_address
-    from tallystick.node.instance import Folders, find_passphrase
-    from tallystick.runtime.address import Address
-    from tallystick.runtime.client import HttpClient
+    from tallystick.node.operator import operating
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
 
-    folders = require_instance(folder)
-    listening = read_address(folders.authority)
-    identity = operator_identity(Folders(folder).authority, find_passphrase(folder))
-    address = Address(listening.url, listening.certificate.subject, listening.certificate.verify_key)
-    entropy = SystemEntropy()
-    with HttpClient([address], identity, SystemClock(), entropy) as http:
-        try:
-            yield OperatorClient(http, entropy)
-        except Unavailable as error:
-            error.hint = error.hint or f"start it: tally up {folder}"
-            raise
+    require_instance(folder)
+    with operating(folder, SystemClock(), SystemEntropy()) as operator:
+        yield operator
 
 
 def require_instance(folder: Path) -> Any:

@@ -17,6 +17,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +49,7 @@ class Child:
     name: str
     arguments: list[str]
     with_passphrase: bool
+    log: Path | None = None  # where its standard error goes; None: where ours goes
     process: subprocess.Popen[bytes] | None = None
     url: str = ""
     started: float = 0.0
@@ -60,13 +62,15 @@ class Child:
         if not self.with_passphrase:
             environment.pop(PASSPHRASE_VARIABLE, None)
         self.started = clock.monotonic()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tallystick.cli", *self.arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,  # an interrupt from the terminal reaches us alone, and we end them in order
-        )
+        with nullcontext() if self.log is None else self.log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tallystick.cli", *self.arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment,
+                start_new_session=True,  # an interrupt from the terminal reaches us alone, and we end them in order
+            )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -138,7 +142,7 @@ class Supervisor:
 
     def _wait_ready(self, child: Child) -> None:
         deadline = self._clock.monotonic() + READY_S
-        while not self._stopping.is_set() and not _is_ready(child.url):
+        while not self._stopping.is_set() and not is_ready(child.url):
             assert child.process is not None
             code = child.process.poll()
             if code is not None:
@@ -155,7 +159,8 @@ class Supervisor:
         child.arguments[place] = child.url.rpartition(":")[2]
 
 
-def _is_ready(url: str) -> bool:
+def is_ready(url: str) -> bool:
+    """Whether the process that listens there serves."""
     # Only asked whether it serves: whose certificate it shows is the clients' to check.
     context = None
     if url.startswith("https"):
