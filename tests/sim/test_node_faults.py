@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
+from tallystick.carriers.carrier import NotStored
 from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.scribe import Note, Numbers, Scribe, ScribeSettings
+from tallystick.carriers.scribe import Accusation, Note, Numbers, Scribe, ScribeSettings
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.operations import Role
-from tallystick.ledger.engine import Submitted
+from tallystick.ledger.engine import Query, Submitted
+from tallystick.ledger.transaction import compose
+from tallystick.parcel.header import SIGNATURE_CONTEXT
+from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.sim.sealing import seeded_sealing
@@ -77,6 +84,69 @@ def test_a_transaction_that_is_durable_outlives_a_sync_that_fails_behind_it() ->
     scribe.finish(1_000)
     disk.fill(None)
     assert scribe.waiting == 0
+
+
+def contradict(world: World, time_ms: int) -> None:
+    """Send another parcel of a stored one's lane and sequence, signed by its publisher."""
+    world.network._watch = lambda attempt: None  # the checker stands for honest publishers
+    actor = world.publishers[0]
+    [place] = world.host.open_core.carrier._store.places()
+    [entry, *_] = world.host.open_core.carrier._store.read(place, 0, 1 << 20)
+    told = Parcel.decode(entry.header + (entry.body or b""))
+    header = replace(told.header, time_ms=time_ms)
+    other = Parcel(header, actor.person.identity.signing_key.sign(SIGNATURE_CONTEXT, header.encoded), told.body)
+    [outcome] = actor.person.node.publish(world.token, [other.encode()])
+    assert isinstance(outcome, NotStored)
+    assert outcome.reason == "equivocation"
+
+
+def convictions(world: World) -> int:
+    ledger = world.host.open_core.ledger
+    return len(ledger.audit(Query(kind=int(Kind.EQUIVOCATION))))
+
+
+def remember(self: Scribe, accusation: Accusation) -> None:
+    """As if evidence waited in memory for the next commit."""
+    self._waiting.append((self._journal.replay_end, accusation))
+
+
+@pytest.mark.parametrize("journalled", [True, False])
+def test_evidence_that_the_ledger_has_not_yet_outlives_the_power(
+    world: World, journalled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who equivocates and then has the node killed goes free, unless the evidence is durable with the answer."""
+    if not journalled:
+        monkeypatch.setattr(Scribe, "accuse", remember)
+    world.publishers[0].produce(1)
+    work(world, 1)
+    contradict(world, 1)
+    world.host.crash()
+    world.host.start()
+    assert convictions(world) == 0
+    work(world)
+    assert convictions(world) == journalled
+    assert world.host.open_core.rules.blacklisted(world.publishers[0].person.identity.principal) == journalled
+
+
+def test_many_stories_make_one_accusation(world: World) -> None:
+    """A flood of evidence: the first blacklists, the others would only fill the journal and the ledger."""
+    world.publishers[0].produce(1)
+    work(world, 1)
+    for time_ms in range(1, 6):
+        contradict(world, time_ms)
+    core = world.host.open_core
+    work(world)
+    assert convictions(world) == 1
+    principal = world.publishers[0].person.identity.principal
+    lift = compose(
+        *(world.instance.trust.instance, world.instance.authority_certificate.subject, 1 << 60),
+        *([entries.lift(principal)], world.instance.authority_key),
+    )
+    core.ledger.submit(lift.data, int(world.node_clock.now() * 1000))
+    work(world)
+    assert not core.rules.blacklisted(principal)
+    contradict(world, 7)  # pardoned once, and what was pardoned is no news
+    assert not any(isinstance(one, Accusation) for _, one in core.carrier._scribe._waiting)
 
 
 @pytest.mark.parametrize("change", range(1, 40, 3))

@@ -46,6 +46,9 @@ class LedgerRules:
         value = self._read(b"reputation/" + principal)
         return value is not None and value[3] != 0
 
+    def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
+        return self._read(b"equivocation/" + principal + lane + sequence.to_bytes(8, "big")) is not None
+
     def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool:
         value = self._read(b"right/" + token + principal)
         return value is not None and access.decide(value[1], int(right), host)

@@ -1,8 +1,8 @@
 """The scribe: what happened at this node, written to the ledger in batches (BPS 4.5).
 
 Every act, accepted or refused, is noted in the journal, which is synced with the parcels themselves; together they are
-the ledger's write-ahead. A commit gathers the notes into operation entries, adds the anchors of partitions that have
-grown, and submits one transaction:
+the ledger's write-ahead. Beside the notes stand accusations: evidence that convicts by itself. A commit gathers the
+notes into operation entries, adds the anchors of partitions that have grown, and submits one transaction:
 
 1. notes become entries; alike ones (operator, topic, kind, reason, host, partition) become one aggregate with their
    count and the Merkle root of their request hashes, unless `each` is asked for;
@@ -12,7 +12,8 @@ grown, and submits one transaction:
 
 Threat: a flood that makes the ledger grow. A refusal carries evidence (the signed request) only where the contract
 could hold it against its principal, and only `evidence_max` times a principal and window; what nobody signed is counted
-by reason and enters as one aggregate each.
+by reason and enters as one aggregate each. Of a principal one accusation waits at a time: it blacklists, and a second
+would add nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from tallystick.trust.signed import Fields
 log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 512  # BPS Fig. 7: the batch at which committing is most efficient
-_NOTE, _TRANSACTION = 1, 2
+ACCUSATIONS_MAX = 32  # a commit: two headers of 16 KiB each, where a transaction holds 3 MiB
+_NOTE, _TRANSACTION, _ACCUSATION = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,23 @@ class Note:
     def decode(cls, data: bytes) -> Note:
         _, operator, role, *rest = wire.decode(data, "note")
         return cls(operator, Role(role), *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """An entry that convicts a principal by itself."""
+
+    operator: bytes
+    time_ms: int
+    entry: bytes
+
+    def encode(self) -> bytes:
+        return wire.encode([_ACCUSATION, self.operator, self.time_ms, self.entry])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Accusation:
+        _, operator, time_ms, entry = wire.decode(data, "accusation")
+        return cls(operator, time_ms, entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +152,12 @@ class Scribe:
     ) -> None:
         self._instance, self._node, self._key = instance, node, key
         self._journal, self._submit, self._numbers, self._settings = journal, submit, numbers, settings
-        self._waiting: list[tuple[int, Note]] = []
+        self._waiting: list[tuple[int, Note | Accusation]] = []
         self._junk: Counter[tuple[str, int]] = Counter()
         self._junk_lock = threading.Lock()
         self._junk_told: Counter[tuple[str, int]] = Counter()  # what the prepared transaction tells of it
-        self._recent: list[tuple[int, int]] = []  # (sequence, time) of notes that are still in the journal
-        self._covered = 0  # notes below are on the ledger
+        self._recent: list[tuple[int, int]] = []  # (sequence, time) of what is still in the journal
+        self._covered = 0  # what lies below is on the ledger
         self._isolating = False
         self._prepared: _Prepared | None = None  # the transaction under way
 
@@ -146,11 +165,12 @@ class Scribe:
         """Take up the journal of an earlier process; the notes in it, for the duplicate window."""
         notes = []
         for sequence, record in self._journal.replay():
-            if wire.decode(record, "journal record")[0] == _NOTE:
-                note = Note.decode(record)
-                notes.append(note)
-                self._waiting.append((sequence, note))
-                self._recent.append((sequence, note.time_ms))
+            kind = wire.decode(record, "journal record")[0]
+            if kind == _NOTE:
+                notes.append(Note.decode(record))
+                self._wait(sequence, notes[-1])
+            elif kind == _ACCUSATION:
+                self._wait(sequence, Accusation.decode(record))
             else:
                 fields = Fields.parse(record, "journal record", 3)
                 fields.version(_TRANSACTION)
@@ -160,9 +180,16 @@ class Scribe:
 
     def note(self, note: Note) -> None:
         """Write an act down; it is durable with the carrier's next sync."""
-        sequence = self._journal.append(note.encode())
-        self._waiting.append((sequence, note))
-        self._recent.append((sequence, note.time_ms))
+        self._wait(self._journal.append(note.encode()), note)
+
+    def accuse(self, accusation: Accusation) -> None:
+        """Bring a principal's misdeed to the ledger; as durable as a note."""
+        if not any(isinstance(one, Accusation) and one.operator == accusation.operator for _, one in self._waiting):
+            self._wait(self._journal.append(accusation.encode()), accusation)
+
+    def _wait(self, sequence: int, one: Note | Accusation) -> None:
+        self._waiting.append((sequence, one))
+        self._recent.append((sequence, one.time_ms))
 
     def count_junk(self, reason: str, operation: int) -> None:
         """Count a refusal that nobody signed; from any thread."""
@@ -211,7 +238,7 @@ class Scribe:
         """The sync failed: what was noted or prepared since the last good one never happened. A transaction that is
         durable goes on, it may be with the ledger already."""
         end = self._journal.replay_end
-        self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence < end]
+        self._waiting = [(sequence, one) for sequence, one in self._waiting if sequence < end]
         self._recent = [(sequence, time_ms) for sequence, time_ms in self._recent if sequence < end]
         if self._prepared is not None and self._prepared.sequence >= end:
             self._prepared = None
@@ -225,7 +252,7 @@ class Scribe:
         """After `submit`: forget what is both on the ledger and older than the duplicate window."""
         assert self._prepared is not None
         self._covered, self._prepared = self._prepared.covered, None
-        self._waiting = [(sequence, note) for sequence, note in self._waiting if sequence >= self._covered]
+        self._waiting = [(sequence, one) for sequence, one in self._waiting if sequence >= self._covered]
         with self._junk_lock:
             self._junk -= self._junk_told
             self._junk_told.clear()
@@ -243,22 +270,29 @@ class Scribe:
             self._journal.trim(min(upto, self._journal.replay_end))
 
     def _gather(self, entries_max: int) -> tuple[int, list[bytes]]:
-        """Entries for as many waiting notes as fit, and the sequence below which all notes are covered."""
+        """Entries for as much of what waits as fits, and the sequence below which all is covered."""
         groups: dict[object, list[Note]] = {}
+        accusations: list[bytes] = []
         evident: dict[bytes, set[bytes]] = {}  # requests by operator: one proves as much as many
         taken = 0
         for sequence, note in self._waiting:
+            if isinstance(note, Accusation):
+                if len(accusations) == ACCUSATIONS_MAX or len(accusations) + len(groups) == entries_max:
+                    break
+                accusations.append(note.entry)
+                taken += 1
+                continue
             shown = evident.setdefault(note.operator, set())
             with_evidence = note.evidence and note.request not in shown and len(shown) < self._settings.evidence_max
             key: object = sequence if self._settings.each or with_evidence else _alike(note)
-            if key not in groups and len(groups) == entries_max:
+            if key not in groups and len(accusations) + len(groups) == entries_max:
                 break
             if with_evidence:
                 shown.add(note.request)
             groups.setdefault(key, []).append(note)
             taken += 1
         covered = self._waiting[taken - 1][0] + 1 if taken else self._covered
-        return covered, [_entry(notes) for notes in groups.values()]
+        return covered, [*accusations, *(_entry(notes) for notes in groups.values())]
 
 
 def _alike(note: Note) -> object:

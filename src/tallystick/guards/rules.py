@@ -53,6 +53,9 @@ class Rules(Protocol):
 
     def blacklisted(self, principal: bytes) -> bool: ...
 
+    def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
+        """Whether the ledger holds both headers of an equivocation there."""
+
     def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool: ...
 
     def topic(self, token: bytes) -> TopicRules | None: ...

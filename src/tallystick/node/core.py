@@ -18,7 +18,7 @@ from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.quotas import Quota, Quotas
 from tallystick.carriers.rules import LedgerRules
 from tallystick.carriers.scribe import Numbers, Scribe, ScribeSettings
-from tallystick.errors import Misuse, Refused
+from tallystick.errors import Misuse
 from tallystick.guards.rules import GuardLimits
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block
@@ -28,11 +28,9 @@ from tallystick.ledger.sqlite import LedgerSettings, SqliteLedger
 from tallystick.ledger.transaction import compose, parse
 from tallystick.node.instance import NodeKeys
 from tallystick.node.settings import NodeSettings
-from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.trust.certificate import Certificate
-from tallystick.trust.permit import Permit
 from tallystick.trust.promise import ANCHOR_ENTRY, Anchor
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
@@ -68,7 +66,6 @@ class NodeCore:
         self._changed: deque[tuple[Block, tuple[bytes, ...]]] = deque()
         ledger.on_block(self._forget_changed)
         self.rules = LedgerRules(trust.instance, self._read, settings.late_epochs)
-        self._evidence: list[tuple[Permit, Parcel, Parcel]] = []
         self.carrier = self._open_carrier(disk)
 
     @property
@@ -78,12 +75,9 @@ class NodeCore:
     # Work.
 
     def work(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Write operations, anchors and evidence to the ledger; then let go of what retention allows."""
+        """Write operations, anchors and evidence to the ledger, then let go of what retention allows."""
         while self.carrier.commit(self.clock.now()) and go_on():
             pass
-        while self._evidence:
-            self._write_evidence(*self._evidence[0])
-            self._evidence.pop(0)
         for place, below, root in self.carrier.retirable(
             self._now_ms, self.settings.retention_bytes or None, self.settings.retention_s * 1000 or None
         ):
@@ -123,7 +117,6 @@ class NodeCore:
             limits=self.limits,
             quotas=Quotas(quota),
             settings=LogSettings(),
-            evidence=lambda permit, first, second: self._evidence.append((permit, first, second)),
             anchored=anchors,
             entry_proof=self._entry_proof,
         )
@@ -148,20 +141,6 @@ class NodeCore:
     def _compose(self, *entry: bytes) -> bytes:
         number = self._numbers.next(int(self.clock.now() * 1_000_000))
         return compose(self.trust.instance, self.identifier, number, entry, self.keys.key).data
-
-    def _write_evidence(self, permit: Permit, first: Parcel, second: Parcel) -> None:
-        entry = entries.equivocation(
-            permit.principal,
-            permit.signing_key,
-            first.header.encoded,
-            first.signature,
-            second.header.encoded,
-            second.signature,
-        )
-        try:
-            self._submit(self._compose(entry))
-        except Refused as error:
-            log.info("evidence was not taken: %s", error)
 
     def _anchors(self) -> dict[Place, tuple[int, int, int]]:
         """Each partition's newest anchor and where its entry lies: (size, transaction, entry)."""

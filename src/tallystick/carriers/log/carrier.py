@@ -27,7 +27,7 @@ from tallystick.carriers.log.heads import Heads
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged, Statistics
 from tallystick.carriers.quotas import Quotas
-from tallystick.carriers.scribe import Note, Scribe, window_entries
+from tallystick.carriers.scribe import Accusation, Note, Scribe, window_entries
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
@@ -42,6 +42,7 @@ from tallystick.guards.unadvertise import unadvertise
 from tallystick.guards.unsubscribe import unsubscribe
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.contracts.operations import asked as named_in
+from tallystick.ledger.entries import equivocation
 from tallystick.ledger.transaction import parse
 from tallystick.parcel.header import Header
 from tallystick.parcel.locks import decode_lock, lock_hash
@@ -97,16 +98,15 @@ class LogCarrier:
         limits: GuardLimits,
         quotas: Quotas,
         settings: LogSettings,
-        evidence: Callable[[Permit, Parcel, Parcel], None],
         anchored: dict[Place, tuple[int, int, int]],
         entry_proof: Callable[[int, int], EntryProof],
     ) -> None:
-        """`block` tells height and time of the newest block; `evidence` takes a publisher's two contradicting parcels;
-        `anchored` is each partition's newest anchor (size, transaction, entry); `entry_proof` proves an entry."""
+        """`block` tells height and time of the newest block; `anchored` is each partition's newest anchor (size,
+        transaction, entry); `entry_proof` proves an entry."""
         self._store, self._rules, self._scribe, self._block = store, rules, scribe, block
         self._node, self._key = node, key
         self._limits, self._quotas, self._settings = limits, quotas, settings
-        self._evidence, self._entry_proof = evidence, entry_proof
+        self._entry_proof = entry_proof
         self._lock = threading.RLock()
         self._live = Live(limits.live_max, self._load_permit)
         self._heads = Heads(disk, store, limits.lanes_max, self._principal_of)
@@ -202,9 +202,19 @@ class LogCarrier:
         other = self._find_sequence(places[0], principal, header)
         reason = "behind" if other is None else "equivocation"
         if other is not None:
-            self._evidence(error.permit, other, error.parcel)
+            self._accuse(error.permit, other, error.parcel, asked)
         self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
         return NotStored(reason, f"sequence {header.sequence} was taken by another parcel")
+
+    def _accuse(self, permit: Permit, first: Parcel, second: Parcel, asked: Asked) -> None:
+        """Take both signed headers to the ledger, unless it holds such a pair already."""
+        if self._rules.convicted(permit.principal, first.header.lane, first.header.sequence):
+            return
+        entry = equivocation(
+            *(permit.principal, permit.signing_key),
+            *(first.header.encoded, first.signature, second.header.encoded, second.signature),
+        )
+        self._scribe.accuse(Accusation(permit.principal, int(asked.now * 1000), entry))
 
     def _find_sequence(self, place: Place, principal: bytes, header: Header) -> Parcel | None:
         """The front of the lane's parcel of this sequence, looking back from the end within bounds."""
@@ -333,12 +343,15 @@ class LogCarrier:
             limit = min(limit, end)
         below = self._store.partition(place).below if stored_end else 0
         entries = []
-        if offset < limit and (headers or offset >= below):  # what was retired is told by the mark, not by an error
+        # A log that has lost leaves of the anchored tree proves nothing under it, and shows nothing as anchored. What
+        # was retired is told by the mark, not by an error.
+        is_whole = anchored <= stored_end
+        if (stored or is_whole) and offset < limit and (headers or offset >= below):
             entries = self._store.read(place, offset, min(bytes_max, self._settings.fetch_bytes_max), headers)
             entries = [entry for entry in entries if entry.offset < limit]
         proved = [entry for entry in entries if entry.offset < anchored]
         proof: list[bytes] = []
-        if proved:
+        if proved and is_whole:
             proof = self._store.partition(place).range_proof(proved[0].offset, proved[-1].offset + 1, anchored)
         if entries:
             last = entries[-1].offset + 1
