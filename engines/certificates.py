@@ -16,7 +16,7 @@ VALID = timedelta(days=365)
 
 
 class Certificates:
-    """`folder/ca.pem`, and for each name `folder/<name>.pem`: key and certificate chain, as Kafka and OpenSSL read it."""
+    """`folder/ca.pem`, and for each name `folder/<name>.pem`: key and certificates, as Kafka and OpenSSL read them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -13,7 +13,7 @@ from tallystick.ledger.contracts.access import Operation
 from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, Kind, TopicRef
 from tallystick.trust.certificate import ALL_TENANTS
 from tallystick.trust.certificate import Kind as CertificateKind
-from tallystick.trust.promise import Promise
+from tallystick.trust.promise import Promise, Refusal
 
 HEART, AIR = token("heart"), token("air")
 GROUP, ONE, TWO = (seed(name)[:16] for name in ("group", "process 1", "process 2"))
@@ -64,6 +64,36 @@ def test_only_what_was_anchored_is_retired_and_marks_only_rise(bench: Bench, wor
     bench.refuse(world.node.sign(entries.retire(HEART, 0, 3, TREE.root(3))), "retire-shrinks")
     bench.refuse(world.doctor.sign(entries.retire(HEART, 0, 4, TREE.root(4))), "not-host")
     assert bench.state.get(b"retired/" + HEART + bytes(4))[:2] == [3, TREE.root(3)]
+
+
+def test_of_two_notaries_the_first_to_continue_the_anchor_wins(bench: Bench, world: World) -> None:
+    refused = [Refusal(1, 2, "plain"), Refusal(2, 4, "no-right")]
+    bench.accept(world.node.sign(entries.notarise(HEART, 0, 5, TREE.root(5), before=0, refused=refused)))
+    bench.refuse(world.node.sign(entries.notarise(HEART, 0, 3, TREE.root(3), before=0)), "anchor-moved", 0)
+    bench.refuse(world.node.sign(entries.notarise(HEART, 0, 8, TREE.root(), before=4)), "anchor-moved", 0)
+    bench.refuse(world.node.sign(entries.notarise(HEART, 0, 5, seed("x"), before=5)), "anchor-moved", 0)
+    bench.refuse(world.doctor.sign(entries.notarise(HEART, 0, 8, TREE.root(), before=5)), "not-host", 0)
+    bench.accept(world.node.sign(entries.notarise(HEART, 0, 8, TREE.root(), before=5)))
+    found = anchors.find(bench.state, HEART, 0)
+    assert found is not None
+    assert found[:2] == [8, TREE.root()]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        [Refusal(4, 6, "plain")],  # below what the anchor continues
+        [Refusal(7, 9, "plain")],  # beyond its size
+        [Refusal(6, 6, "plain")],
+        [Refusal(6, 8, "plain"), Refusal(5, 6, "plain")],
+        [Refusal(5, 7, "plain"), Refusal(6, 8, "plain")],
+        [Refusal(5, 6, "")],
+        [Refusal(5, 6, "r" * 33)],
+    ],
+)
+def test_refused_offsets_lie_in_order_within_the_anchor(bench: Bench, world: World, refused: list[Refusal]) -> None:
+    bench.accept(world.node.sign(entries.notarise(HEART, 0, 5, TREE.root(5), before=0)))
+    bench.refuse(world.node.sign(entries.notarise(HEART, 0, 8, TREE.root(), before=5, refused=refused)), "malformed", 0)
 
 
 def promise(world: World, offset: int, parcel: bytes, signer: Actor | None = None) -> Promise:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import cbor2
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
@@ -53,6 +55,16 @@ def check(author: Actor, entry: bytes) -> None:
     assert BENCH.state.changes() == {}
 
 
+@pytest.mark.parametrize("kind", [None, True, 0, -1, 40.0, b"\x28", "anchor", [], 1 << 40])
+def test_an_entry_of_no_kind_is_refused_wherever_it_stands(kind: object) -> None:
+    bench = Bench()
+    good, bad = entries.anchor(HEART, 0, 1, seed("r")), cbor2.dumps([kind, HEART, 0, 2, seed("r")])
+    for written, index in (([bad], 0), ([good, bad], 1)):
+        before = dict(bench.stored)
+        result = bench.run(bench.world.node.sign(*written))
+        assert (result.accepted, result.index, bench.stored) == (False, index, before)
+
+
 def test_every_kind_has_a_handler_and_a_writer() -> None:
     handled = {int(kind) for versions in CONTRACTS.values() for table in versions.values() for kind in table}
     assert handled == {int(kind) for kind in Kind}
@@ -80,6 +92,7 @@ GOOD = [
     entries.operation(_IDS[0], entries.Role.PUBLISHER, HEART, 2, time_ms=NOW_MS, request=seed("r")),
     entries.anchor(HEART, 0, 1, seed("r")),
     entries.retire(HEART, 0, 1, seed("r")),
+    entries.notarise(HEART, 0, 2, seed("r"), before=1, refused=[entries.Refusal(1, 2, "plain")]),
     wire.encode([int(Kind.BROKEN_PROMISE), b"promise", b"", []]),
     entries.group(seed("g")[:16], 10_000, [HEART]),
     entries.join(GROUP, bytes(16)),

@@ -15,10 +15,10 @@ from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.identity import REVOKE_CONTEXT, revoke_statement
 from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, REASON_CHARACTERS_MAX, Role
+from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, Role
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
-from tallystick.trust.promise import Anchor, Promise
+from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, Promise, Refusal
 from tallystick.trust.signed import Signer
 
 
@@ -152,6 +152,12 @@ def junk(reason: str, count: int, kind: int, *, time_ms: int, host: str = "", re
 
 def anchor(token: bytes, partition: int, size: int, root: bytes) -> bytes:
     return Anchor(token, partition, size, root).encode_entry()
+
+
+def notarise(
+    token: bytes, partition: int, size: int, root: bytes, *, before: int, refused: Sequence[Refusal] = ()
+) -> bytes:
+    return Anchor(token, partition, size, root, before, tuple(refused)).encode_entry()
 
 
 def retire(token: bytes, partition: int, below: int, root: bytes) -> bytes:

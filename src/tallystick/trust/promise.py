@@ -4,6 +4,7 @@ A promise says that a parcel lies at an offset and will be anchored; it is signe
 so a log that is later shorter, or holds another parcel there, convicts the node by its own word. One signature covers
 all promises of an answer, each with its path to their root, so a request of many small parcels costs one. An anchor is
 an entry on the ledger: size and root of a partition's RFC 6962 tree over parcel hashes, covering every parcel below it.
+A notary's anchor also says which offsets since the last one it refused, and which anchor it continues.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick import wire
 from tallystick.crypto import merkle
@@ -20,7 +21,9 @@ from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields, Signer, Verifier
 
 CONTEXT = "tallystick promise 1"
 PARTITIONS_MAX = 1 << 16
-ANCHOR_ENTRY = 40  # the kind number of anchor entries on the ledger
+ANCHOR_ENTRY, NOTARISE_ENTRY = 40, 43  # the kind numbers of anchors on the ledger: a carrier's, a notary's
+REFUSALS_MAX = 256  # runs of refused offsets in one anchor
+REASON_CHARACTERS_MAX = 32
 
 
 @dataclass(frozen=True)
@@ -110,24 +113,58 @@ def _path(items: list[Any]) -> tuple[bytes, ...]:
     return tuple(items)
 
 
+class Refusal(NamedTuple):
+    """A notary's word on offsets from `first` to below `end`: nothing there is to be opened."""
+
+    first: int
+    end: int
+    reason: str
+
+
 @dataclass(frozen=True)
 class Anchor:
+    """`before` is the size that a notary's anchor continues; one of a carrier with guards in front names none."""
+
     token: bytes
     partition: int
     size: int
     root: bytes
+    before: int | None = None
+    refused: tuple[Refusal, ...] = ()
 
     def encode_entry(self) -> bytes:
         """The ledger entry."""
-        return wire.encode([ANCHOR_ENTRY, self.token, self.partition, self.size, self.root])
+        if self.before is None:
+            return wire.encode([ANCHOR_ENTRY, self.token, self.partition, self.size, self.root])
+        refused = [list(refusal) for refusal in self.refused]
+        return wire.encode([NOTARISE_ENTRY, self.token, self.partition, self.size, self.root, self.before, refused])
 
     @classmethod
     def decode_entry(cls, entry: bytes) -> Anchor:
-        fields = Fields.parse(entry, "anchor", 5)
-        fields.version(ANCHOR_ENTRY)
-        return cls(
-            token=fields.octets(16),
-            partition=fields.number(PARTITIONS_MAX - 1),
-            size=fields.number(),
-            root=fields.octets(32),
-        )
+        return cls.of(wire.decode(entry, "anchor"))
+
+    @classmethod
+    def of(cls, entry: list[Any]) -> Anchor:
+        """The anchor in a decoded entry of either kind."""
+        notary = type(entry) is list and entry[:1] == [NOTARISE_ENTRY]
+        fields = Fields(entry, "anchor", 7 if notary else 5)
+        fields.version(NOTARISE_ENTRY if notary else ANCHOR_ENTRY)
+        token, partition = fields.octets(16), fields.number(PARTITIONS_MAX - 1)
+        size, root = fields.number(), fields.octets(32)
+        if not notary:
+            return cls(token, partition, size, root)
+        before = fields.number()
+        return cls(token, partition, size, root, before, _refusals(fields.items(REFUSALS_MAX), before, size))
+
+
+def _refusals(items: list[Any], at: int, end: int) -> tuple[Refusal, ...]:
+    """Runs in order, apart from each other, between the two sizes."""
+    found = []
+    for item in items:
+        fields = Fields(item, "refusal", 3)
+        refusal = Refusal(fields.number(), fields.number(), fields.text(REASON_CHARACTERS_MAX))
+        if not (at <= refusal.first < refusal.end <= end and refusal.reason):
+            raise Malformed("anchor: refused offsets out of order or range")
+        found.append(refusal)
+        at = refusal.end
+    return tuple(found)

@@ -6,6 +6,9 @@ retired was anchored. A promise that the carrier broke is proved by its own sign
 that a new root continues the old one. Readers see it, since a range proof must fit both; the entry would carry a
 consistency proof of half a kilobyte for each partition and commit.
 
+Where several notaries read one partition, the first to write wins: its anchor names the size that it continues, and
+the refusals on which its root depends, so that the others can compute the same root from the same records.
+
     anchor/<token><u32 partition>    [size, root, height, time ms, author]
     retired/<token><u32 partition>   [below, root, height]
     broken/<hash of the promise>     [node, height]
@@ -22,28 +25,48 @@ from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity, reputation, settings, topics
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
-from tallystick.trust.promise import PARTITIONS_MAX, Promise
+from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
 from tallystick.trust.signed import Fields
 
 
 def anchor(call: Call, entry: list[Any]) -> None:
     """[40, token, partition, size, root]"""
-    token, partition, size, root = _parse(call, entry, "anchor")
-    key = b"anchor/" + token + partition.to_bytes(4, "big")
-    old = call.state.get(key)
-    if old is not None and (size < old[0] or (size == old[0] and root != old[1])):
+    found = Anchor.of(entry)
+    _check_carries(call, found.token, found.partition)
+    old = find(call.state, found.token, found.partition)
+    if old is not None and (found.size < old[0] or (found.size == old[0] and found.root != old[1])):
         raise Refused(
-            f"partition {partition} of topic {token.hex()} was anchored at size {old[0]}, found {size}",
+            f"partition {found.partition} of topic {found.token.hex()} was anchored at size {old[0]},"
+            f" found {found.size}",
             reason="anchor-shrinks",
         )
-    if size == 0 and root != merkle.EMPTY_ROOT:
+    if found.size == 0 and found.root != merkle.EMPTY_ROOT:
         raise Refused("an empty partition has the empty root", reason="wrong-root")
-    call.state.put(key, [size, root, call.height, call.time_ms, call.author])
+    _put(call, found)
+
+
+def notarise(call: Call, entry: list[Any]) -> None:
+    """[43, token, partition, size, root, size before, [[first, end, reason], …]]"""
+    found = Anchor.of(entry)
+    _check_carries(call, found.token, found.partition)
+    old = find(call.state, found.token, found.partition)
+    anchored = 0 if old is None else old[0]
+    if found.before != anchored or found.size <= anchored:
+        raise Refused(
+            f"partition {found.partition} of topic {found.token.hex()} is anchored at size {anchored},"
+            f" found {found.before} to {found.size}",
+            reason="anchor-moved",
+        )
+    _put(call, found)
 
 
 def retire(call: Call, entry: list[Any]) -> None:
     """[41, token, partition, below, root]: bodies below this offset are gone; `root` is the tree's at that size."""
-    token, partition, below, root = _parse(call, entry, "retire")
+    fields = Fields(entry, "retire", 5)
+    fields.number()
+    token, partition = fields.octets(16), fields.number(PARTITIONS_MAX - 1)
+    below, root = fields.number(), fields.octets(32)
+    _check_carries(call, token, partition)
     anchored = find(call.state, token, partition)
     if anchored is None or below > anchored[0]:
         raise Refused("only what was anchored is retired", reason="not-anchored")
@@ -88,18 +111,14 @@ def find(state: State, token: bytes, partition: int) -> list[Any] | None:
     return value
 
 
-def _parse(call: Call, entry: list[Any], what: str) -> tuple[bytes, int, int, bytes]:
-    fields = Fields(entry, what, 5)
-    fields.number()
-    token, partition, size, root = (
-        fields.octets(16),
-        fields.number(PARTITIONS_MAX - 1),
-        fields.number(),
-        fields.octets(32),
-    )
+def _put(call: Call, found: Anchor) -> None:
+    key = b"anchor/" + found.token + found.partition.to_bytes(4, "big")
+    call.state.put(key, [found.size, found.root, call.height, call.time_ms, call.author])
+
+
+def _check_carries(call: Call, token: bytes, partition: int) -> None:
     if not topics.carries(call, token, partition):
         raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
-    return token, partition, size, root
 
 
 def _check_overdue(call: Call, promise: Promise) -> None:

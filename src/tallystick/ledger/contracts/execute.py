@@ -75,6 +75,7 @@ CONTRACTS: dict[str, dict[int, dict[int, Handler]]] = {
             Kind.ANCHOR: anchors.anchor,
             Kind.RETIRE: anchors.retire,
             Kind.BROKEN_PROMISE: anchors.broken_promise,
+            Kind.NOTARISE: anchors.notarise,
         }
     },
     "groups": {
@@ -128,7 +129,7 @@ def execute(
         kind = None
         index = 0
         for entry, call.entry_hash in zip(transaction.decode_entries(), transaction.entry_hashes, strict=True):
-            if type(entry) is not list or not entry or entry[0] != kind:
+            if kind is None or type(entry) is not list or not entry or entry[0] != kind:
                 kind, handler = _handler(handlers, entry)
                 kinds.add(kind)
             call.index = index

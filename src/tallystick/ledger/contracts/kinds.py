@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tallystick.trust.promise import ANCHOR_ENTRY
+from tallystick.trust.promise import ANCHOR_ENTRY, NOTARISE_ENTRY
 
 
 class Kind(IntEnum):
@@ -34,6 +34,7 @@ class Kind(IntEnum):
     ANCHOR = ANCHOR_ENTRY  # 40
     RETIRE = 41
     BROKEN_PROMISE = 42
+    NOTARISE = NOTARISE_ENTRY  # 43
 
     GROUP = 50
     JOIN = 51

@@ -33,11 +33,10 @@ from tallystick.ledger.contracts.call import NOBODY, Call, Link
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Kind
 from tallystick.trust.envelope import Envelope, check_evidence
-from tallystick.trust.promise import PARTITIONS_MAX
+from tallystick.trust.promise import PARTITIONS_MAX, REASON_CHARACTERS_MAX
 
 COUNT_MAX = 1 << 32
 NUMBER_MAX = (1 << 63) - 1
-REASON_CHARACTERS_MAX = 32
 EVIDENCE_BYTES_MAX = 2048  # a signed request without its body; a longer one has a path nobody needs
 
 # The exact types of an operation entry: one comparison instead of fourteen, since this is the busiest entry of all.
