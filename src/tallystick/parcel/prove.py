@@ -130,35 +130,57 @@ def prove(
     issued it; a receipt must be of the same topic. Raises `Misuse` for what the parcel does not hold, and what
     `open_group` raises.
     """
-    header = verified.header
-    if header.kind is not Kind.DATA:
-        raise Misuse(f"{describe(header)}: holds no records")
-    if not 0 <= group < len(header.groups):
-        raise Misuse(f"{describe(header)}: has no column group {group}")
-    opened = open_group(verified, ring, schema, group)
-    count = opened.batch.rows
-    if not 0 <= leaf < count:
-        raise Misuse(f"{describe(header)}: has {count} records, none with number {leaf}")
-    publisher = Permit.decode(permit)
-    _check_permit(header, publisher, Certificate.decode(authority))
-    # Inside a verified run only the last signature was looked at; alone, the parcel needs its own.
-    check_signature(verified.parcel, publisher.verify_key)
-    row = _encode_row(opened.batch, leaf)
-    tree = merkle.Tree(leaf_hashes(opened.batch, opened.salts).tobytes())
-    return Proof(
-        row=row,
-        salt=opened.salts[SALT_BYTES * leaf : SALT_BYTES * (leaf + 1)],
-        group=group,
-        leaf=leaf,
-        count=count,
-        path=tuple(tree.inclusion(leaf, count)),
-        schema=schema.encode(),
-        header=header.encoded,
-        signature=verified.parcel.signature,
-        permit=permit,
-        authority=authority,
-        receipt=None if receipt is None else receipt.encode(),
-    )
+    return Prover(verified, ring, schema, group, permit, authority, receipt).prove(leaf)
+
+
+class Prover:
+    """A parcel opened once, for the proofs of any of its rows; the arguments are those of `prove`."""
+
+    def __init__(
+        self,
+        verified: VerifiedParcel,
+        ring: KeyRing,
+        schema: Schema,
+        group: int,
+        permit: bytes,
+        authority: bytes,
+        receipt: Receipt | None = None,
+    ) -> None:
+        header = verified.header
+        if header.kind is not Kind.DATA:
+            raise Misuse(f"{describe(header)}: holds no records")
+        if not 0 <= group < len(header.groups):
+            raise Misuse(f"{describe(header)}: has no column group {group}")
+        opened = open_group(verified, ring, schema, group)
+        publisher = Permit.decode(permit)
+        _check_permit(header, publisher, Certificate.decode(authority))
+        # Inside a verified run only the last signature was looked at; alone, the parcel needs its own.
+        check_signature(verified.parcel, publisher.verify_key)
+        self.batch, self._salts = opened.batch, opened.salts
+        self._tree = merkle.Tree(leaf_hashes(opened.batch, opened.salts).tobytes())
+        self._verified, self._schema, self._group = verified, schema, group
+        self._permit, self._authority = permit, authority
+        self._receipt = None if receipt is None else receipt.encode()
+
+    def prove(self, leaf: int) -> Proof:
+        """The proof of one row; raises `Misuse` where there is none of that number."""
+        count, header = self.batch.rows, self._verified.header
+        if not 0 <= leaf < count:
+            raise Misuse(f"{describe(header)}: has {count} records, none with number {leaf}")
+        return Proof(
+            row=_encode_row(self.batch, leaf),
+            salt=self._salts[SALT_BYTES * leaf : SALT_BYTES * (leaf + 1)],
+            group=self._group,
+            leaf=leaf,
+            count=count,
+            path=tuple(self._tree.inclusion(leaf, count)),
+            schema=self._schema.encode(),
+            header=header.encoded,
+            signature=self._verified.parcel.signature,
+            permit=self._permit,
+            authority=self._authority,
+            receipt=self._receipt,
+        )
 
 
 def _encode_row(batch: Batch, leaf: int) -> bytes:

@@ -229,21 +229,27 @@ class Planner:
         )
 
     def _prove(self, partition: int, first: int, end: int, anchor: Anchored) -> _Proved:
-        """Headers of the range, proved and joined; what is found is reported."""
-        reader = self._reader(partition, first)
+        """The names of the range's parcels; what is found is reported."""
         proved = _Proved(first, anchor, [NO_NAME] * (end - first), [bytes(PUBLISHER_BYTES)] * (end - first), [])
         proved.sizes.extend([1] * (end - first))
+        for item in self.headers(partition, first, end, anchor):
+            if isinstance(item, Finding):
+                self._report(item)
+                continue
+            header, at = item.verified.header, item.offset - first
+            proved.names[at], proved.publishers[at] = header.hash, item.verified.publisher
+            proved.sizes[at] = header.body_bytes + len(header.encoded)
+        return proved
+
+    def headers(
+        self, partition: int, first: int, end: int, anchor: Anchored
+    ) -> Iterator[Placed[VerifiedHeader] | Finding]:
+        """The headers of a range, proved and joined to their lanes, and what was found in it."""
+        reader = self._reader(partition, first)
         while reader.offset < end:
-            for item in self._take(reader, end, anchor):
-                if isinstance(item, Finding):
-                    self._report(item)
-                    continue
-                header, at = item.verified.header, item.offset - first
-                proved.names[at], proved.publishers[at] = header.hash, item.verified.publisher
-                proved.sizes[at] = header.body_bytes + len(header.encoded)
+            yield from self._take(reader, end, anchor)
         if self._heads is not None:
             self._heads.save(self._access.token, partition, end, reader.heads)
-        return proved
 
     def _reader(self, partition: int, first: int) -> HeaderReader:
         """The reader that stands at `first`: a stream's own from the last micro-batch, or a new one."""
