@@ -11,8 +11,7 @@ from provers import ROOT, trust_file
 from tallystick import wire
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
-from tallystick.trust.signed import SIGNED_BYTES_MAX
+from tallystick.trust.certificate import ALL_TENANTS, BYTES_MAX, ROOT_ID, Certificate, Kind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
 TRUST = trust_file()
@@ -100,7 +99,7 @@ def test_certificates_are_bounded_and_strict() -> None:
         encode(*fields[:6], bytes(4096), *fields[7:]),
         encode(*fields[:7], -1, *fields[8:]),
         encode(*fields[:-1]),
-        bytes(SIGNED_BYTES_MAX + 1),
+        bytes(BYTES_MAX + 1),
     ]:
         with pytest.raises(Malformed):
             Certificate.decode(bad)

@@ -12,8 +12,14 @@ from makers import seed
 from tallystick import wire
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.errors import Forged, Malformed, Misuse
+from tallystick.ledger import entries
+from tallystick.ledger.contracts import identity
+from tallystick.ledger.contracts.execute import execute
+from tallystick.ledger.contracts.state import State
+from tallystick.ledger.transaction import compose
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
 from tallystick.trust.notes import Algorithm, NoteSigner
-from tallystick.trust.trustfile import BYTES_MAX, TrustFile
+from tallystick.trust.trustfile import BYTES_MAX, KEYS_MAX, TrustFile
 
 ROOTS = [RootKey.from_seed(seed(f"root {i}")) for i in range(4)]
 LEDGER = SigningKey.from_seed(seed("ledger")).public.raw
@@ -186,6 +192,25 @@ def test_the_root_signs_by_threshold() -> None:
     alone = trust.root_signer(ROOTS[0]).sign("tallystick test 1", b"message")
     with pytest.raises(Forged):
         trust.root_verifier.verify("tallystick test 1", alone, b"message")
+
+
+def test_as_many_roots_as_a_trust_file_may_list_can_sign() -> None:
+    """All of them under the file, a certificate and a revocation, which an entry of the ledger has to hold."""
+    roots = [RootKey.from_seed(bytes([number]) * 32) for number in range(KEYS_MAX)]
+    trust = TrustFile.parse(make(roots, KEYS_MAX).sign(*roots).to_json())
+    key = SigningKey.from_seed(bytes(32))
+    subject = subject_id(trust.instance, key.public.raw)
+    unsigned = Certificate(
+        trust.instance, Kind.AUTHORITY, subject, ALL_TENANTS, key.public.raw, bytes(1216), 0, 1 << 50, ROOT_ID
+    )
+    root = trust.root_signer(*roots)
+    certificate = Certificate.decode(unsigned.sign(root).encode())
+    state = State(identity.genesis(trust.to_json()).get)
+    enrol, revoke = entries.enrol(certificate), entries.revoke_by_root(trust.instance, subject, root)
+    for number, entry in enumerate((enrol, revoke), 1):
+        result = execute(state, compose(trust.instance, subject, number, [entry], key), number, 1)
+        assert result.accepted, result
+    assert identity.require(state, subject).revoked == 2
 
 
 def test_a_root_signature_has_one_form() -> None:

@@ -24,6 +24,7 @@ from tallystick.errors import Forged, Malformed
 from tallystick.ledger import entries
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.entropy import Entropy
+from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.signed import Fields
@@ -261,7 +262,7 @@ class HttpEnroller:
     def confirm_enrolment(self, principal: bytes, challenge: bytes) -> Enrolled:
         response = self._http.request("POST", "/v1/enrol/confirm", body=wire.encode([principal, challenge]))
         answer = Fields.parse(response.body, "enrolment", 4)
-        certificate, authority = answer.octets(), answer.octets()
+        certificate, authority = answer.octets(), answer.octets(at_most=CERTIFICATE_BYTES_MAX)
         return Enrolled(certificate, authority, _octets(answer), answer.text(1 << 18))
 
 

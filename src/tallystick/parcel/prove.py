@@ -33,6 +33,7 @@ from tallystick.record.batch import Batch
 from tallystick.record.leaves import leaf_hashes
 from tallystick.record.rows import decode_row, encode_row
 from tallystick.record.schema import Schema
+from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.certificate import ROOT_ID, Certificate
 from tallystick.trust.certificate import Kind as Subject
 from tallystick.trust.permit import Operation, Permit
@@ -42,7 +43,8 @@ from tallystick.trust.trustfile import TrustFile
 
 ROW_BYTES_MAX = 1024 * 1024  # reading a row back takes up to 16 bytes for each bit of it (a list of absent items)
 SCHEMA_BYTES_MAX = 512 * 1024  # 1,024 fields with names of 255 bytes
-PROOF_BYTES_MAX = ROW_BYTES_MAX + SCHEMA_BYTES_MAX + RECEIPT_BYTES_MAX + 2 * SIGNED_BYTES_MAX + 64 * 1024
+_SIGNED_MAX = SIGNED_BYTES_MAX + CERTIFICATE_BYTES_MAX  # permit and certificate
+PROOF_BYTES_MAX = ROW_BYTES_MAX + SCHEMA_BYTES_MAX + RECEIPT_BYTES_MAX + _SIGNED_MAX + 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Proof:
             header=fields.octets(at_most=HEADER_BYTES_MAX),
             signature=fields.octets(SIGNATURE_BYTES),
             permit=fields.octets(),
-            authority=fields.octets(),
+            authority=fields.octets(at_most=CERTIFICATE_BYTES_MAX),
             receipt=None if value[12] is None else fields.octets(at_most=RECEIPT_BYTES_MAX),
         )
 

@@ -19,6 +19,7 @@ from tallystick.errors import Forged, Malformed
 from tallystick.trust.signed import Fields, Signer, Verifier, split_signed
 
 CONTEXT = "tallystick certificate 1"
+BYTES_MAX = 128 * 1024  # under the root's word: as many as 32 hybrid signatures of 3,373 bytes
 ROOT_ID = bytes(16)  # the issuer's name in what the trust file's root signs
 ALL_TENANTS = bytes(16)  # the tenant of nodes, and of an authority that serves every tenant
 
@@ -52,7 +53,7 @@ class Certificate:
 
     @classmethod
     def decode(cls, data: bytes) -> Certificate:
-        body, signature = split_signed(data, "certificate")
+        body, signature = split_signed(data, "certificate", BYTES_MAX)
         fields = Fields.parse(body, "certificate", 10)
         fields.version(1)
         instance = fields.octets(32)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tallystick import wire
 from tallystick.errors import Malformed
 
-SIGNED_BYTES_MAX = 16 * 1024  # the largest, a certificate, has a 1,216-byte sealing key
+SIGNED_BYTES_MAX = 16 * 1024  # what one key signed; a principal's certificate has a 1,216-byte sealing key
 
 
 class Signer(Protocol):
@@ -28,10 +28,10 @@ def sign_fields(context: str, fields: list[Any], signer: Signer) -> bytes:
     return wire.encode([body, signer.sign(context, body)])
 
 
-def split_signed(data: bytes, what: str) -> tuple[bytes, bytes]:
+def split_signed(data: bytes, what: str, at_most: int = SIGNED_BYTES_MAX) -> tuple[bytes, bytes]:
     """Body and signature of a signed object, not yet verified."""
-    if len(data) > SIGNED_BYTES_MAX:
-        raise Malformed(f"{what}: {len(data)} bytes, at most {SIGNED_BYTES_MAX} expected")
+    if len(data) > at_most:
+        raise Malformed(f"{what}: {len(data)} bytes, at most {at_most} expected")
     parts = wire.decode(data, what)
     if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, bytes) for p in parts)):
         raise Malformed(f"{what}: expected [body, signature]")

@@ -28,6 +28,7 @@ from tallystick.errors import Refused
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import BYTES_MAX as TRUST_BYTES_MAX
 from tallystick.trust.trustfile import TrustFile
@@ -124,7 +125,7 @@ def revoke(call: Call, entry: list[Any]) -> None:
     """
     fields = Fields(entry, "revoke", 3)
     fields.number()
-    subject, signature = fields.octets(16), fields.octets()
+    subject, signature = fields.octets(16), fields.octets(at_most=CERTIFICATE_BYTES_MAX)
     identity = require(call.state, subject)
     if identity.revoked:
         raise Refused(f"identity was revoked at height {identity.revoked}", reason="revoked")
@@ -187,7 +188,7 @@ def _parse_trust(text: str) -> TrustFile:
 def _certificate(call: Call, entry: list[Any]) -> Certificate:
     fields = Fields(entry, "enrolment", 2)
     fields.number()
-    certificate = Certificate.decode(fields.octets())
+    certificate = Certificate.decode(fields.octets(at_most=CERTIFICATE_BYTES_MAX))
     if certificate.subject in (ROOT_ID, b""):
         raise Refused("the root's name is nobody's", reason="wrong-subject")
     if call.state.get(b"key/" + certificate.signing_key) is not None:
