@@ -80,7 +80,8 @@ class Signal:
         if self.is_float:
             unsigned, floating = _FLOATS[self.bits]
             with np.errstate(invalid="ignore"):  # not a number is a value like others
-                return raw.astype(unsigned).view(floating).astype(np.float64)
+                found: Floats = raw.astype(unsigned).view(floating).astype(np.float64)
+            return found
         if self.is_signed:
             sign = np.uint64(1 << (self.bits - 1))
             return ((raw ^ sign) - sign).view(np.int64).astype(np.float64)
@@ -126,7 +127,7 @@ class Dbc:
             hint = "pip install 'tallystick[fleet]'"
             raise Misuse("DBC files are read by cantools, which is not installed", hint=hint) from error
         try:
-            database = cantools.database.load_string(text, "dbc")
+            database: Any = cantools.database.load_string(text, "dbc")
         except Exception as error:  # its parser raises what it likes
             raise Misuse(f"not a DBC: {error}") from error
         return Dbc(database.messages)
