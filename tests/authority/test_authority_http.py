@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pyrage
@@ -172,6 +173,24 @@ def test_the_operator_asks_beside_the_running_process(site: Site, tmp_path: Path
     assert refusal.value.reason == "misuse"
 
 
+def test_a_backup_greater_than_an_answer_is_handed_over_in_parts(site: Site, tmp_path: Path) -> None:
+    core = site.world.authority.core
+    core.limits = replace(core.limits, backup_part_bytes=10_000)
+    operator = OperatorClient(site.http(operator_identity(site.world.home, PASSPHRASE)), SystemEntropy())
+    age = pyrage.x25519.Identity.generate()
+    backup = operator.back_up([str(age.to_public())])
+    assert len(backup.data) > 5 * core.limits.backup_part_bytes
+    assert restore(backup.data, str(age), tmp_path / "restored") == backup.identifier
+    assert list(core.folder.glob("outgoing*")) == []
+    with pytest.raises(Refused, match="not here any more"):
+        operator._ask("/v1/operator/backup/part", 1, backup.identifier, 0)
+    # One that nobody fetched makes room for the next.
+    for _ in range(2):
+        operator._ask("/v1/operator/backup", 2, [str(age.to_public())])
+    [left] = core.folder.glob("outgoing*")
+    assert left.stat().st_mode & 0o777 == 0o600
+
+
 def test_nobody_else_is_the_operator_and_the_operator_is_no_principal(site: Site) -> None:
     world = site.world
     owner = world.tenant()
@@ -181,6 +200,7 @@ def test_nobody_else_is_the_operator_and_the_operator_is_no_principal(site: Site
         ("/v1/operator/tenants/list", []),
         ("/v1/operator/invites", ["acme", 1]),
         ("/v1/operator/backup", [[]]),
+        ("/v1/operator/backup/part", [bytes(16), 0]),
     ):
         with pytest.raises(Refused) as refusal:
             http.request("POST", path, body=wire.encode([b"n" * 16, *fields]))

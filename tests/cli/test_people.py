@@ -43,6 +43,8 @@ def test_an_invitation_for_another_trust_file_is_refused(fleet: Fleet, tmp_path:
 
 
 def test_only_the_operator_makes_tenants(fleet: Fleet, monkeypatch) -> None:
+    assert "acme" in done("tenant", "list", fleet.folder).out.splitlines()
+    assert "acme" in done("tenant", "list", fleet.folder, "--json").json
     assert refused(2, "tenant", "create", "acme", fleet.folder) == ['error: tenant "acme" exists already']
     monkeypatch.setenv("TALLY_PASSPHRASE", "wrong")
     assert refused(3, "tenant", "create", "other", fleet.folder)[0] == "error: master key: cannot open"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick import wire
-from tallystick.authority.backup import Backup, back_up
+from tallystick.authority.backup import Backup, back_up, lay_out, read_part
 from tallystick.authority.core import Caller, Core
 from tallystick.authority.enrolment import Enrolled, Enrolment
 from tallystick.authority.epochs import Epochs
@@ -199,6 +199,15 @@ class Authority:
     def back_up(self, recipients: list[str]) -> Backup:
         """The whole store, encrypted to age recipients."""
         return back_up(self.core.store, self.core.folder, recipients, self.core.now_ms, self.core.entropy)
+
+    def begin_backup(self, recipients: list[str]) -> tuple[bytes, int]:
+        """Make a backup, to be fetched in parts: its identifier and size."""
+        backup = self.back_up(recipients)
+        lay_out(backup, self.core.folder)
+        return backup.identifier, len(backup.data)
+
+    def backup_part(self, identifier: bytes, offset: int) -> bytes:
+        return read_part(self.core.folder, identifier, offset, self.core.limits.backup_part_bytes)
 
     # --- requests ---
 

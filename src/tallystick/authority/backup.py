@@ -10,6 +10,9 @@ followed the ledger to a checkpoint of today (`Authority.work`): erasures are ap
 the backup are taken over, epochs whose keys the backup lacks are ended and replaced. What was sealed under those is
 lost: `lost_epochs` lists them. Run one of the two only: the store's own process must be dead.
 
+A running authority lays its backup, encrypted as it is, beside the store (`lay_out`) and hands it out in parts, since a
+store may be greater than an answer; the file goes with its last part, or with the next backup.
+
 Each backup is noted in the store before it is made, with the newest erasable key it holds, so that `erase` can name
 the backups that still hold a destroyed key.
 """
@@ -25,13 +28,14 @@ import pyrage
 from tallystick import wire
 from tallystick.authority.master import MASTER_FILE, write_private
 from tallystick.authority.store import STORE_FILE, Store
-from tallystick.errors import CannotOpen, Malformed, Misuse
+from tallystick.errors import CannotOpen, Malformed, Misuse, Refused
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.signed import Fields
 
 KIND = "tallystick authority backup"
 BYTES_MAX = 8 << 30  # SQLite hands the whole store over in memory
+_OUTGOING = "outgoing-"
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,33 @@ def back_up(store: Store, folder: Path, recipients: list[str], now_ms: int, entr
     master = (folder / MASTER_FILE).read_bytes()
     instance = Certificate.decode(certificate).instance
     return Backup(identifier, pyrage.encrypt(wire.encode([1, KIND, instance, identifier, master, snapshot]), keys))
+
+
+def lay_out(backup: Backup, folder: Path) -> None:
+    """Keep a backup for whoever fetches it with `read_part`; what an earlier one left goes."""
+    for old in folder.glob(_OUTGOING + "*"):
+        old.unlink(missing_ok=True)
+    write_private(_outgoing(folder, backup.identifier), backup.data)
+
+
+def read_part(folder: Path, identifier: bytes, offset: int, bytes_max: int) -> bytes:
+    """The part of a backup that begins at `offset`; with the last one the file is gone."""
+    path = _outgoing(folder, identifier)
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            part = file.read(bytes_max)
+    except FileNotFoundError:
+        raise Refused(
+            f"backup {identifier.hex()} is not here any more", reason="not-found", hint="make another one"
+        ) from None
+    if offset + len(part) >= path.stat().st_size:
+        path.unlink(missing_ok=True)
+    return part
+
+
+def _outgoing(folder: Path, identifier: bytes) -> Path:
+    return folder / f"{_OUTGOING}{identifier.hex()}.age"
 
 
 def list_backups(store: Store) -> list[BackupNote]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from tallystick import wire
-from tallystick.authority.backup import Backup
+from tallystick.authority.backup import BYTES_MAX, Backup
 from tallystick.authority.client import NONCE_BYTES
 from tallystick.authority.master import MASTER_FILE, open_master, operator_id
+from tallystick.errors import Malformed
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.conversation import Identity
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.signed import Fields
 
 _TENANTS_MAX = 1 << 20
-_BACKUP_BYTES_MAX = 64 << 20  # as much as the client takes; a larger store is backed up while its process is stopped
+_BACKUP_S = 600.0  # a store of gigabytes is copied and encrypted before the answer comes
 
 
 def operator_identity(folder: Path, passphrase: bytes) -> Identity:
@@ -46,11 +47,18 @@ class OperatorClient:
         return self._ask("/v1/operator/invites", 1, tenant, int(owns)).text()
 
     def back_up(self, recipients: list[str]) -> Backup:
-        answer = self._ask("/v1/operator/backup", 2, recipients)
-        return Backup(answer.octets(16), answer.octets(at_most=_BACKUP_BYTES_MAX))
+        answer = self._ask("/v1/operator/backup", 2, recipients, timeout_s=_BACKUP_S)
+        identifier, size = answer.octets(16), answer.number(BYTES_MAX)
+        data = bytearray()
+        while len(data) < size:
+            part = self._ask("/v1/operator/backup/part", 1, identifier, len(data)).octets(at_most=size - len(data))
+            if not part:
+                raise Malformed(f"backup {identifier.hex()}: {size} bytes expected, found {len(data)}")
+            data += part
+        return Backup(identifier, bytes(data))
 
-    def _ask(self, path: str, length: int, *fields: object) -> Fields:
+    def _ask(self, path: str, length: int, *fields: object, timeout_s: float | None = None) -> Fields:
         body = wire.encode([self._entropy.bytes(NONCE_BYTES), *fields])
         # Once: a tenant that was made without our hearing of it is made, and asking again says so.
-        response = self._http.request("POST", path, body=body, attempts_max=1)
+        response = self._http.request("POST", path, body=body, attempts_max=1, timeout_s=timeout_s)
         return Fields.parse(response.body, f"answer of {path}", length)

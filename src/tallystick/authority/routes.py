@@ -145,8 +145,12 @@ def _backup(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
     recipients = fields.items(_RECIPIENTS_MAX)
     if not all(type(one) is str for one in recipients):
         raise Malformed("backup: a recipient is text")
-    backup = authority.back_up(recipients)
-    return [backup.identifier, backup.data]
+    return list(authority.begin_backup(recipients))
+
+
+def _backup_part(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    authority.require_operator(caller)
+    return [authority.backup_part(fields.octets(16), fields.number())]
 
 
 def _names(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
@@ -305,10 +309,17 @@ ROUTES = (
     ),
     Route(
         "/v1/operator/backup",
-        "The whole store, encrypted; by the operator.",
+        "Back up the whole store, encrypted, to be fetched in parts; by the operator.",
         (Field("recipients", LIST, "age recipients, as text"),),
-        (Field("identifier", BYTES, "16 bytes"), Field("backup", BYTES, "an age file")),
+        (Field("identifier", BYTES, "16 bytes"), Field("size", NUMBER, "of the age file, in bytes")),
         _backup,
+    ),
+    Route(
+        "/v1/operator/backup/part",
+        "A part of the newest backup; with the last one the authority forgets it; by the operator.",
+        (Field("identifier", BYTES, "16 bytes"), Field("offset", NUMBER, "in the age file")),
+        (Field("part", BYTES, "of the age file, from the offset on"),),
+        _backup_part,
     ),
 )
 

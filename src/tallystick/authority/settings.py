@@ -45,3 +45,4 @@ class Limits:
     principals_max: int = 100_000  # whose rate is remembered, some 20 MB
     erasure_keys_max: int = 20_000  # in one answer, some 2 MB; the next poll brings the rest
     blocks_max: int = 256  # fetched at once while following
+    backup_part_bytes: int = 32 << 20  # a client takes answers of 64 MiB

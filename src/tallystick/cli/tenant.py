@@ -12,11 +12,12 @@ from tallystick.cli.common import folder_argument, invitation, open_operator, ur
 
 @click.group("tenant")
 def command() -> None:
-    """Add tenants; by the operator, on the authority's machine.
+    """Add and list tenants; by the operator, on the authority's machine.
 
     \b
     Examples:
       tally tenant create acme fleet > owner.invite
+      tally tenant list fleet
     """
 
 
@@ -41,3 +42,22 @@ def create(name: str, folder: Path, authority_url: str | None, node_urls: tuple[
         return
     output.result(text)
     output.note(f'note: whoever enrols with this invitation owns tenant "{name}"; it works once, for a week')
+
+
+@command.command("list")
+@folder_argument
+@output.json_option
+def list_(folder: Path, as_json: bool) -> None:
+    """List the tenants of the instance in DIR.
+
+    \b
+    Examples:
+      tally tenant list fleet
+    """
+    with open_operator(folder) as operator:
+        names = operator.tenants()
+    if as_json:
+        output.result_json(names)
+        return
+    for name in names:
+        output.result(name)
