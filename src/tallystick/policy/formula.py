@@ -1,0 +1,319 @@
+"""Formulas: monotone trees of thresholds over leaves, in one canonical form.
+
+A leaf says that an attribute has one of some values (`OneOf`) or lies in one of some intervals (`Within`); a gate asks
+for `need` of its parts, so that AND needs all and OR needs one. Nothing negates: who lacks an attribute satisfies no
+leaf over it, and whoever gains one never loses what it could open. That is what CP-ABE can enforce, and it makes nulls
+simple in columns.
+
+Canonical form: gates of one kind flattened, leaves over one attribute merged, parts absorbed by others dropped, the
+rest in the order of their encodings. Texts that differ in order, nesting or spelling of comparisons have equal bytes;
+formulas that are only logically equal (a distributed OR, say) may still differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from tallystick import wire
+from tallystick.errors import Malformed, Misuse
+from tallystick.policy.space import VALUES_MAX, Attribute, AttributeSpace
+
+LEAVES_MAX = 512
+ALTERNATIVES_MAX = 4096  # values and intervals of all leaves together
+DEPTH_MAX = 32
+FORMULA_BYTES_MAX = 48 * 1024  # a lock carries it, and has 64 KiB in all
+
+Interval = tuple[int, int]  # both ends belong to it
+
+
+@dataclass(frozen=True)
+class OneOf:
+    attribute: str
+    values: tuple[str, ...]  # sorted
+
+
+@dataclass(frozen=True)
+class Within:
+    attribute: str
+    intervals: tuple[Interval, ...]  # sorted, with gaps between them
+
+
+@dataclass(frozen=True)
+class Gate:
+    need: int
+    parts: tuple[Node, ...]
+
+
+Leaf = OneOf | Within
+Node = OneOf | Within | Gate
+
+NEVER = Gate(1, ())
+ALWAYS = Gate(0, ())
+
+
+def all_of(parts: Sequence[Node]) -> Gate:
+    return Gate(len(parts), tuple(parts))
+
+
+def any_of(parts: Sequence[Node]) -> Gate:
+    return Gate(1, tuple(parts))
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula and the declarations of the attributes it names: complete in itself, equal if its bytes are."""
+
+    space: AttributeSpace
+    root: Node
+
+    @classmethod
+    def of(cls, root: Node, space: AttributeSpace) -> Formula:
+        """The canonical form of `root`; raises `Misuse` if nothing can satisfy it."""
+        check_size(root)
+        root = canonical(root, space)
+        if root == NEVER:
+            raise Misuse("the formula cannot be satisfied: its comparisons exclude one another")
+        declared = AttributeSpace("", space.only(leaf.attribute for leaf in leaves(root)).attributes)
+        formula = cls(declared, root)
+        if len(formula.encode()) > FORMULA_BYTES_MAX:
+            raise Misuse(f"the formula takes {len(formula.encode())} bytes, at most {FORMULA_BYTES_MAX} expected")
+        return formula
+
+    @cached_property
+    def _encoded(self) -> bytes:
+        names = [attribute.name for attribute in self.space.attributes]
+        return wire.encode([1, [one.fields() for one in self.space.attributes], list(_postfix(self.root, names))])
+
+    def encode(self) -> bytes:
+        return self._encoded
+
+    @classmethod
+    def decode(cls, data: bytes) -> Formula:
+        """Raises `Malformed` for anything but the bytes of a formula in canonical form."""
+        if len(data) > FORMULA_BYTES_MAX:
+            raise Malformed(f"formula: {len(data)} bytes, at most {FORMULA_BYTES_MAX} expected")
+        value = wire.decode(data, "formula")
+        if not (isinstance(value, list) and len(value) == 3 and type(value[0]) is int and value[0] == 1):
+            raise Malformed("formula: version 1 expected", reason="version")
+        if type(value[1]) is not list or type(value[2]) is not list or len(value[2]) > 2 * LEAVES_MAX:
+            raise Malformed("formula: expected [version, attributes, steps]")
+        try:
+            space = AttributeSpace("", tuple(Attribute.of_fields(item) for item in value[1]))
+            formula = cls.of(_from_postfix(value[2], space), space)
+        except Misuse as error:
+            raise Malformed(f"formula: {error}") from error
+        if formula.encode() != data:
+            raise Malformed("formula: not in canonical form")
+        return formula
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Formula) and self.encode() == other.encode()
+
+    def __hash__(self) -> int:
+        return hash(self.encode())
+
+
+def leaves(node: Node) -> Iterator[Leaf]:
+    """From left to right, each as often as it occurs."""
+    if isinstance(node, Gate):
+        for part in node.parts:
+            yield from leaves(part)
+    else:
+        yield node
+
+
+def check_size(root: Node) -> None:
+    """Raises `Misuse` beyond the bounds."""
+    count = alternatives = 0
+    waiting = [(root, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > DEPTH_MAX:
+            raise Misuse(f"the formula is nested deeper than {DEPTH_MAX} levels")
+        if isinstance(node, Gate):
+            waiting += [(part, depth + 1) for part in node.parts]
+            continue
+        count += 1
+        alternatives += len(node.values if isinstance(node, OneOf) else node.intervals)
+        if count > LEAVES_MAX or alternatives > ALTERNATIVES_MAX:
+            raise Misuse(
+                f"the formula has more than {LEAVES_MAX} comparisons or {ALTERNATIVES_MAX} alternatives",
+                hint="give the group of principals an attribute of its own",
+            )
+
+
+# Canonical form.
+
+
+def canonical(node: Node, space: AttributeSpace) -> Node:
+    """The one form of `node`; `NEVER` or `ALWAYS` where nothing is left to ask."""
+    if isinstance(node, OneOf):
+        return OneOf(node.attribute, tuple(sorted(set(node.values)))) if node.values else NEVER
+    if isinstance(node, Within):
+        united = unite(node.intervals)
+        return Within(node.attribute, united) if united else NEVER
+    parts = [canonical(part, space) for part in node.parts]
+    need = node.need - parts.count(ALWAYS)
+    parts = [part for part in parts if part not in (ALWAYS, NEVER)]
+    if need <= 0:
+        return ALWAYS
+    if need > len(parts):
+        return NEVER
+    if need == 1:
+        return _canonical_any(parts)
+    if need == len(parts):
+        return _canonical_all(parts, space)
+    return Gate(need, tuple(sorted(parts, key=_order)))
+
+
+def _canonical_any(parts: Iterable[Node]) -> Node:
+    merged: dict[str, Leaf] = {}
+    rest: list[Node] = []
+    for part in _flattened(parts, any_kind=True):
+        if isinstance(part, Gate):
+            rest.append(part)
+        else:
+            known = merged.get(part.attribute)
+            merged[part.attribute] = part if known is None else _union(known, part)
+    return _gate([*merged.values(), *rest], any_kind=True)
+
+
+def _canonical_all(parts: Iterable[Node], space: AttributeSpace) -> Node:
+    merged: dict[str, Leaf] = {}
+    rest: list[Node] = []
+    for part in _flattened(parts, any_kind=False):
+        if isinstance(part, Gate) or space[part.attribute].many:
+            rest.append(part)
+            continue
+        known = merged.get(part.attribute)
+        both = part if known is None else _intersection(known, part)
+        if both is None:
+            return NEVER
+        merged[part.attribute] = both
+    return _gate([*merged.values(), *rest], any_kind=False)
+
+
+def _flattened(parts: Iterable[Node], *, any_kind: bool) -> Iterator[Node]:
+    for part in parts:
+        if isinstance(part, Gate) and part.need == (1 if any_kind else len(part.parts)):
+            yield from part.parts
+        else:
+            yield part
+
+
+def _gate(parts: list[Node], *, any_kind: bool) -> Node:
+    """An AND or OR without repetitions and without parts that another part makes idle (a || a && b)."""
+    different = {_order(part): part for part in parts}
+    inner = {order: _factors(order, part, any_kind) for order, part in different.items()}
+    kept = [
+        different[order]
+        for order in sorted(different)
+        if len(inner[order]) == 1 or not any(inner[other] < inner[order] for other in different)
+    ]
+    if len(kept) == 1:
+        return kept[0]
+    return Gate(1 if any_kind else len(kept), tuple(kept))
+
+
+def _factors(order: bytes, part: Node, any_kind: bool) -> frozenset[bytes]:
+    """What a part of an OR is an AND of, and the other way round; itself if it is neither."""
+    if isinstance(part, Gate) and part.need == (len(part.parts) if any_kind else 1):
+        return frozenset(_order(one) for one in part.parts)
+    return frozenset((order,))
+
+
+def unite(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Sorted, with neighbours and overlaps joined; empty ones vanish."""
+    united: list[Interval] = []
+    for low, high in sorted(interval for interval in intervals if interval[0] <= interval[1]):
+        if united and low <= united[-1][1] + 1:
+            united[-1] = (united[-1][0], max(united[-1][1], high))
+        else:
+            united.append((low, high))
+    return tuple(united)
+
+
+def intersect(first: Iterable[Interval], second: Sequence[Interval]) -> tuple[Interval, ...]:
+    return unite((max(a, c), min(b, d)) for a, b in first for c, d in second)
+
+
+def _union(first: Leaf, second: Leaf) -> Leaf:
+    if isinstance(first, OneOf) and isinstance(second, OneOf):
+        return OneOf(first.attribute, tuple(sorted({*first.values, *second.values})))
+    assert isinstance(first, Within)
+    assert isinstance(second, Within)
+    return Within(first.attribute, unite((*first.intervals, *second.intervals)))
+
+
+def _intersection(first: Leaf, second: Leaf) -> Leaf | None:
+    if isinstance(first, OneOf) and isinstance(second, OneOf):
+        values = tuple(value for value in first.values if value in second.values)
+        return OneOf(first.attribute, values) if values else None
+    assert isinstance(first, Within)
+    assert isinstance(second, Within)
+    intervals = intersect(first.intervals, second.intervals)
+    return Within(first.attribute, intervals) if intervals else None
+
+
+def _order(node: Node) -> bytes:
+    return wire.encode(list(_postfix(node, None)))
+
+
+# Encoding: a flat list in postfix order, since nesting is bounded there.
+
+
+def _postfix(node: Node, names: list[str] | None) -> Iterator[list[Any]]:
+    if isinstance(node, Gate):
+        for part in node.parts:
+            yield from _postfix(part, names)
+        yield [3, node.need, len(node.parts)]
+        return
+    which: Any = node.attribute if names is None else names.index(node.attribute)
+    if isinstance(node, OneOf):
+        yield [1, which, list(node.values)]
+    else:
+        yield [2, which, [list(interval) for interval in node.intervals]]
+
+
+def _from_postfix(steps: list[Any], space: AttributeSpace) -> Node:
+    stack: list[Node] = []
+    for step in steps:
+        if not (isinstance(step, list) and len(step) == 3 and all(type(item) is int for item in step[:2])):
+            raise Malformed("formula: a step is [kind, number, …]")
+        kind, number, content = step
+        if kind == 3:
+            if type(content) is not int or not 1 <= number <= content <= len(stack):
+                raise Malformed("formula: a gate takes parts that are there")
+            parts = tuple(stack[-content:])
+            del stack[-content:]
+            stack.append(Gate(number, parts))
+        else:
+            stack.append(_leaf(kind, number, content, space))
+    if len(stack) != 1:
+        raise Malformed("formula: the steps make more than one formula, or none")
+    return stack[0]
+
+
+def _leaf(kind: int, number: int, content: Any, space: AttributeSpace) -> Leaf:
+    if not 0 <= number < len(space.attributes) or type(content) is not list or not 1 <= len(content) <= VALUES_MAX:
+        raise Malformed("formula: a leaf names an attribute and its values")
+    attribute = space.attributes[number]
+    if kind == 1 and attribute.is_text and all(type(value) is str for value in content):
+        return OneOf(attribute.name, tuple(attribute.text(value) for value in content))
+    if kind == 2 and not attribute.is_text and all(_is_interval(item, attribute) for item in content):
+        intervals = tuple((low, high) for low, high in content)
+        if all(high + 1 < low for (_, high), (low, _) in pairwise(intervals)):
+            return Within(attribute.name, intervals)
+    raise Malformed(f'formula: not a leaf over attribute "{attribute.name}"')
+
+
+def _is_interval(item: Any, attribute: Attribute) -> bool:
+    return (
+        isinstance(item, list)
+        and [type(end) for end in item] == [int, int]
+        and 0 <= item[0] <= item[1] <= attribute.top
+    )

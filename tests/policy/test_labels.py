@@ -1,0 +1,76 @@
+"""Labels: a key's labels satisfy a formula's tree exactly where its attributes satisfy the formula."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from formulas import ACME, RANDOMS, some_formula, some_holding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.policy.evaluate import holds
+from tallystick.policy.labels import LabelGate, LabelTree, cover, label_tree, labels_of, number_labels, with_encoding
+from tallystick.policy.parse import parse
+from tallystick.policy.space import AttributeSpace, Encoding, integer
+
+ENCODINGS = st.sampled_from(Encoding)
+
+
+def met(tree: LabelTree, labels: frozenset[bytes]) -> bool:
+    if isinstance(tree, bytes):
+        return tree in labels
+    return sum(met(part, labels) for part in tree.parts) >= tree.need
+
+
+def rows(tree: LabelTree) -> int:
+    return sum(map(rows, tree.parts)) if isinstance(tree, LabelGate) else 1
+
+
+@given(RANDOMS, ENCODINGS)
+def test_labels_say_what_the_attributes_say(random: Random, encoding: Encoding) -> None:
+    formula = with_encoding(some_formula(random, ACME), encoding)
+    space = formula.space.joined(ACME)  # the formula's encodings, and whatever else ACME declares
+    for _ in range(4):
+        held = ACME.values(some_holding(random, ACME))
+        labels = labels_of(held, space)
+        assert met(label_tree(formula), labels) == holds(formula, held)
+
+
+@given(ENCODINGS, st.integers(1, 64), st.data())
+def test_every_interval_of_every_width(encoding: Encoding, bits: int, data: st.DataObject) -> None:
+    top = (1 << bits) - 1
+    ends = sorted(data.draw(st.tuples(st.integers(0, top), st.integers(0, top))))
+    attribute = integer("n", bits, encoding=encoding)
+    space = AttributeSpace.of("", attribute)
+    tree = label_tree(parse(f"n in {ends[0]}..{ends[1]}", space))
+    tried = {0, top, *ends, max(ends[0] - 1, 0), min(ends[1] + 1, top), data.draw(st.integers(0, top))}
+    for value in tried:
+        labels = frozenset(number_labels(attribute, value))
+        assert met(tree, labels) == (ends[0] <= value <= ends[1])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "labels", "rows_max"), [(Encoding.BITS, 32, 32), (Encoding.PREFIX, 33, 31), (Encoding.RADIX16, 122, 8)]
+)
+def test_what_a_32_bit_comparison_costs(encoding: Encoding, labels: int, rows_max: int) -> None:
+    space = AttributeSpace.of("", integer("n", 32, encoding=encoding))
+    assert len(frozenset(number_labels(space["n"], 123_456_789))) == labels
+    worst = max(rows(label_tree(parse(f"n >= {bound}", space))) for bound in (1, 0x0FFFFFFF, 0x12345679, 0x80000001))
+    assert worst == rows_max
+
+
+@given(st.integers(1, 20), st.data())
+def test_a_cover_is_exact_and_small(bits: int, data: st.DataObject) -> None:
+    top = (1 << bits) - 1
+    low, high = sorted(data.draw(st.tuples(st.integers(0, top), st.integers(0, top))))
+    found = list(cover(low, high, bits))
+    assert sum(1 << bits - length for length, _ in found) == high - low + 1
+    assert found[0][1] << bits - found[0][0] == low
+    assert len(found) <= max(1, 2 * bits - 2)
+
+
+def test_no_two_attributes_share_a_label() -> None:
+    space = AttributeSpace.of("", integer("a", 8), integer("b", 8), integer("c", 8, encoding=Encoding.RADIX16))
+    held = [labels_of(space.values({name: 7}), space) for name in "abc"]
+    assert not (held[0] & held[1] or held[0] & held[2] or held[1] & held[2])
