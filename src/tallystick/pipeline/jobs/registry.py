@@ -6,10 +6,12 @@ A job's module has `run(run: Run) -> dict[str, object]`: it does the work and re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tallystick.pipeline.jobs.audit_settings import AuditSettings
 
 if TYPE_CHECKING:
     from tallystick.pipeline.jobs.run import Run
@@ -59,4 +61,24 @@ _INGEST = Job(
     needs_topic=True,
 )
 
-JOBS = {job.name: job for job in (_INGEST,)}
+_REFINE = Job(
+    "refine",
+    "name the signals of bronze by COVESA VSS in the table signals, CAN frames by a DBC",
+    "tally pipeline run refine --warehouse tables --dbc bus.dbc",
+    (Option("dbc", "The DBC of topics that hold CAN frames; that of the simulated fleet otherwise.", Path),),
+)
+
+_AUDIT = Job(
+    "audit",
+    "replay the ledger, hold a topic's log to it, and write what misbehaved to the table findings",
+    "tally pipeline run audit --home owner --topic telemetry --warehouse tables",
+    (
+        Option("topic", "The topic whose log is looked at; that of the warehouse otherwise."),
+        Option("genesis", "The instance's first trust file, where the identity holds a later one.", Path),
+        Option("every_s", "With --stream: from the end of one round to the next.", float, 10.0),
+        *(Option(one.name, one.metadata["help"], int, one.default) for one in fields(AuditSettings)),
+    ),
+    needs_home=True,
+)
+
+JOBS = {job.name: job for job in (_INGEST, _REFINE, _AUDIT)}
