@@ -270,3 +270,7 @@ def _free_ports(count: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
+
+
+if __name__ == "__main__":
+    print(fetch())
