@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +93,55 @@ def test_a_ledger_put_back_to_an_older_copy_is_refused(tmp_path: Path, ledger: S
     assert memory.head is not None
     assert memory.head.note == newest
     restored.close()
+
+
+def test_what_one_process_accepted_binds_the_others_of_its_identity(tmp_path: Path, ledger: SqliteLedger) -> None:
+    disk = RealDisk(tmp_path / "memory")
+    first, second = CheckpointMemory(WORLD.trust, disk), CheckpointMemory(WORLD.trust, disk)
+    notes = [grow(ledger, batch()) for _ in range(3)]
+    first.accept(notes[0], ledger.consistency)
+    newest = second.accept(notes[2], ledger.consistency)
+    assert first.accept(notes[1], ledger.consistency).note == notes[1]  # asked for before, and no contradiction
+    assert first.head == newest == CheckpointMemory(WORLD.trust, disk).head, "the memory went back"
+    with pytest.raises(Withheld, match="it was at height"):
+        first.accept(notes[1], ledger.consistency)
+
+
+def test_a_fork_shown_to_one_of_two_processes_of_an_identity_is_found(tmp_path: Path, ledger: SqliteLedger) -> None:
+    ledger.close()
+    shutil.copy(tmp_path / "ledger.db", tmp_path / "fork.db")
+    ledger, fork = ledger_at(tmp_path / "ledger.db"), ledger_at(tmp_path / "fork.db")
+    disk = RealDisk(tmp_path / "memory")
+    one, two = CheckpointMemory(WORLD.trust, disk), CheckpointMemory(WORLD.trust, disk)
+    one.accept(grow(ledger, batch(1)), ledger.consistency)
+    with pytest.raises(Withheld) as refusal:
+        two.accept(grow(fork, batch(2)), fork.consistency)
+    assert refusal.value.reason == "split-view"
+    ledger.close()
+    fork.close()
+
+
+def _accept_all(folder: Path, notes: list[bytes], proofs: dict[tuple[int, int], list[bytes]]) -> None:
+    disk = RealDisk(folder)
+    for note in notes:
+        with suppress(Withheld):  # another process has gone further, and ours is set to that
+            CheckpointMemory(WORLD.trust, disk).accept(note, lambda old, new: proofs[old, new])
+
+
+def test_processes_that_share_a_memory_neither_fail_nor_spoil_it(tmp_path: Path, ledger: SqliteLedger) -> None:
+    notes = [grow(ledger, batch()) for _ in range(12)]
+    sizes = [read_head(note, WORLD.trust).size for note in notes]
+    proofs = {(old, new): ledger.consistency(old, new) for old in sizes for new in sizes if old <= new}
+    start = multiprocessing.get_context("spawn")
+    workers = [start.Process(target=_accept_all, args=(tmp_path / "memory", notes, proofs)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    head = CheckpointMemory(WORLD.trust, RealDisk(tmp_path / "memory")).head
+    assert head is not None
+    assert head.note == notes[-1]
 
 
 def test_a_fork_shown_to_one_of_two_subscribers_is_found_through_the_data(tmp_path: Path, ledger: SqliteLedger) -> None:

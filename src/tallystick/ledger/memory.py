@@ -7,6 +7,10 @@ carry the ledger's own signatures. Views of different clients are compared throu
 checkpoint that their publisher accepted (`check_seen`).
 
 A client without memory believes the first checkpoint it sees; there the witnesses of the trust file must serve.
+
+Processes of one identity share the memory. What one of them accepted binds the others: the file never goes back, since
+it is written under a lock by whoever has seen what lies there, and what another wrote meanwhile is held against what
+is to be written.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from tallystick.trust.trustfile import KEYS_MAX, TrustFile
 Consistency = Callable[[int, int], Sequence[bytes]]  # (old size, new size) → proof
 
 _NEWEST = "checkpoint"
+_LOCK = "lock"
 _EVIDENCE = "evidence-"
 
 
@@ -40,13 +45,24 @@ class CheckpointMemory:
     def accept(self, note: bytes, consistency: Consistency) -> Head:
         """Remember and return the note's head; `Forged` or `Malformed` if it is none, `Withheld` if it contradicts."""
         new = read_head(note, self.trust)
-        old = self.head
-        if old is not None:
-            self._check(old, new, consistency)
-        if old is None or new.height > old.height:
+        if self.head is not None:
+            self._check(self.head, new, consistency)
+        while (self.head is None or new.height > self.head.height) and not self._remember(new):
+            assert self.head is not None  # what another process accepted, maybe more than this
+            older, newer = sorted((self.head, new), key=lambda head: head.height)
+            self._check(older, newer, consistency)
+        return new
+
+    def _remember(self, new: Head) -> bool:
+        """Write the new head; False if another process moved the memory, to which ours is set then."""
+        with self._disk.held(_LOCK):
+            kept = self._load()
+            if kept is not None and kept != self.head:
+                self.head = kept
+                return False
             write_atomic(self._disk, _NEWEST, _encode(new))
             self.head = new
-        return new
+            return True
 
     def check_seen(self, size: int, root: bytes, consistency: Consistency) -> bool:
         """Whether a checkpoint that somebody else accepted lies in our history; False: it is newer than ours.
@@ -90,7 +106,8 @@ class CheckpointMemory:
         raise Withheld(f"ledger: {message}", reason=reason, hint="both checkpoints were kept as evidence")
 
     def _keep(self, digest: bytes, content: list[object]) -> None:
-        write_atomic(self._disk, f"{_EVIDENCE}{digest[:8].hex()}", wire.encode(content))
+        with self._disk.held(_LOCK):
+            write_atomic(self._disk, f"{_EVIDENCE}{digest[:8].hex()}", wire.encode(content))
 
     def _load(self) -> Head | None:
         if not self._disk.exists(_NEWEST):

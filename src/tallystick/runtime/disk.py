@@ -14,8 +14,10 @@ what the file was for. Paths are relative, with forward slashes; a path that wou
 
 from __future__ import annotations
 
+import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -75,6 +77,9 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int: ...
 
+    def held(self, path: str) -> AbstractContextManager[object]:
+        """A lock that one holder has at a time, whatever its process; it ends with its holder."""
+
 
 def check_path(path: str) -> str:
     """`path` itself, if it is relative and stays below the root; else `Misuse`."""
@@ -98,7 +103,10 @@ def read_all(disk: Disk, path: str) -> bytes:
 
 
 def write_atomic(disk: Disk, path: str, data: Data) -> None:
-    """Replace `path` by `data`; a crash at any point leaves the old contents or the new, whole."""
+    """Replace `path` by `data`; a crash at any point leaves the old contents or the new, whole.
+
+    Whoever shares the path with other processes holds a lock meanwhile (`Disk.held`).
+    """
     temporary = path + ".new"
     try:
         file = disk.open(temporary, create=True)
@@ -148,6 +156,9 @@ class RealFile:
 
     def sync(self) -> None:
         _datasync(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
 
     def close(self) -> None:
         """Close the descriptor; a second call does nothing."""
@@ -199,6 +210,15 @@ class RealDisk:
     def free_bytes(self) -> int:
         state = os.statvfs(self._root)
         return state.f_bavail * state.f_frsize
+
+    @contextmanager
+    def held(self, path: str) -> Iterator[None]:
+        file = RealFile(self._real(path), create=True)
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+            yield
+        finally:
+            file.close()
 
     def _real(self, path: str) -> Path:
         return self._root / check_path(path)

@@ -30,6 +30,7 @@ import os
 import random
 import threading
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from tallystick.runtime.disk import Data, check_path, parent_of
@@ -154,6 +155,7 @@ class SeededDisk:
 
     def __init__(self, seed: int) -> None:
         self.lock = threading.RLock()
+        self._holder = threading.Lock()
         self.crashes = 0
         self.syncs = 0
         self._chooser = random.Random(seed)  # noqa: S311 (a simulation, repeatable by its seed)
@@ -229,6 +231,11 @@ class SeededDisk:
         if self._capacity is None:
             return 1 << 62
         return max(0, self._capacity - self._used())
+
+    def held(self, path: str) -> AbstractContextManager[object]:
+        """One lock for all paths: whoever shares this disk is a thread of one process."""
+        check_path(path)
+        return self._holder
 
     # What a test does to the disk.
 
