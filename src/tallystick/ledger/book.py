@@ -1,0 +1,206 @@
+"""How a block comes to be, whatever engine orders the transactions: opened, filled, sealed, kept or dropped.
+
+The tree over transactions and the map over the state are in memory and are ahead of the file between `seal` and `keep`;
+`drop` takes them back. So a chain engine may seal a block (which gives its roots), crash, and seal it again, and an
+engine whose disk is full has lost nothing but the open block. Proofs come from the same tree and map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tallystick.crypto.merkle import EMPTY_ROOT, Tree
+from tallystick.errors import Forged, Misuse, Unavailable
+from tallystick.ledger.block import NO_PREVIOUS, Block
+from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.contracts import identity
+from tallystick.ledger.contracts.execute import Result, execute
+from tallystick.ledger.contracts.state import State
+from tallystick.ledger.engine import Submitted
+from tallystick.ledger.proofs import StateProof
+from tallystick.ledger.reader import Reader
+from tallystick.ledger.sqlite_store import Row, Store
+from tallystick.ledger.state_map import StateMap
+from tallystick.ledger.transaction import Transaction, parse
+from tallystick.trust.receipt import EntryProof
+from tallystick.trust.trustfile import TrustFile
+
+INDEX_EVERY = 64  # transactions between two updates of the index of mentions
+
+
+@dataclass(slots=True)
+class OpenBlock:
+    """Transactions that ran and wait for their block."""
+
+    height: int
+    time_ms: int
+    first: int
+    entries: int = 0
+    size_bytes: int = 0
+    rows: list[Row] = field(default_factory=list)
+    leaves: dict[bytes, Submitted] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A block with its roots, not yet kept."""
+
+    block: Block
+    rows: list[Row]
+    changes: dict[bytes, bytes | None]
+    entries: int
+
+
+class Book:
+    """Tree, state and newest block of one ledger file; not for several threads at once."""
+
+    def __init__(self, store: Store) -> None:
+        """Load a file that `found` or an earlier process has begun; raises `Forged` where it does not fit together."""
+        height = store.last_height()
+        assert height is not None
+        self.store = store
+        self.reader = Reader(store)
+        self.last = self.reader.block(height)
+        self.tree = Tree(b"".join(store.leaves()))
+        self.map = StateMap(store.values(), height)
+        self.state = State(store.value)
+        self.open: OpenBlock | None = None
+        self._sealed: Sealed | None = None
+        self._indexed = store.indexed
+        if (self.tree.size, self.tree.root()) != (self.last.size, self.last.root):
+            raise Forged("ledger: its transactions are not those under its newest block", hint="run tally ledger fsck")
+        if self.map.root != self.last.state_root:
+            raise Forged("ledger: its state is not the one under its newest block", hint="run tally ledger fsck")
+
+    @property
+    def trust(self) -> TrustFile:
+        """The newest trust file on the ledger."""
+        return identity.trust_file(self.reader.view)
+
+    # --- writing ---
+
+    def begin(self, time_ms: int) -> OpenBlock:
+        """The next block; its time never falls."""
+        last = self.last
+        self.open = OpenBlock(last.height + 1, max(time_ms, last.time_ms), last.size)
+        return self.open
+
+    def run(self, transaction: Transaction) -> tuple[Result, Submitted]:
+        """Put a transaction through the contracts on top of the open block, and into it if they take it."""
+        opened = self.open
+        assert opened is not None
+        result = execute(self.state, transaction, opened.height, opened.time_ms, opened.entries)
+        number = opened.first + len(opened.rows)
+        submitted = Submitted(transaction.leaf, number, opened.height, opened.entries)
+        if result.accepted:
+            opened.rows.append(
+                Row(
+                    number=number,
+                    leaf=submitted.leaf,
+                    height=opened.height,
+                    first=opened.entries,
+                    refused=result.refused,
+                    kinds=result.kinds,
+                    principals=b"".join(sorted(result.operators | {transaction.author})),
+                    result=result.data,
+                    data=transaction.data,
+                )
+            )
+            opened.leaves[submitted.leaf] = submitted
+            opened.entries += len(transaction.entries)
+            opened.size_bytes += len(transaction.data)
+        return result, submitted
+
+    def seal(self, *, retain: bool) -> Sealed:
+        """The open block with its roots; with `retain` the values that it replaces can still be proved."""
+        opened = self.open
+        assert opened is not None
+        changes = self.state.changes()
+        before: Mapping[bytes, bytes | None] = {key: self.store.value(key) for key in changes} if retain else {}
+        state_root = self.map.advance(opened.height, changes, before)
+        self.tree.extend(b"".join(row.leaf for row in opened.rows))
+        block = Block(
+            height=opened.height,
+            time_ms=opened.time_ms,
+            first=opened.first,
+            count=len(opened.rows),
+            size=self.tree.size,
+            root=self.tree.root(),
+            state_root=state_root,
+            previous=self.last.hash,
+        )
+        self._sealed = Sealed(block, opened.rows, changes, opened.entries)
+        return self._sealed
+
+    def keep(self, note: bytes) -> Sealed:
+        """Store the sealed block with its note, synced; where that fails it is dropped and the error raised."""
+        sealed = self._sealed
+        assert sealed is not None
+        try:
+            self.store.write_block(sealed.block.height, sealed.block.encoded, note, sealed.rows, sealed.changes)
+        except BaseException:
+            self.drop()
+            raise
+        self.last = sealed.block
+        self.open = self._sealed = None
+        self.state.seal()
+        self.reader.view.refresh(sealed.changes)
+        if self.tree.size - self._indexed >= INDEX_EVERY:
+            with suppress(Unavailable):  # the next block tries again
+                self.store.index_mentions()
+                self._indexed = self.tree.size
+        return sealed
+
+    def drop(self) -> None:
+        """Forget the open block, sealed or not."""
+        if self._sealed is not None:
+            self.tree.truncate(self._sealed.block.first)
+            self.map.take_back()
+        self.open = self._sealed = None
+        self.state.forget_block()
+
+    # --- proofs ---
+
+    def receipt(self, number: int, entry: int, head: Head) -> EntryProof:
+        """The proof that an entry is on the ledger, under `head`."""
+        if not 0 <= number < head.size:
+            raise Unavailable(f"ledger: transaction {number} is not under the published checkpoint yet")
+        transaction = parse(self.reader.row(number).data)
+        if not 0 <= entry < len(transaction.entries):
+            raise Misuse(f"ledger: transaction {number} has {len(transaction.entries)} entries, no {entry}")
+        tree = Tree(transaction.entry_hashes)
+        return EntryProof(
+            entry=transaction.entries[entry],
+            index=entry,
+            entry_path=tuple(tree.inclusion(entry, tree.size)),
+            head=transaction.head,
+            signature=transaction.signature,
+            number=number,
+            path=tuple(self.tree.inclusion(number, head.size)),
+            note=head.note,
+        )
+
+    def prove(self, key: bytes, head: Head) -> StateProof:
+        """A value of the state, or its absence, under `head`."""
+        if not self.map.has_version(head.height):
+            raise Unavailable(f"ledger: the state of height {head.height} is no longer kept")
+        value, proof = self.map.prove(key, self.store.value(key), head.height)
+        return StateProof(key, value, proof, head.note)
+
+
+def genesis_block(trust: TrustFile, time_ms: int) -> tuple[Block, dict[bytes, bytes | None]]:
+    """Block 0, which holds no transaction, and the state before the first one."""
+    if trust.number != 1:
+        raise Misuse(f"ledger: a new one begins with the first trust file, this is number {trust.number}")
+    genesis = identity.genesis(trust.to_json())
+    state = StateMap(((key, value) for key, value in genesis.items() if value is not None), 0)
+    return Block(0, time_ms, 0, 0, 0, EMPTY_ROOT, state.root, NO_PREVIOUS), genesis
+
+
+def found(store: Store, trust: TrustFile, time_ms: int, note: bytes) -> None:
+    """Begin an empty file; `note` is the signed checkpoint of its `genesis_block`."""
+    block, genesis = genesis_block(trust, time_ms)
+    store.set_meta("genesis", trust.to_json())
+    store.write_block(0, block.encoded, note, [], genesis)
