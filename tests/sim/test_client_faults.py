@@ -157,6 +157,31 @@ def test_an_offset_commit_whose_answer_was_lost_holds(world: World) -> None:
     assert sum(value[0] for _, value in world.host.open_core.ledger.scan(b"offset/")) == 2
 
 
+def test_an_offset_that_the_ledger_does_not_show_yet_is_still_our_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by seed 9055: the answer to a commit was lost and its block was still open, so that the member, told that
+    the offset had moved, found it where it was, and took it for another's."""
+    member = world.members[0]
+    world.publishers[0].produce(4)
+    settle(world)
+    member.poll()
+    assert member.subscriber is not None
+    world.host.is_slow = True
+    with pytest.raises(Unavailable):
+        member.subscriber.commit()
+
+    def make_block(seconds: float) -> None:
+        world.host.is_slow = False
+        world.pass_time(1.0)
+        world.node_works()
+
+    monkeypatch.setattr(member.person.clock, "pause", make_block)
+    member.subscriber.commit()
+    assert not world.host.is_slow  # it waited until the ledger showed what it had refused by
+    assert sum(value[0] for _, value in world.host.open_core.ledger.scan(b"offset/")) == 1
+
+
 def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_holds(world: World) -> None:
     member, other = world.members
     world.publishers[0].produce(4)

@@ -7,6 +7,7 @@ that lost its lease cannot commit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tallystick.client.author import Author
@@ -65,21 +66,23 @@ class Member:
 
     def offset(self, partition: int) -> int:
         """Where the group goes on in a partition."""
-        return self._standing(partition)[0]
+        return _standing(self._view.value(self._place(partition)))[0]
 
     def commit(self, partition: int, old: int, new: int) -> None:
         """Move the offset; `Refused` (`fenced`, `not-holder`, `offset-moved`) if it is no longer ours to move."""
-        try:
-            self._move(partition, old, new)
-        except Refused as error:
-            if error.reason != "offset-moved":
-                raise
-            # Under our own fence nobody but us moves it: an earlier attempt got through, and only its answer did not.
-            found, fence = self._standing(partition)
-            if fence != self.fence or found > new:
-                raise
-            if found < new:
-                self._move(partition, found, new)
+        while old != new:
+            try:
+                self._move(partition, old, new)
+                return
+            except Refused as error:
+                if error.reason != "offset-moved":
+                    raise
+                # Under our own fence nobody but us moves it: an earlier attempt got through, and only its answer did
+                # not. Entries are judged by the block that is being made, and what the ledger shows may lie behind.
+                found, fence = _standing(self._view.wait_for(self._place(partition), _moved_from(old)))
+                if fence != self.fence or found > new:
+                    raise
+                old = found
 
     def _move(self, partition: int, old: int, new: int) -> None:
         self._author.write(
@@ -88,10 +91,18 @@ class Member:
             )
         )
 
-    def _standing(self, partition: int) -> tuple[int, int]:
-        """The group's offset in a partition, and the fence under which it was moved there."""
-        value = self._view.value(b"offset/" + self.identifier + self._token + partition.to_bytes(4, "big"))
-        return (0, 0) if value is None else (int(value[0]), int(value[1]))
+    def _place(self, partition: int) -> bytes:
+        """Where the ledger holds the group's offset."""
+        return b"offset/" + self.identifier + self._token + partition.to_bytes(4, "big")
 
     def leave(self) -> None:
         self._author.write(entries.leave(self.identifier, self.member))
+
+
+def _standing(value: Any) -> tuple[int, int]:
+    """A group's offset in a partition, and the fence under which it was moved there."""
+    return (0, 0) if value is None else (int(value[0]), int(value[1]))
+
+
+def _moved_from(offset: int) -> Callable[[Any], bool]:
+    return lambda value: _standing(value)[0] != offset
