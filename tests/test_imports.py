@@ -20,8 +20,8 @@ PACKAGE = Path(tallystick.__file__).parent
 # A folder imports only from itself and from those before it.
 ORDER = [
     *("errors", "wire", "policy", "record", "crypto", "trust", "parcel"),
-    *("runtime", "guards", "ledger", "authority", "carriers", "client", "fleet"),
-    *("pipeline", "console", "node", "sim", "cli"),
+    *("runtime", "abci", "guards", "ledger", "authority", "carriers", "client", "fleet"),
+    *("pipeline", "console", "node", "sim", "demo", "cli"),
 ]
 
 # Time and entropy are arguments here.

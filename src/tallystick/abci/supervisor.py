@@ -1,0 +1,106 @@
+"""A node and its application as a pair: the application listens first, the node is started, and again when it ends.
+
+CometBFT ends whenever its application fails or goes away, and does not come back by itself; an application without its
+node does nothing. So the process that serves the application owns the node: it starts it, starts it again after a pause
+that doubles, and ends it. If this process is killed, the node notices that its application is gone, and ends too.
+
+That the process lives says little: a node whose application gave a wrong hash stays up and answers, without going on.
+Whoever watches a chain watches heights.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.abci.server import Server
+from tallystick.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.5, 30.0  # before a node that ended is started again
+STEADY_S = 60.0  # one that lived so long starts its pauses from the beginning
+STOP_S = 10.0  # to end by itself
+
+
+@dataclass(frozen=True)
+class PairStatistics:
+    running: bool
+    pid: int | None
+    restarts: int
+
+
+class Supervisor:
+    """`command` starts the node; the address of the application is put behind it as `--proxy_app=…`."""
+
+    def __init__(self, server: Server, command: Sequence[str], log_file: Path) -> None:
+        self._server, self._log_file = server, log_file
+        self._command = [*command, f"--proxy_app={server.address}"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._restarts = 0
+        self._thread = threading.Thread(target=self._look_after, name="node", daemon=True)
+
+    def start(self) -> None:
+        self._server.start()
+        self._process = self._spawn()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the node, then the application's server; may be called twice."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+        self._server.stop()
+
+    def wait(self) -> None:
+        """Return when `stop` was called."""
+        self._stopping.wait()
+
+    def statistics(self) -> PairStatistics:
+        process = self._process
+        running = process is not None and process.poll() is None
+        return PairStatistics(running, process.pid if process is not None and running else None, self._restarts)
+
+    def _look_after(self) -> None:
+        pause_s, started = PAUSE_FIRST_S, time.monotonic()
+        while not self._stopping.is_set():
+            assert self._process is not None
+            try:
+                code = self._process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                continue
+            if time.monotonic() - started > STEADY_S:
+                pause_s = PAUSE_FIRST_S
+            log.warning("the node ended with code %d; it is started again in %.1f s", code, pause_s)
+            if self._stopping.wait(pause_s):
+                return
+            pause_s, started = min(2 * pause_s, PAUSE_MAX_S), time.monotonic()
+            self._restarts += 1
+            self._process = self._spawn()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        try:
+            with self._log_file.open("ab") as out:
+                return subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                )
+        except OSError as error:
+            raise Unavailable(f"{self._command[0]}: it cannot be started: {error}") from error
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
