@@ -434,6 +434,7 @@ def test_references_and_memory_stay_as_they_were():
     watched += [float, int, str, dict, type(None)]
     for _ in range(5):
         work()
+    gc.collect()  # what earlier tests left to the collector must not go while this one counts
     before = [sys.getrefcount(value) for value in watched]
     arrow = pa.total_allocated_bytes()
     tracemalloc.start()
@@ -449,7 +450,7 @@ def test_references_and_memory_stay_as_they_were():
         tracemalloc.stop()
     after = [sys.getrefcount(value) for value in watched]
     assert all(abs(a - b) < 20 for a, b in zip(after, before, strict=True))  # a lost one would count 5,000
-    assert pa.total_allocated_bytes() == arrow
+    assert pa.total_allocated_bytes() <= arrow
 
 
 HOSTILE = '''
