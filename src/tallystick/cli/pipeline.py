@@ -56,6 +56,32 @@ def run() -> None:
     """
 
 
+@command.command("export")
+@click.option(
+    "--warehouse",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="The folder of the tables.",
+)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The GeoJSON file to write."
+)
+@click.option("--open", "with_open", is_flag=True, help="Those too that still go on.")
+@output.json_option
+def export(warehouse: Path, out: Path, with_open: bool, as_json: bool) -> None:
+    """Write the trips of a warehouse as GeoJSON: lines, and points of harsh driving.
+
+    \b
+    Examples:
+      tally pipeline export --warehouse tables --out trips.geojson
+    """
+    from tallystick.pipeline.jobs import geojson
+    from tallystick.pipeline.jobs.warehouse import Warehouse
+
+    counts = geojson.export(Warehouse(warehouse), out, with_open=with_open)
+    _report({"file": str(out), **counts}, as_json)
+
+
 def _parse_settings(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     pairs = [value.partition("=") for value in values]
     for name, sign, _value in pairs:
@@ -89,10 +115,12 @@ def _make_command(job: Job) -> click.Command:
         stream: bool = False,
         **options: Any,
     ) -> None:
-        from tallystick.pipeline.jobs.run import Run
+        from tallystick.pipeline.jobs.run import Run, check_engine
         from tallystick.pipeline.jobs.warehouse import Warehouse
         from tallystick.runtime.clock import SystemClock
 
+        if job.needs_spark:
+            check_engine()
         one = Run(
             warehouse=Warehouse(warehouse),
             clock=SystemClock(),

@@ -58,8 +58,10 @@ class Run:
     @cached_property
     def spark(self) -> SparkSession:
         """The session, started when first asked for: what can fail before costs no JVM."""
-        check_engine()
-        return start_spark({**_SETTINGS, **self.settings})
+        from pyspark.sql import SparkSession
+
+        active = SparkSession.getActiveSession()  # a notebook's
+        return active or start_spark({**_SETTINGS, **self.settings})
 
 
 @contextmanager

@@ -120,10 +120,18 @@ class Table:
         places = [str(self.place(number)) for number in chosen]
         return spark.read.option("mergeSchema", "true").parquet(*places)  # columns may have been added since
 
-    def write(self, frame: DataFrame, facts: Mapping[str, Any], *, empty: bool = True) -> dict[str, Any] | None:
+    def write(
+        self,
+        frame: DataFrame,
+        facts: Mapping[str, Any],
+        *,
+        empty: bool = True,
+        beside: Mapping[str, DataFrame] | None = None,
+    ) -> dict[str, Any] | None:
         """Add the next batch: all of it with its facts, or nothing. Returns the facts, with number and rows.
 
-        With `empty` false a frame without rows makes no batch, and gives None.
+        With `empty` false a frame without rows makes no batch, and gives None. `beside` are frames that the next batch
+        is made with, such as a job's state: they come and go with the newest batch and are no rows of the table.
         """
         number = len(self.batches())
         _make(self.folder)
@@ -134,13 +142,22 @@ class Table:
         rows = _count(hidden)
         if not rows and not empty:
             return None
+        for name, other in (beside or {}).items():
+            other.write.parquet(str(hidden / f"_{name}"))
         whole = {"batch": number, "rows": rows, **facts}
         _write(hidden / _FACTS, whole)
         for path in [*hidden.rglob("*"), hidden]:
             _sync(path)
         hidden.rename(self.place(number))
         _sync(self.folder)
+        for name in beside or {}:
+            shutil.rmtree(self.place(number - 1) / f"_{name}", ignore_errors=True)
         return whole
+
+    def read_beside(self, spark: SparkSession, name: str) -> DataFrame | None:
+        """What was written beside the newest batch; None where there is no batch yet."""
+        numbers = self.batches()
+        return spark.read.parquet(str(self.place(numbers[-1]) / f"_{name}")) if numbers else None
 
     def place(self, number: int) -> Path:
         return self.folder / f"batch={number}"

@@ -1,0 +1,75 @@
+"""Trips for a map: a GeoJSON file (RFC 7946) of lines, and points where somebody braked or accelerated harshly.
+
+It reads the parquet files themselves: no Spark is started to draw a map. Coordinates are WGS 84, longitude first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from tallystick.errors import Misuse, Unavailable
+from tallystick.pipeline.jobs import lines
+from tallystick.pipeline.jobs.warehouse import Warehouse
+
+_TABLE, _OPEN = "trips", "_open"
+
+
+def export(warehouse: Warehouse, out: Path, *, with_open: bool = False) -> dict[str, int]:
+    """Write closed trips and their events, with `with_open` the open ones too; how many of each have a place."""
+    counts = {"trips": 0, "events": 0, "without_place": 0}
+    hidden = out.with_name(f".{out.name}")
+    try:
+        with hidden.open("w", encoding="utf-8") as file:
+            file.write('{"type": "FeatureCollection", "features": [')
+            for feature in _features(warehouse, with_open, counts):
+                separator = ",\n" if counts["trips"] + counts["events"] > 1 else "\n"
+                file.write(separator + json.dumps(feature, default=_iso))
+            file.write("\n]}\n")
+        hidden.replace(out)
+    except OSError as error:
+        raise Unavailable(f"{out}: cannot be written: {error.strerror}") from error
+    return counts
+
+
+def _features(warehouse: Warehouse, with_open: bool, counts: dict[str, int]) -> Iterator[dict[str, Any]]:
+    for trip in _trips(warehouse, with_open):
+        line, events = lines.geometry(trip.pop("line")), trip.pop("events")
+        if line is None:
+            counts["without_place"] += 1
+            continue
+        counts["trips"] += 1
+        yield {"type": "Feature", "geometry": line, "properties": trip}
+        for event in events:
+            place = [event.pop("longitude"), event.pop("latitude")]
+            if None not in place:
+                counts["events"] += 1
+                event["kind"] = "harsh braking" if event["acceleration_ms2"] < 0 else "harsh acceleration"
+                properties = {"vehicle_id": trip["vehicle_id"], **event}
+                yield {"type": "Feature", "geometry": {"type": "Point", "coordinates": place}, "properties": properties}
+
+
+def _trips(warehouse: Warehouse, with_open: bool) -> Iterator[dict[str, Any]]:
+    table = warehouse.table(_TABLE)
+    numbers = table.batches()
+    if not numbers:
+        raise Misuse(f"{table.folder}: there are no trips yet", hint="run the jobs ingest, refine and trips")
+    folders = [(table.place(number), False) for number in numbers]
+    if with_open:
+        folders.append((table.place(numbers[-1]) / _OPEN, True))
+    for folder, is_open in folders:
+        files = [str(path) for path in sorted(folder.glob("*.parquet"))]
+        for batch in ds.dataset(files).to_batches():
+            for trip in batch.to_pylist():
+                yield {**trip, "is_open": is_open}
+
+
+def _iso(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(type(value).__name__)

@@ -1,0 +1,189 @@
+"""`trips`: the table `trips` of the table `signals`; `cutting` says what a trip is.
+
+A batch of signals goes to its vehicles together with the rows that were kept of them; out come closed trips, which are
+the batch, and beside it the open trips and the rows to keep. All three are one rename (`warehouse`), so that state and
+table cannot fall out of step. The trips of a batch never change; the open ones are replaced by the next batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tallystick.errors import Misuse
+from tallystick.pipeline.jobs.cutting import FIELDS, cut
+from tallystick.pipeline.jobs.refine import SIGNALS
+from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.steps import follow
+from tallystick.pipeline.jobs.trip_settings import TripSettings
+from tallystick.pipeline.jobs.warehouse import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TRIPS, OPEN = "trips", "open"
+_ROWS = "rows"
+_EVENT = "struct<start_us: bigint, end_us: bigint, acceleration_ms2: double, latitude: double, longitude: double>"
+_TRIP = {
+    "start_us": "bigint",
+    "end_us": "bigint",
+    "duration_s": "double",
+    "distance_km": "double",
+    "distance_by": "string",
+    "idle_s": "double",
+    "fuel_l": "double",
+    "speed_max_kmh": "double",
+    "harsh_braking": "int",
+    "harsh_acceleration": "int",
+    "events": f"array<{_EVENT}>",
+    "rows": "int",
+    "cut": "string",
+    "line": "string",
+    "suspect": "boolean",
+    "is_open": "boolean",
+}
+_SIGNALS = {
+    "running": "Vehicle.Powertrain.CombustionEngine.IsRunning",
+    "speed_kmh": "Vehicle.Speed",
+    "odometer_km": "Vehicle.TraveledDistance",
+    "fuel_rate_lh": "Vehicle.OBD.FuelRate",
+    "latitude": "Vehicle.CurrentLocation.Latitude",
+    "longitude": "Vehicle.CurrentLocation.Longitude",
+}
+_ENGINE_SPEED = "Vehicle.Powertrain.CombustionEngine.Speed"
+
+
+def run(run: Run) -> dict[str, Any]:
+    """Cut what signals has and trips lacks."""
+    given = {one.name: run.options.get(one.name, one.default) for one in fields(TripSettings)}
+    settings = TripSettings(**given)
+    source, target = run.warehouse.table(SIGNALS), run.warehouse.table(TRIPS)
+    _check_settings(target, settings)
+    work = _Work(run, target, settings)
+    summary = follow(run, "trips", source, target, work.add)
+    return {**summary, "trips": work.trips, "open": work.open, "late": work.late}
+
+
+def trips(signals: DataFrame, settings: TripSettings | None = None) -> DataFrame:
+    """The trips of refined rows; those that rows could still change say `is_open`."""
+    return _shown(
+        _cut(_rows(signals), settings or TripSettings()).where("trip is not null").select("vehicle_id", "trip.*")
+    )
+
+
+def _check_settings(target: Table, settings: TripSettings) -> None:
+    last = target.last()
+    if last is not None and last.get("settings") != asdict(settings):
+        changed = [name for name, value in asdict(settings).items() if last.get("settings", {}).get(name) != value]
+        raise Misuse(
+            f"{target.folder}: was made with another {', '.join(changed)}",
+            hint=f"give the same, or remove {target.folder} and run trips anew",
+        )
+
+
+class _Work:
+    """The batches of one run, and what they came to."""
+
+    def __init__(self, run: Run, target: Table, settings: TripSettings) -> None:
+        self._run, self._target, self._settings = run, target, settings
+        self.trips = self.open = self.late = 0
+
+    def add(self, signals: DataFrame, facts: dict[str, Any]) -> dict[str, Any] | None:
+        from pyspark.sql import functions as F
+
+        rows, before = _rows(signals), self._target.read_beside(self._run.spark, _ROWS)
+        found = _cut(rows if before is None else rows.unionByName(before), self._settings).persist()
+        try:
+            late = found.agg(F.coalesce(F.sum("late"), F.lit(0))).first()[0]  # type: ignore[index]
+            cut_ = _shown(found)
+            written = self._target.write(
+                cut_.where("not is_open").drop("is_open").coalesce(1),
+                {**facts, "settings": asdict(self._settings), "late": late},
+                beside={
+                    OPEN: cut_.where("is_open").drop("is_open").coalesce(1),
+                    _ROWS: found.where("row is not null").select("vehicle_id", "row.*"),
+                },
+            )
+            self.open = found.where("trip.is_open").count()
+        finally:
+            found.unpersist()
+        assert written is not None
+        self.trips += written["rows"]
+        self.late += late
+        if late:
+            hint = "a greater --late-s waits longer"
+            self._run.tell(f"warning: {late} rows came too late to count in their trips; {hint}")
+        return written
+
+
+def _rows(signals: DataFrame) -> DataFrame:
+    """What trips are cut from, as `cutting` wants it."""
+    from pyspark.sql import functions as F
+
+    columns: dict[str, Column] = {name: _signal(signals, path) for name, path in _SIGNALS.items()}
+    engine = _signal(signals, _ENGINE_SPEED)
+    columns["running"] = F.coalesce(columns["running"].cast("boolean"), engine > 0)
+    columns["us"] = F.unix_micros("ts")
+    for name in ("suspect", "partition", "offset", "leaf"):
+        columns[name] = F.col(f"_{name}") if f"_{name}" in signals.columns else F.lit(None)
+    columns["settled_us"] = F.lit(None)
+    return signals.select("vehicle_id", *(columns[name].cast(kind).alias(name) for name, kind in FIELDS.items()))
+
+
+def _signal(frame: DataFrame, path: str) -> Column:
+    """The column of a signal, or null where the rows have none of that name."""
+    from pyspark.sql import functions as F
+
+    fields: Any = frame.schema
+    for name in path.split("."):
+        if name not in fields.names:
+            return F.lit(None).cast("double")
+        fields = fields[name].dataType
+    return F.col(path)
+
+
+def _cut(rows: DataFrame, settings: TripSettings) -> DataFrame:
+    """For each vehicle rows that are a trip each, rows to keep, and the number of late ones."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    trip = ", ".join(f"{name}: {kind}" for name, kind in _TRIP.items())
+    row = ", ".join(f"`{name}`: {kind}" for name, kind in FIELDS.items())
+    schema: Any = StructType.fromDDL(f"vehicle_id string, trip struct<{trip}>, `row` struct<{row}>, late bigint")
+    return rows.groupBy("vehicle_id").applyInArrow(_cutter(settings, to_arrow_schema(schema)), schema)
+
+
+def _cutter(settings: TripSettings, schema: Any) -> Callable[[Any], Any]:
+    """What runs on the executors: the rows of one vehicle in, its trips and what is kept out."""
+
+    def apply(table: pa.Table) -> pa.Table:
+        columns = {name: table.column(name).to_numpy() for name in FIELDS}
+        found, kept, late = cut(columns, settings)
+        trip_type, row_type = schema.field("trip").type, schema.field("row").type
+        count = len(kept["us"])
+        rows = [pa.array(kept[one.name], one.type, from_pandas=True) for one in row_type]
+        whole = [
+            pa.repeat(table.column("vehicle_id")[0].cast(pa.string()), len(found) + count),
+            pa.chunked_array([pa.array(found, trip_type), pa.nulls(count, trip_type)]),
+            pa.chunked_array([pa.nulls(len(found), row_type), pa.StructArray.from_arrays(rows, fields=list(row_type))]),
+            pa.array([late] + [0] * (len(found) + count - 1), pa.int64()),
+        ]
+        return pa.table(whole, schema=schema)
+
+    return apply
+
+
+def _shown(found: DataFrame) -> DataFrame:
+    """The trips, with times as times."""
+    from pyspark.sql import functions as F
+
+    def event(one: Column) -> Column:
+        times = [F.timestamp_micros(one[f"{edge}_us"]).alias(f"{edge}_ts") for edge in ("start", "end")]
+        return F.struct(*times, one["acceleration_ms2"], one["latitude"], one["longitude"])
+
+    edges = [F.timestamp_micros(f"{edge}_us").alias(f"{edge}_ts") for edge in ("start", "end")]
+    rest = [F.transform("events", event).alias(name) if name == "events" else F.col(name) for name in list(_TRIP)[2:]]
+    return found.where("trip is not null").select("vehicle_id", "trip.*").select("vehicle_id", *edges, *rest)
