@@ -34,6 +34,7 @@ AMERICAN = re.compile(r"\b(behavior|color|defense|honor|favor|center|catalog)s?\
 FORMATS = {
     "parcel/parcel.py": "parcel.md",
     "crypto/kdf.py": "keys.md",
+    "crypto/abe/capsule.py": "policy-locks.md",
 }
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")

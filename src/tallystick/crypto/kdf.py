@@ -40,6 +40,10 @@ LABELS: dict[str, str] = {
     "tallystick one-time key 1": "the one-time key of a wrapped secret, from the key that wraps and the salt",
     "tallystick hpke seed 1": "the halves of an HPKE private key, from its seed",
     "tallystick root key 1": "the halves of a root signing key, from its seed",
+    "tallystick abe master 1": "the secret exponent of an attribute authority, from its seed",
+    "tallystick attribute key 1": "the randomness that binds an attribute key together, from the authority's seed",
+    "tallystick abe capsule 1": "the seed of a capsule's scalars, from entropy and everything the capsule says",
+    "tallystick abe secret 1": "the secret of a capsule, from the target group's element",
     "tallystick passphrase 1": "the key that wraps a secret at rest, from the stretched passphrase",
 }
 

@@ -6,7 +6,7 @@ comparison:
 
     encoding   labels of a key       rows of a lock       how
     bits       32                    up to 32             a label for each bit (Bethencourt, Sahai and Waters 4.3)
-    prefix     33                    up to 31, 16 usual   a label for each prefix; an interval is a cover of prefixes
+    prefix     33                    up to 32, 16 usual   a label for each prefix; an interval is a cover of prefixes
     radix16    122                   up to 8              at each hexadecimal digit, under the digits before it,
                                                           a label for each bound that the digit keeps
 

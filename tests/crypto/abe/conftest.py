@@ -1,0 +1,18 @@
+"""What the tests of attribute-based encryption share. Where there is no pymcl they skip, and say that it is pymcl."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tallystick.crypto.abe import group
+from tallystick.crypto.abe.keys import MasterKey
+
+
+@pytest.fixture(scope="session")
+def master() -> MasterKey:
+    if not group.available():
+        assert sys.version_info >= (3, 13), "pymcl has a wheel for this Python: pip install 'tallystick[policy]'"
+        pytest.skip("pymcl has no wheel for Python 3.13")
+    return MasterKey.generate(bytes(32))
