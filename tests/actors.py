@@ -1,40 +1,32 @@
-"""Who plays in the scenarios: publishers that seal by hand, peers that write their own HTTP, nodes that lie.
+"""Who plays in the scenarios: publishers that seal by hand, and nodes that lie.
 
-`Hand` is a publisher whose every parcel can be altered before it is sent. `exchange` is one HTTP request as the caller
-wants it, right or wrong, without a client's retries. `Liar` stands between a client and its node and passes everything
-on, until a scenario tells it to lie.
+`Hand` is a publisher whose every parcel can be altered before it is sent. `Liar` stands between a client and its node
+and passes everything on, until a scenario tells it to lie. What attackers write themselves is in the demo, which acts
+out the same attacks: tallystick.demo.forgery, disk, hand.
 """
 
 from __future__ import annotations
 
-import copy
-import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.carriers.carrier import Carrier, NotStored, Outcome, Stored
+from tallystick.carriers.carrier import NotStored, Outcome, Stored
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.keeper import Held, draw_secrets, open_lane
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
 from tallystick.client.view import View
-from tallystick.crypto.signatures import SigningKey
+from tallystick.demo import hand as demo
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.engine import Query
 from tallystick.ledger.memory import CheckpointMemory
-from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
-from tallystick.record.batch import Batch
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.http1 import Response, ResponseReader, encode_head
-from tallystick.trust.envelope import sign_request
-from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.permit import Permit
 
 SCHEMA = "vin string, seq int64 not null, speed float32"
 
@@ -91,53 +83,12 @@ def read_rows(subscriber: Subscriber, count: int) -> list[int]:
     return [row["seq"] for one in received for row in one.to_pylist()]
 
 
-class Hand:
-    """A publisher that seals and sends parcel by parcel."""
-
-    def __init__(self, session: Session, *topics: str | bytes, node: Carrier | None = None) -> None:
-        """A publisher to these topics at once, through `node` where another one than the session's is meant."""
-        self.session, self.node = session, node or session.node
-        self.grants = [Held.of(session.authority.permit(Operation.ADVERTISE, topic)) for topic in topics]
-        self.held = self.grants[0]
-        self.permit, self.token = self.held.permit, self.held.grant.token
-        for held in self.grants:
-            self.node.advertise(held.grant.permit)
-        self.lane = self.open_lane()
-
-    def open_lane(self, name: bytes | None = None) -> Lane:
-        """A new lane, called `name` if one is given."""
-        session, now_ms = self.session, int(self.session.clock.now() * 1000)
-        lane, secrets = open_lane(session.identity, self.grants, now_ms, session.entropy, codec="lz4")
-        if name is not None:
-            secrets = draw_secrets(session.identity, name, self.grants, lane.schema, now_ms, session.entropy)
-            lane.lane = name
-            lane.refresh(secrets.topics, secrets.keys)
-        self.node.put_locks(self.token, self.permit.identifier, secrets.locks)
-        return lane
+class Hand(demo.Hand):
+    """A publisher that seals and sends parcel by parcel, here rows by their numbers."""
 
     def seal(self, *numbers: int, lane: Lane | None = None) -> Parcel:
-        lane = lane or self.lane
-        data = pa.RecordBatch.from_pylist(rows(*numbers), schema=lane.schema.arrow)
-        session = self.session
-        return lane.seal(
-            Batch.of(lane.schema, data),
-            now_ms=int(session.clock.now() * 1000),
-            entropy=session.entropy.bytes(32),
-            checkpoint=session.view.accepted,
-        )
-
-    def fork(self) -> Lane:
-        """The lane as it is, once more: whoever seals in both equivocates."""
-        return copy.copy(self.lane)
-
-    def send(self, *parcels: Parcel | bytes) -> list[Outcome]:
-        return self.node.publish(self.token, [p.encode() if isinstance(p, Parcel) else p for p in parcels])
-
-    def resign(self, parcel: Parcel, *, key: SigningKey | None = None, **changes: Any) -> Parcel:
-        """The parcel under a header that differs, signed again."""
-        header = replace(parcel.header, **changes)
-        key = key or self.session.identity.signing_key
-        return Parcel(header, key.sign(SIGNATURE_CONTEXT, header.encoded), parcel.body)
+        schema = (lane or self.lane).schema.arrow
+        return self.seal_batch(pa.RecordBatch.from_pylist(rows(*numbers), schema=schema), lane=lane)
 
 
 def stored(outcome: Outcome) -> Stored:
@@ -148,58 +99,6 @@ def stored(outcome: Outcome) -> Stored:
 def reason(outcome: Outcome) -> str:
     assert isinstance(outcome, NotStored), outcome
     return outcome.reason
-
-
-# --- the wire ---
-
-
-def exchange(
-    session: Session,
-    method: str,
-    path: str,
-    query: str = "",
-    body: bytes = b"",
-    *,
-    url: str | None = None,
-    node: bytes | None = None,
-    principal: bytes | None = None,
-    key: SigningKey | None = None,
-    now: float | None = None,
-    nonce: bytes | None = None,
-    sent: bytes | None = None,
-    headers: Sequence[tuple[bytes, bytes]] | None = None,
-) -> Response:
-    """One signed request and its answer; whatever the caller names is lied about. `sent` is the body that travels."""
-    identity = session.identity
-    address = urlsplit(url or identity.node_urls[0]).netloc
-    if headers is None:
-        headers = sign_request(
-            key or identity.signing_key,
-            principal or identity.principal,
-            node or identity.nodes[0].subject,
-            method=method,
-            authority=address,
-            path=path,
-            query=query,
-            body=body,
-            now=session.clock.now() if now is None else now,
-            nonce=nonce or session.entropy.bytes(16),
-        )
-    body = body if sent is None else sent
-    head = encode_head(method, f"{path}?{query}" if query else path, address, headers, len(body))
-    return send_bytes(address, head + body)
-
-
-def send_bytes(address: str, data: bytes) -> Response:
-    host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall(data)
-        answer = ResponseReader(64 << 20)
-        while answer.response is None:
-            part = connection.recv(1 << 16)
-            assert part, "the peer closed without an answer"
-            answer.feed(part)
-        return answer.response
 
 
 def fetch_query(permit: bytes, partition: int = 0, offset: int = 0) -> str:

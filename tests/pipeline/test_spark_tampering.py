@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ from lake import Lake, Topic, fails, rows, seqs
 from stack import WRITE
 
 from tallystick.carriers.carrier import Fetched
-from tallystick.carriers.log.segments import FILE_HEADER_BYTES, HEAD_BYTES
+from tallystick.demo.disk import altered, rewritten
 
 Lie = Callable[[Fetched], Fetched]
 
@@ -139,19 +138,8 @@ def edited(lake: Lake, topic: Topic, change: Callable[[bytes], bytes]) -> Iterat
         lake.stack.start_node()
 
 
-def body_flipped(whole: bytes) -> bytes:
-    data, start = bytearray(whole), FILE_HEADER_BYTES
-    length = int.from_bytes(data[start + 4 : start + 8], "little")
-    header = int.from_bytes(data[start + HEAD_BYTES - 8 : start + HEAD_BYTES - 4], "little")
-    data[start + length - 1] ^= 1
-    head_end = start + HEAD_BYTES + header
-    data[start + 8 : start + 12] = zlib.crc32(data[head_end : start + length]).to_bytes(4, "little")
-    data[start : start + 4] = zlib.crc32(data[start + 4 : head_end]).to_bytes(4, "little")
-    return bytes(data)
-
-
 def test_what_was_edited_on_the_disk_is_named(lake: Lake, topic: Topic, tmp_path: Path) -> None:
-    with edited(lake, topic, body_flipped):
+    with edited(lake, topic, lambda whole: rewritten(whole, altered(0))):
         assert "altered: partition 0, offset 0" in fails(topic.read())
         place = str(tmp_path / "bad")
         assert seqs(topic.read(onBad="quarantine", quarantinePath=place)) == [1, 2, 3, 4, 5]

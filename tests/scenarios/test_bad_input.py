@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from actors import Hand, Topic, acts, exchange, fetch_query, permit_of, read_rows, reason, send_bytes, stored
+from actors import Hand, Topic, acts, fetch_query, permit_of, read_rows, reason, stored
 from stack import Stack
 
 from tallystick import wire
 from tallystick.carriers.frames import join_frames
 from tallystick.client.session import Session
+from tallystick.demo.forgery import exchange, send_bytes
 from tallystick.errors import Misuse, Refused, TallystickError
 from tallystick.node.settings import read_settings
 from tallystick.runtime.http1 import Response

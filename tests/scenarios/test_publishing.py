@@ -15,13 +15,11 @@ from actors import (
     Topic,
     acts,
     await_topic,
-    exchange,
     fetch_query,
     publish,
     read_rows,
     reason,
     reputation,
-    send_bytes,
     settle,
     stored,
 )
@@ -34,6 +32,7 @@ from tallystick.carriers.frames import join_frames
 from tallystick.carriers.quotas import Quota
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received
+from tallystick.demo.forgery import JUNK, envelope_of, exchange, phony_order, phony_permit, send_bytes
 from tallystick.errors import Refused, Unavailable
 from tallystick.guards.publish import Accepted
 from tallystick.guards.route import Window
@@ -47,10 +46,8 @@ from tallystick.parcel.header import TopicRef
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.clock import SystemClock
-from tallystick.trust.envelope import Envelope, check_time, sign_request, verify_request
-from tallystick.trust.permit import Operation, Permit, UndoOrder
-
-JUNK = b'{"speed": 3, "note": "not sealed at all"}'
+from tallystick.trust.envelope import check_time
+from tallystick.trust.permit import Operation, Permit
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +84,6 @@ def spy(rival: Topic, request: pytest.FixtureRequest) -> Session:
 
 def end(stack: Stack, token: bytes) -> int:
     return stack.node.carrier.ends(token, 0)[1]
-
-
-def phony_permit(session: Session, like: Permit, **changes: Any) -> Permit:
-    """A permit in one's own name, signed by oneself."""
-    identity = session.identity
-    return replace(like, principal=identity.principal, signing_key=identity.signing_key.public.raw, **changes).sign(
-        identity.signing_key
-    )
 
 
 def spam(session: Session, token: bytes, data: bytes = JUNK) -> str:
@@ -371,24 +360,6 @@ def _phony(spy: Session, hand: Hand) -> Permit:
     return phony_permit(spy, hand.permit)
 
 
-def _undo(spy: Session, hand: Hand, operation: Operation) -> bytes:
-    permit = hand.permit
-    return (
-        UndoOrder(
-            instance=permit.instance,
-            identifier=permit.identifier,
-            operation=operation,
-            token=permit.token,
-            tenant=permit.tenant,
-            principal=permit.principal,
-            time_ms=1,
-            authority=permit.authority,
-        )
-        .sign(spy.identity.signing_key)
-        .encode()
-    )
-
-
 FIVE: dict[str, Callable[[Session, Hand], tuple[str, bytes]]] = {
     "subscribe": lambda s, h: (
         f"/v1/topics/{h.token.hex()}/subscriptions",
@@ -396,8 +367,14 @@ FIVE: dict[str, Callable[[Session, Hand], tuple[str, bytes]]] = {
     ),
     "advertise": lambda s, h: (f"/v1/topics/{h.token.hex()}/advertisements", _phony(s, h).encode()),
     "publish": lambda s, h: (f"/v1/topics/{h.token.hex()}/parcels", join_frames([JUNK] * 3)),
-    "unsubscribe": lambda s, h: ("/v1/undo", _undo(s, h, Operation.SUBSCRIBE)),
-    "unadvertise": lambda s, h: ("/v1/undo", _undo(s, h, Operation.ADVERTISE)),
+    "unsubscribe": lambda s, h: (
+        "/v1/undo",
+        phony_order(h.permit, s.identity.signing_key, operation=Operation.SUBSCRIBE).encode(),
+    ),
+    "unadvertise": lambda s, h: (
+        "/v1/undo",
+        phony_order(h.permit, s.identity.signing_key, operation=Operation.ADVERTISE).encode(),
+    ),
 }
 
 
@@ -439,26 +416,6 @@ def _junk(stack: Stack, first: int) -> list[Any]:
 
 
 # --- framing ---
-
-
-def envelope_of(session: Session, token: bytes) -> Envelope:
-    """A signed request of a principal to its node, as whoever carries it can keep it."""
-    identity, body = session.identity, join_frames([JUNK])
-    target = {"method": "POST", "authority": "node", "path": f"/v1/topics/{token.hex()}/parcels", "query": ""}
-    node, now = identity.nodes[0].subject, session.clock.now()
-    headers = sign_request(
-        identity.signing_key, identity.principal, node, **target, body=body, now=now, nonce=session.entropy.bytes(16)
-    )
-    return verify_request(
-        **target,
-        headers=headers,
-        body=body,
-        resolve_key=lambda _: identity.signing_key.public,
-        node_id=node,
-        now=now,
-        delay_max_s=60,
-        skew_max_s=5,
-    )
 
 
 def accuse(stack: Stack, victim: bytes, token: bytes, request: bytes, evidence: bytes) -> None:

@@ -15,7 +15,6 @@ from actors import (
     Hand,
     Topic,
     acts,
-    exchange,
     fetch_query,
     permit_of,
     publish,
@@ -30,6 +29,7 @@ from stack import READ, Stack, wait_until
 import tallystick.carriers.log.carrier as log_carrier
 from tallystick.carriers.log.segments import Place
 from tallystick.client.session import Session
+from tallystick.demo.forgery import exchange
 from tallystick.errors import Refused
 from tallystick.guards.live import Live
 from tallystick.guards.rules import Act, Rules

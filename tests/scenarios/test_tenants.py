@@ -10,7 +10,6 @@ from actors import (
     Hand,
     acts,
     await_topic,
-    exchange,
     fetch_query,
     publish,
     read_rows,
@@ -21,15 +20,16 @@ from actors import (
 )
 from actors import rows as sample
 from stack import READ, WRITE, Stack, wait_until
-from test_publishing import JUNK
 
 from tallystick.client.session import Session
 from tallystick.crypto.kdf import derive
+from tallystick.demo.forgery import JUNK, exchange
 from tallystick.errors import Forged, Refused, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.access import Operation as Right
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.proofs import verify_history
+from tallystick.ledger.reader import Reader
 from tallystick.trust.permit import Operation
 from tallystick.trust.receipt import Receipt
 
@@ -168,8 +168,8 @@ def test_theorem_1_a_history_is_read_without_traversing_the_chain(
     stack: Stack, city: City, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, read = stack.node.ledger, []
-    row_at = type(ledger)._row_at
-    monkeypatch.setattr(ledger, "_row_at", lambda *place: read.append(place) or row_at(ledger, *place))
+    row_at = Reader._row_at
+    monkeypatch.setattr(Reader, "_row_at", lambda *place: read.append(place) or row_at(*place))
     quiet = stack.topic(city.owners["home"], "quiet", SCHEMA)
     await_topic(stack, quiet)
     sleeper = city.stack.principal("home", "sleeper")

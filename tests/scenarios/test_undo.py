@@ -15,7 +15,7 @@ from tallystick.authority.master import MasterKey
 from tallystick.client.keeper import Held
 from tallystick.client.session import Session
 from tallystick.crypto.kdf import derive
-from tallystick.crypto.signatures import SigningKey
+from tallystick.demo.forgery import phony_order
 from tallystick.errors import Refused
 from tallystick.guards.live import Live
 from tallystick.guards.rules import Act, Rules
@@ -55,19 +55,6 @@ def is_live(stack: Stack, permit: Permit) -> bool:
     return stack.node.carrier._live.get(permit.identifier) is not None
 
 
-def order_for(permit: Permit, key: SigningKey) -> UndoOrder:
-    return UndoOrder(
-        instance=permit.instance,
-        identifier=permit.identifier,
-        operation=permit.operation,
-        token=permit.token,
-        tenant=permit.tenant,
-        principal=permit.principal,
-        time_ms=1,
-        authority=permit.authority,
-    ).sign(key)
-
-
 def test_another_holder_of_a_permit_for_the_topic_cannot_undo(stack: Stack, topic: Topic, operation: Operation) -> None:
     _, victim = holder(topic, operation, "S")
     thief, own = holder(topic, operation, "S'")
@@ -85,8 +72,8 @@ def test_another_holder_of_a_permit_for_the_topic_cannot_undo(stack: Stack, topi
             thief.authority.undo(permit, token)
         assert refusal.value.reason == expected
     for order, expected in [
-        (order_for(victim.permit, thief.identity.signing_key), "not-yours"),
-        (replace(order_for(victim.permit, thief.identity.signing_key), principal=thief.identity.principal), "forged"),
+        (phony_order(victim.permit, thief.identity.signing_key), "not-yours"),
+        (replace(phony_order(victim.permit, thief.identity.signing_key), principal=thief.identity.principal), "forged"),
     ]:
         with pytest.raises(Refused) as refusal:
             thief.node.undo(order.sign(thief.identity.signing_key).encode())
@@ -110,7 +97,7 @@ def test_without_the_guard_a_forged_order_silences_a_neighbour(
     with monkeypatch.context() as patch:
         patch.setattr(log_carrier, "unsubscribe", obey)
         patch.setattr(log_carrier, "unadvertise", obey)
-        thief.node.undo(order_for(victim.permit, thief.identity.signing_key).encode())
+        thief.node.undo(phony_order(victim.permit, thief.identity.signing_key).encode())
     assert not is_live(stack, victim.permit)
     with pytest.raises(Refused):
         victim_session.node.admit(victim.grant.permit)
@@ -119,7 +106,7 @@ def test_without_the_guard_a_forged_order_silences_a_neighbour(
 def test_the_node_cannot_undo_in_its_own_name(stack: Stack, topic: Topic, operation: Operation) -> None:
     _, victim = holder(topic, operation, "hosted")
     node = stack.node
-    forged = replace(order_for(victim.permit, node.keys.key), authority=node.identifier).sign(node.keys.key)
+    forged = replace(phony_order(victim.permit, node.keys.key), authority=node.identifier).sign(node.keys.key)
     for entry in (entries.undo_permit(victim.permit.identifier), entries.revoke_permit(victim.permit.identifier)):
         with pytest.raises(Refused) as refusal:
             node.core._submit(node.core._compose(entry))

@@ -1,0 +1,112 @@
+"""`tally demo`: the whole story on the embedded default, attacks included."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tallystick.cli import output
+from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.demo.show import Told
+
+
+@click.command("demo")
+@click.option("--vehicles", type=click.IntRange(2), default=500, show_default=True)
+@click.option("--sensors", type=click.IntRange(1), default=200, show_default=True, help="Of each of the two tenants.")
+@click.option("--minutes", type=click.FloatRange(1), default=10.0, show_default=True, help="Simulated.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the simulation.")
+@click.option("--skip-spark", is_flag=True, help="Leave Spark out: no jobs, no report, subscribers' findings alone.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where everything goes, new or empty [default: a new folder in build/demo].",
+)
+@output.json_option
+def command(
+    vehicles: int, sensors: int, minutes: float, seed: int, skip_spark: bool, folder: Path | None, as_json: bool
+) -> int:
+    """Run the whole story: an instance, two tenants, a fleet, a group of subscribers, every attack, the Spark jobs.
+
+    Node and authority run as processes of their own on free ports of loopback and are ended at the end; the folder
+    stays, with logs, evidence, tables and the report. Ends with code 1 if an attack succeeds, or if it cannot be seen
+    that it was stopped.
+
+    \b
+    Examples:
+      tally demo
+      tally demo --vehicles 20 --minutes 1 --skip-spark --json
+    """
+    from tallystick.demo.show import Show
+    from tallystick.demo.traffic import Size
+    from tallystick.runtime.clock import SystemClock
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as an interrupt does: in order
+    folder = _folder(folder)
+    clock = SystemClock()
+    began = clock.monotonic()
+
+    def say(text: str) -> None:
+        output.note(f"{clock.monotonic() - began:6.1f} s  {text}")
+
+    with_spark = not skip_spark and _has_spark()
+    say(f"everything goes to {folder}")
+    told = Show(folder, Size(vehicles, sensors, minutes, seed), with_spark=with_spark, say=say).run()
+    if as_json:
+        output.result_json(_document(told))
+    else:
+        _print(told)
+    bad = sum(scene.verdict != "stopped" for scene in told.scenes)
+    if bad:
+        output.failure(f"{bad} of {len(told.scenes)} attacks were not seen to be stopped", f"look at {folder}")
+    return output.EXIT_FAULT if bad else 0
+
+
+def _folder(folder: Path | None) -> Path:
+    """A new or empty folder, by its whole path."""
+    if folder is None:
+        folder = Path("build") / "demo" / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
+    if folder.exists() and any(folder.iterdir()):
+        raise Misuse(f"{folder}: not empty", hint="name a new folder with --folder")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder.resolve()
+
+
+def _has_spark() -> bool:
+    from tallystick.pipeline.jobs.run import check_engine
+
+    try:
+        check_engine()
+    except Misuse as error:
+        output.warning(f"Spark is left out: {error}; {error.hint}")
+        return False
+    return True
+
+
+def _print(told: Told) -> None:
+    from tallystick.demo.table import lines
+
+    for line in lines(told.scenes):
+        output.result(line)
+    for name, pace in told.paces.items():
+        output.result(f"{name}: {pace}")
+    if told.report is not None:
+        output.result(f"report: {told.report}")
+    output.result(f"folder: {told.folder}")
+
+
+def _document(told: Told) -> dict[str, Any]:
+    return {
+        "good": told.is_good,
+        "seconds": round(told.seconds, 1),
+        "scenes": [asdict(scene) for scene in told.scenes],
+        "rows_per_s": {name: round(pace.per_second) for name, pace in told.paces.items()},
+        "report": None if told.report is None else str(told.report),
+        "folder": str(told.folder),
+    }

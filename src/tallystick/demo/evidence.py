@@ -1,0 +1,115 @@
+"""Where outcomes are looked up: the ledger, by proof, and what a reader finds.
+
+Operations come from a topic's history, which is complete by proof; reputations are values proved under a checkpoint. A
+place on the ledger is named by its height, so that `tally ledger history` and `tally audit` show it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick import wire
+from tallystick.client.keeper import Held
+from tallystick.client.session import Session
+from tallystick.client.subscribe import FoundError
+from tallystick.demo.scene import AttackSucceeded, expected
+from tallystick.demo.stage import Stage
+from tallystick.errors import Withheld
+from tallystick.trust.permit import Operation
+
+REPUTATION_START = 100
+
+
+@dataclass(frozen=True)
+class Act:
+    """An operation on the ledger."""
+
+    height: int
+    operator: bytes
+    operation: int
+    reason: str
+    count: int
+    evidence: bytes
+
+
+def refusals(session: Session, token: bytes, principal: bytes) -> list[Act]:
+    """What was refused to a principal on a topic, oldest first, by proof; asked for by whoever may know the topic."""
+    found, _ = session.history(token)
+    acts = [to_act(height, entry) for height, _, entry in reversed(found)]
+    return [act for act in acts if act.operator == principal and act.reason]
+
+
+def to_act(height: int, entry: bytes) -> Act:
+    fields = wire.decode(entry, "operation")
+    return Act(height, fields[1], fields[4], fields[5], fields[7], fields[13])
+
+
+def wait_for_refusals(stage: Stage, topic: str, offender: Session, count: int = 1) -> list[Act]:
+    """Until so many acts of the offender on a topic stand on the ledger as refused."""
+    owner, token, principal = stage.owner(topic), stage.tokens[topic], offender.identity.principal
+    found: list[Act] = []
+
+    def came() -> bool:
+        found[:] = refusals(owner, token, principal)
+        return sum(act.count for act in found) >= count
+
+    stage.wait_until(came, f"{count} refusals of {offender.identity.name} on the ledger")
+    return found
+
+
+def reputation(session: Session, principal: bytes) -> tuple[int, int]:
+    """(score, height of the blacklisting or 0), proved."""
+    value = session.view.value(b"reputation/" + principal)
+    return (REPUTATION_START, 0) if value is None else (value[0], value[3])
+
+
+def heights(acts: list[Act]) -> str:
+    first, last = acts[0].height, acts[-1].height
+    return f"height {first}" if first == last else f"heights {first} to {last}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What stopped a reader."""
+
+    reason: str
+    message: str
+    place: Path | None  # where it is kept, if it is more than a refusal to go on
+
+
+def finding(session: Session, topic: str, *reasons: str) -> Found:
+    """What stops a subscriber that reads a topic from the beginning, for one of `reasons`."""
+    home, rows = session.identity.home, 0
+    kept: list[Path] = []
+    try:
+        subscriber = session.subscriber(topic, on_finding=lambda found: kept.append(found.keep(home)))
+        while True:
+            before = subscriber.positions()
+            received = subscriber.poll(0)
+            rows += sum(one.batch.rows for one in received)
+            if not received and before and subscriber.positions() == before:
+                break
+    except FoundError as stop:
+        return Found(expected(stop.reason, *reasons, of="subscriber"), str(stop), kept[-1])
+    except Withheld as stop:
+        return Found(expected(stop.reason, *reasons, of="subscriber"), str(stop), _contradiction(home))
+    raise AttackSucceeded(f"a subscriber read {rows} rows and found nothing")
+
+
+def _contradiction(home: Path) -> Path | None:
+    """Two checkpoints that cannot both be true, where the reader was shown such."""
+    return max((home / "ledger").glob("evidence-*"), default=None)
+
+
+def subscription(session: Session, topic: str) -> Held:
+    """A reader's own grant, its permit shown to the node."""
+    held = session.grants.obtain(Operation.SUBSCRIBE, topic, first_epoch=1)
+    session.node.subscribe(held.grant.permit)
+    return held
+
+
+def end_offset(session: Session, topic: str) -> int:
+    """How many parcels the first partition of a topic holds, as the node tells a rightful reader."""
+    held = subscription(session, topic)
+    return session.node.fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1).end

@@ -1,0 +1,115 @@
+"""The show: set the stage, let honest people work, perform every scene, let Spark work, and say what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tallystick.demo import broker, operator, publishing, reading, undoing
+from tallystick.demo.evidence import subscription
+from tallystick.demo.impostor import begin_snapshot, finish_snapshot
+from tallystick.demo.scene import Performed, Scene, Seen, Verdict, perform
+from tallystick.demo.spark import SparkProcess
+from tallystick.demo.stage import READ, Stage
+from tallystick.demo.traffic import Group, Pace, Size, check_clean, publish_all
+from tallystick.ledger import entries
+
+OVER_THE_NETWORK: list[Scene] = [*reading.SCENES, *publishing.SCENES, *undoing.SCENES]
+ON_THE_DISK: list[Scene] = [*broker.SCENES, *operator.SCENES]
+SECOND_PART = 0.1  # of the simulated time: what is published between the two copies of the ledger
+
+
+@dataclass
+class Told:
+    """What the demo has to tell."""
+
+    folder: Path
+    scenes: list[Performed] = field(default_factory=list)
+    paces: dict[str, Pace] = field(default_factory=dict)
+    report: Path | None = None
+    seconds: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        return all(scene.verdict is Verdict.STOPPED for scene in self.scenes)
+
+
+class Show:
+    """`run` once. `say` takes a line at every step."""
+
+    def __init__(self, folder: Path, size: Size, *, with_spark: bool, say: Callable[[str], None]) -> None:
+        self._size, self._with_spark, self._say = size, with_spark, say
+        self._rows = 0  # of the fleet, so far
+        self.told = Told(folder)
+
+    def run(self) -> Told:
+        stage = Stage(self.told.folder)
+        began = stage.clock.monotonic()
+        if self._with_spark:
+            stage.spark = SparkProcess(self.told.folder / "spark")
+        with stage:
+            self._say(f"node at {stage.node.url}, authority at {stage.authority.url}, two processes")
+            self._set_out(stage)
+            group = Group(stage)
+            self._work(stage, group, self._size)
+            self._perform(stage, OVER_THE_NETWORK)
+            self._copy(stage, group)
+            self._perform(stage, ON_THE_DISK)
+            self._perform(stage, [_afterwards(group)])
+            group.close()
+        self.told.seconds = stage.clock.monotonic() - began
+        return self.told
+
+    def _set_out(self, stage: Stage) -> None:
+        stage.enrol_cast()
+        analyst = stage.people[broker.READER]
+        subscription(analyst, broker.TOPIC)
+        if stage.spark is not None:
+            from tallystick.pipeline.access import admit
+
+            admit(str(analyst.identity.home), broker.TOPIC).close()  # its permit is older than every copy
+        self._say(f"2 tenants, {len(stage.people)} principals, {len(stage.tokens)} topics")
+
+    def _work(self, stage: Stage, group: Group, size: Size, part: int = 0) -> None:
+        published = publish_all(stage, size, part)
+        for topic, pace in published.items():
+            self._say(f"published to {topic}: {pace}, sealed and anchored")
+        self._rows += published["telemetry"].rows
+        read = group.read(self._rows)
+        self._say(f"a group of {len(group.members)} read telemetry: {read}, verified and opened, nothing found")
+        if not part:
+            self.told.paces = {"publish telemetry": published["telemetry"], "read telemetry": read}
+
+    def _copy(self, stage: Stage, group: Group) -> None:
+        """Copies of the node's disk before and after a right was withdrawn and more was published."""
+        stage.snapshot = begin_snapshot(stage)
+        nurse = stage.people["nurse"].identity.principal
+        stage.owner("vitals").author.write(entries.withdraw(stage.tokens["vitals"], nurse, int(READ)))
+        self._work(stage, group, replace(self._size, minutes=self._size.minutes * SECOND_PART), part=1)
+        finish_snapshot(stage, stage.snapshot, broker.READER, "homes")
+        self._say("the operator copies the node's disk")
+
+    def _perform(self, stage: Stage, scenes: list[Scene]) -> None:
+        for scene in scenes:
+            performed = perform(scene, stage)
+            self.told.scenes.append(performed)
+            self._say(f"{performed.verdict}: {performed.attack}")
+
+
+def _afterwards(group: Group) -> Scene:
+    """What all of it left behind for honest readers."""
+
+    def look(stage: Stage) -> Seen:
+        group.check_clean()
+        with stage.people["doctor"].subscriber("vitals", on_bad="report") as subscriber:
+            rows = 0
+            while received := subscriber.poll(0):
+                rows += sum(one.batch.rows for one in received)
+            check_clean(subscriber)
+        return Seen(
+            f"the group's {sum(group.rows):,} rows and the doctor's {rows:,} came without a finding",
+            f"offsets of group {group.name}, on the ledger",
+        )
+
+    return Scene("all of the above, to honest readers", "every row once, and no finding", look)

@@ -1,0 +1,76 @@
+"""Spark beside the demo: one session in a process of its own, asked line by line.
+
+The process (`spark_child`) is started at the beginning, so that its JVM is up when it is needed. Requests and answers
+are JSON lines. When its standard input closes it ends, and the JVM with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tallystick.errors import Unavailable
+
+STOP_S = 20.0
+
+
+@dataclass(frozen=True)
+class SparkRead:
+    """What a query came to: rows, or the reason for which it ended."""
+
+    rows: int
+    reason: str | None = None
+    message: str = ""
+
+
+class SparkProcess:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = folder / "spark.log"
+        with self._log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tallystick.demo.spark_child", str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,  # an interrupt from the terminal reaches us alone
+            )
+
+    def read(self, home: Path, topic: str) -> SparkRead:
+        """Read a whole topic as the identity in `home`."""
+        return SparkRead(**self._ask({"do": "read", "home": str(home), "topic": topic}))
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        except OSError:
+            line = ""
+        if not line:
+            raise Unavailable("the Spark process has ended", hint=f"look at {self._log}")
+        answer: dict[str, Any] = json.loads(line)
+        if "failure" in answer:
+            raise Unavailable(f"Spark: {answer['failure']}", hint=f"look at {self._log}")
+        return answer
+
+    def close(self) -> None:
+        """End the process and everything that it started."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()

@@ -1,0 +1,62 @@
+"""The demo's Spark process: `python -m tallystick.demo.spark_child FOLDER` answers requests on standard input."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tallystick.errors import Refused, TallystickError
+from tallystick.pipeline.jobs.registry import JOBS
+from tallystick.pipeline.jobs.run import Run, explained
+from tallystick.pipeline.jobs.warehouse import Warehouse
+from tallystick.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Two cores, and findings that are wanted: nobody is to read about them in a log of Spark's.
+OURS = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.log.level": "FATAL"}
+
+
+def read(spark: SparkSession, home: str, topic: str) -> dict[str, Any]:
+    """How many rows a topic has, every one of them verified and opened; or why not."""
+    try:
+        with explained():
+            return {"rows": spark.read.format("tally").options(home=home, topic=topic).load().count()}
+    except Refused as error:
+        return {"rows": 0, "reason": error.reason, "message": str(error)}
+
+
+def job(spark: SparkSession, name: str, warehouse: str, home: str, topic: str, **given: Any) -> dict[str, Any]:
+    """A job of the pipeline, with its options as the command line would have them; its summary."""
+    found = JOBS[name]
+    options = {one.name: one.choices[0] if one.choices else one.default for one in found.options}
+    run = Run(Warehouse(Path(warehouse)), SystemClock(), {**options, **given}, Path(home), topic)
+    run.spark = spark
+    return found.load()(run)
+
+
+ACTS: dict[str, Callable[..., dict[str, Any]]] = {"read": read, "job": job}
+
+
+def main(folder: Path) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever Spark and its children print goes to the log
+    settings = {**OURS, "spark.sql.warehouse.dir": (folder.resolve() / "hive").as_uri()}
+    spark = Run(Warehouse(folder), SystemClock(), settings=settings).spark
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = ACTS[request.pop("do")](spark, **request)
+        except TallystickError as error:
+            answer = {"failure": str(error)}
+        print(json.dumps(answer, default=str), file=answers, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

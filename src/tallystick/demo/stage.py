@@ -1,0 +1,207 @@
+"""The stage: an instance as a user runs it, two tenants that trust neither each other nor the broker, and their people.
+
+Node and authority are the two processes of `tally up`, on free ports of loopback, with their logs in the demo's folder;
+whoever acts is an identity folder of its own. The tenants are those of BPS 5.1: a hospital, here with the vehicles that
+it sends out, and a home provider. Leaving the stage ends every process that was started on it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tallystick.authority.client import topic_entries
+from tallystick.client.enrol import enrol
+from tallystick.client.session import Session
+from tallystick.demo.scene import NotObserved
+from tallystick.errors import Refused, Unavailable
+from tallystick.fleet.schemas import schema
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.access import Operation
+from tallystick.node.instance import Folders
+from tallystick.node.operator import operating
+from tallystick.node.supervisor import READY_S, Child, ChildFailed, is_ready
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.entropy import SystemEntropy
+from tallystick.trust.trustfile import TrustFile
+
+if TYPE_CHECKING:
+    from tallystick.demo.impostor import Snapshot
+    from tallystick.demo.spark import SparkProcess
+
+READ, WRITE = Operation.READ | Operation.DESCRIBE, Operation.WRITE | Operation.DESCRIBE
+PATIENCE_S = 30.0  # for what must come within a second or two, on a busy machine
+_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Topic:
+    tenant: str
+    schema: str  # the fleet's
+    partitions: int
+
+
+TOPICS = {
+    "telemetry": Topic("hospital", "telemetry", 4),
+    "vitals": Topic("hospital", "vitals", 1),
+    "air": Topic("homes", "home", 1),
+}
+# Who may do what from the beginning. Attackers are enrolled by their scenes.
+CAST: dict[str, tuple[str, Operation]] = {
+    "ambulances": ("telemetry", WRITE),
+    "ward": ("vitals", WRITE),
+    "meters": ("air", WRITE),
+    "dispatch-1": ("telemetry", READ),
+    "dispatch-2": ("telemetry", READ),
+    "doctor": ("vitals", READ),
+    "resident": ("air", READ),
+    "analyst": ("telemetry", READ),
+}
+
+
+class Ended(Unavailable):
+    """A process ended before it served; its log says why."""
+
+
+class Stage:
+    """`with Stage(folder) as stage`: everything runs; `people` are sessions by name, `tokens` those of the topics."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.folders = folder, Folders(folder / "instance")
+        self.clock, self.entropy = SystemClock(), SystemEntropy()
+        self.people: dict[str, Session] = {}
+        self.tokens: dict[str, bytes] = {}
+        self.spark: SparkProcess | None = None
+        self.snapshot: Snapshot | None = None
+        self.canaries: list[bytes] = []  # what was published and must not lie readable anywhere
+        self._children: list[Child] = []
+        self._logs = folder / "logs"
+
+    def __enter__(self) -> Stage:
+        try:
+            self._logs.mkdir(parents=True, exist_ok=True)
+            self._create()
+            self.node = self.start("node", self.folders.root, "--node-only", "--port", "0")
+            arguments = ("--authority-only", "--authority-port", "0", "--node-url", self.node.url)
+            self.authority = self.start("authority", self.folders.root, *arguments)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for session in self.people.values():
+            session.close()
+        if self.spark is not None:
+            self.spark.close()
+        for child in reversed(self._children):
+            child.stop()
+
+    # Processes.
+
+    def _create(self) -> None:
+        ports = ("--port", "0", "--authority-port", "0")
+        made = subprocess.run(
+            [sys.executable, "-m", "tallystick.cli", "init", str(self.folders.root), *ports],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if made.returncode:
+            raise Unavailable(f"tally init {self.folders.root}: {made.stderr.strip()}")
+        self.trust = TrustFile.parse(self.folders.trust.read_text())
+
+    def start(self, name: str, folder: Path, *arguments: str) -> Child:
+        """A process of `tally up` over an instance's folder, ready to serve."""
+        up = ["up", str(folder), "--supervised", "--json", *arguments]
+        child = Child(name, up, with_passphrase="--authority-only" in arguments, log=self._logs / f"{name}.log")
+        self._children.append(child)
+        try:
+            child.start(self.clock)
+        except ChildFailed as failure:
+            hint = f"look at {child.log}"
+            raise Ended(f"the {name} ended with code {failure.code} before it served", hint=hint) from failure
+        self.wait_until(lambda: is_ready(child.url), f"the {name} to be ready", READY_S)
+        return child
+
+    def stop(self, child: Child) -> None:
+        self._children.remove(child)
+        child.stop()
+
+    # People.
+
+    def enrol_cast(self) -> None:
+        """Two tenants with their owners, topics and people."""
+        for tenant in dict.fromkeys(topic.tenant for topic in TOPICS.values()):
+            with operating(self.folders.root, self.clock, self.entropy) as operator:
+                self._enrol(tenant, operator.create_tenant(tenant))
+        for name, topic in TOPICS.items():
+            self.tokens[name] = self._make_topic(name, topic)
+        for name, (topic_name, operations) in CAST.items():
+            self.enrol(TOPICS[topic_name].tenant, name, topic_name, operations)
+        self.grant("vitals", "analyst", READ)
+
+    def enrol(self, tenant: str, name: str, topic: str | None = None, operations: Operation = READ) -> Session:
+        """One more principal of a tenant, with a right on a topic if one is named."""
+        session = self._enrol(name, self.people[tenant].authority.invite())
+        if topic is not None:
+            self.grant(topic, name, operations)
+        return session
+
+    def grant(self, topic: str, name: str, operations: Operation) -> None:
+        owner, session, token = self.owner(topic), self.people[name], self.tokens[topic]
+        owner.author.write(entries.grant(token, session.identity.principal, int(operations)))
+        self.wait_until(lambda: _knows(session, token), f"the authority to see the right of {name}")
+
+    def owner(self, topic: str) -> Session:
+        return self.people[TOPICS[topic].tenant]
+
+    def _enrol(self, name: str, invitation: str) -> Session:
+        identity = enrol(
+            self.folder / "homes" / name,
+            name,
+            invitation,
+            trust=self.trust,
+            authority_url=self.authority.url,
+            node_urls=(self.node.url,),
+            clock=self.clock,
+            entropy=self.entropy,
+        )
+        self.people[name] = Session(identity, clock=self.clock, entropy=self.entropy)
+        return self.people[name]
+
+    def _make_topic(self, name: str, topic: Topic) -> bytes:
+        owner = self.people[topic.tenant]
+        draft = owner.authority.create_topic(name, schema(topic.schema).encode(), topic.partitions)
+        owner.author.write(*topic_entries(draft, owner.holder))
+        self.wait_until(lambda: _knows(owner, draft.token), f'the authority to see topic "{name}"')
+        return draft.token
+
+    # Waiting.
+
+    def wait_until(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+        """Until the condition holds; `NotObserved` if it does not within `patience_s`."""
+        deadline = self.clock.monotonic() + patience_s
+        while not condition():
+            if self.clock.monotonic() > deadline:
+                raise NotObserved(f"waited {patience_s:.0f} s for {what}")
+            self.clock.pause(_PAUSE_S)
+
+
+def _knows(session: Session, token: bytes) -> bool:
+    """Whether the authority has followed the ledger so far that this principal may know the topic."""
+    with suppress(Refused):
+        return bool(session.authority.schemas(token))
+    return False
