@@ -17,6 +17,8 @@ The reasons, one word each:
     cannot-open      a verified parcel does not open
     erased           its key was destroyed on purpose
     suspect          anchored after its publisher's key was revoked
+    bad-commit       a commit parcel that lies: not the ledger's list, another's parcels, or its rows a second time
+    retired          rows of a write were retired, as the ledger says, before its commit parcel was read
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from pathlib import Path
 
 from tallystick import wire
 from tallystick.crypto.hashes import named_hash
+
+# What a publisher, an authority or a carrier did openly is told and does not stop a reader.
+OPEN_REASONS = ("gap", "erased", "silent", "suspect", "retired")
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ class PublisherSettings:
     anchor_check_s: float = 0.5
     promise_s: float = 180.0  # a promise without an anchor for so long is broken: the ledger gives nodes a minute
     retry_s: float = 0.5  # between attempts while the node cannot be reached
-    keys_wait_ms: int = 20_000  # the long poll for news of keys
+    keys_wait_ms: int = 20_000  # the long poll for news of keys; 0: they are asked for when a node refuses an epoch
+    write: tuple[bytes, int] | None = None  # (write, batch): all rows are pending until the commit parcel lists them
 
     def __post_init__(self) -> None:
         if self.acks not in ("stored", "anchored"):
@@ -207,10 +208,11 @@ class Publisher:
             self._threads = [
                 threading.Thread(target=self._run, args=(self._seal_part,), name="publisher seals", daemon=True),
                 threading.Thread(target=self._run, args=(self._send_step,), name="publisher sends", daemon=True),
-                threading.Thread(target=self._follow_keys, name="publisher keys", daemon=True),
             ]
             for thread in self._threads:
                 thread.start()
+            if settings.keys_wait_ms:
+                threading.Thread(target=self._follow_keys, name="publisher keys", daemon=True).start()
 
     def _obtain(self, name: str) -> Held:
         if self._grants is not None:
@@ -341,7 +343,8 @@ class Publisher:
     def _seal_rows(self, state: _LaneState, part: Batch, told: _Told) -> None:
         with self._sealing(state) as (lane, entropy):
             batch = part.upgraded(lane.schema)  # the topic's schema may have grown while the rows waited
-            parcel = lane.seal(batch, now_ms=self._now_ms, entropy=entropy, checkpoint=self._view.accepted)
+            seen, write = self._view.accepted, self._settings.write
+            parcel = lane.seal(batch, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, write=write)
             self._spool_parcel(state, parcel, part.rows, told)
 
     @contextmanager
@@ -365,6 +368,29 @@ class Publisher:
         with self._sealing(state) as (lane, entropy):
             self._spool_parcel(state, lane.seal_gap(gap, now_ms=self._now_ms, entropy=entropy))
         self._dropped = [0, 0, 0]
+
+    def commit(self, content: bytes, on_delivery: OnDelivery | None = None) -> None:
+        """Seal the commit parcel of this publisher's write (parcel/commit.py). When this returns it is spooled, and
+        will be sent, by this process or the next."""
+        if self._settings.write is None:
+            raise Misuse("only the publisher of a write commits", hint="set write")
+        with self._lock:
+            state = self._lane(0)
+            with self._sealing(state) as (lane, entropy):
+                seen, write = self._view.accepted, self._settings.write
+                parcel = lane.seal_commit(content, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, write=write)
+                self._spool_parcel(state, parcel, 0, _Told([on_delivery] if on_delivery is not None else [], 1))
+            self._sync_sealed()
+
+    def last_commit(self) -> tuple[bytes, int] | None:
+        """The write and batch of the last commit parcel that was sealed here, by whichever process; as far as no other
+        parcel followed it."""
+        with self._lock:
+            for state in self._lanes:
+                newest = None if state.retired else self._spool.newest(state.lane.lane)
+                if newest is not None and newest.header.kind is Kind.COMMIT:
+                    return newest.header.write
+        return None
 
     def _lane(self, number: int) -> _LaneState:
         """The lane with this number, opened or refreshed as need be."""
@@ -576,7 +602,12 @@ class Publisher:
         with self._sealing(fresh) as (lane, entropy):
             if parcel.header.kind is Kind.DATA:
                 batch = open_batch(parcel, ring, schema).upgraded(lane.schema)
-                self._spool_parcel(fresh, lane.seal(batch, now_ms=now_ms, entropy=entropy), one.rows, one.told)
+                copy = lane.seal(batch, now_ms=now_ms, entropy=entropy, write=parcel.header.write)
+                self._spool_parcel(fresh, copy, one.rows, one.told)
+            elif parcel.header.kind is Kind.COMMIT and parcel.header.write is not None:
+                content = open_content(parcel, ring)
+                copy = lane.seal_commit(content, now_ms=now_ms, entropy=entropy, write=parcel.header.write)
+                self._spool_parcel(fresh, copy, 0, one.told)
             elif parcel.header.kind is Kind.GAP:
                 gap = Gap.decode(open_content(parcel, ring))
                 self._spool_parcel(fresh, lane.seal_gap(gap, now_ms=now_ms, entropy=entropy))
@@ -733,7 +764,7 @@ class Publisher:
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
-        for thread in self._threads[:-1]:  # the last may be in a long poll
+        for thread in self._threads:  # and not the one that may be in a long poll
             thread.join()
         self._spool.close()
 

@@ -109,7 +109,7 @@ class PartitionReader(Generic[V]):
 
     def take(self, fetched: Fetched, anchor: Anchored) -> list[Placed[V] | Finding]:
         """Verify a range that begins where the last one ended; raises `Withheld` if it is not the anchored one."""
-        return self._take_parcels(self._parse(fetched, anchor), anchor)
+        return self._take_parcels(parse(self._reading, fetched, self.partition, self.offset, anchor), anchor)
 
     def _take_parcels(
         self, parcels: list[Parcel], anchor: Anchored, *, anchored: bool = True
@@ -194,35 +194,8 @@ class PartitionReader(Generic[V]):
                 head.sequence,
             )
             for (publisher, lane), head in self.heads.items()
-            if not head.closed and time_ms - head.time_ms > silence_ms
+            if not head.closed and time_ms - head.time_ms > silence_ms and not _is_of_a_write(head)
         ]
-
-    def _parse(self, fetched: Fetched, anchor: Anchored) -> list[Parcel]:
-        """(a): the parcels of the range, whose hashes are the anchored ones."""
-        if fetched.first != self.offset or fetched.first + len(fetched.parcels) > anchor.size:
-            raise Withheld(
-                f"partition {self.partition}: offset {self.offset} was asked for, {fetched.first} came",
-                reason="altered",
-            )
-        parcels = []
-        for offset, data in enumerate(fetched.parcels, fetched.first):
-            try:
-                parcels.append(self._reading.decode(data))
-            except Malformed as error:
-                raise Withheld(
-                    f"partition {self.partition}, offset {offset}: not a parcel: {error}", reason="altered"
-                ) from error
-        leaves = [leaf_hash(parcel.hash) for parcel in parcels]
-        try:
-            verify_range(leaves, fetched.first, anchor.size, list(fetched.proof), anchor.root)
-        except Forged as error:
-            end = fetched.first + len(parcels)
-            raise Withheld(
-                f"partition {self.partition}: offsets {fetched.first} to {end} are not what was anchored at height"
-                f" {anchor.height}",
-                reason="altered",
-            ) from error
-        return parcels
 
     def _take_lane(
         self, publisher: bytes, lane: bytes, items: list[tuple[int, Parcel]], anchor: Anchored
@@ -350,6 +323,33 @@ class PartitionReader(Generic[V]):
 
     def _publisher(self, header: Header) -> bytes:
         return self._book.get(header.topic(self._token).permit).principal
+
+
+def parse(reading: Reading[V], fetched: Fetched, partition: int, offset: int, anchor: Anchored) -> list[Parcel]:
+    """(a): the parcels from `offset` on that were fetched, whose hashes are the anchored ones; else `Withheld`."""
+    if fetched.first != offset or fetched.first + len(fetched.parcels) > anchor.size:
+        raise Withheld(f"partition {partition}: offset {offset} was asked for, {fetched.first} came", reason="altered")
+    parcels = []
+    for at, data in enumerate(fetched.parcels, offset):
+        try:
+            parcels.append(reading.decode(data))
+        except Malformed as error:
+            raise Withheld(f"partition {partition}, offset {at}: not a parcel: {error}", reason="altered") from error
+    leaves = [leaf_hash(parcel.hash) for parcel in parcels]
+    try:
+        verify_range(leaves, offset, anchor.size, list(fetched.proof), anchor.root)
+    except Forged as error:
+        raise Withheld(
+            f"partition {partition}: offsets {offset} to {offset + len(parcels)} are not what was anchored at height"
+            f" {anchor.height}",
+            reason="altered",
+        ) from error
+    return parcels
+
+
+def _is_of_a_write(head: LaneHead) -> bool:
+    """Whether a lane ends in a pending or commit parcel: what counts is listed, so its silence hides nothing."""
+    return Header.decode(head.header).write is not None
 
 
 ParcelReader = PartitionReader[VerifiedParcel]

@@ -12,17 +12,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from tallystick.authority.client import AuthorityClient
 from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
-from tallystick.client.findings import Finding
+from tallystick.client.findings import OPEN_REASONS, Finding
 from tallystick.client.grants import Grants
 from tallystick.client.group import Member
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import Held
-from tallystick.client.reader import WHOLE, Anchored, ParcelReader, PlacedParcel
+from tallystick.client.pending import BadCommit, Commits, Written
+from tallystick.client.reader import WHOLE, Anchored, ParcelReader, Placed, PlacedParcel
 from tallystick.client.view import View
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, TallystickError, Unavailable, Withheld
@@ -30,15 +31,17 @@ from tallystick.parcel.header import Kind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch, open_content
-from tallystick.parcel.parcel import VerifiedParcel, describe
+from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
 from tallystick.parcel.seal import Gap
-from tallystick.parcel.verify import PermitBook
+from tallystick.parcel.verify import PermitBook, verify_named
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import Clock
 from tallystick.trust.permit import Operation
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,31 @@ class Received:
 
     def to_pylist(self) -> list[dict[str, Any]]:
         return list(self.batch.data.to_pylist())
+
+
+@dataclass(frozen=True)
+class _Committed:
+    """Parcels that a commit parcel made count, not yet fetched. Its place is the commit parcel's, until all of them are
+    delivered."""
+
+    commit: PlacedParcel
+    written: Written
+
+    @property
+    def offset(self) -> int:
+        return self.commit.offset
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """One of them, fetched and verified."""
+
+    placed: PlacedParcel
+    partition: int
+    offset: int  # the commit parcel's
+
+
+_Item = PlacedParcel | _Committed | _Counted | Finding
 
 
 class FoundError(Withheld):
@@ -133,7 +161,18 @@ class Subscriber:
         self._member = member(self.token, self.partitions) if member is not None else None
         self._readers: dict[int, ParcelReader] = {}
         self._committed: dict[int, int] = {}
-        self._taken: deque[tuple[ParcelReader, PlacedParcel | Finding]] = deque()  # verified, not yet delivered
+        self._taken: deque[tuple[ParcelReader, _Item]] = deque()  # verified, not yet delivered
+        self._fetched_bytes = 0  # of parcels that a commit parcel named, in this round
+        self._commits = Commits(
+            identity.instance,
+            self.token,
+            self.partitions,
+            self._book,
+            fetch=self._fetch_headers,
+            anchor=self._anchor,
+            value=view.value,
+            check_seen=view.check_seen,
+        )
         self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
         self._renew_at = 0.0
         self._fence = 0  # of the group when its partitions were last dealt to us
@@ -154,10 +193,12 @@ class Subscriber:
             error, self._stop_with = self._stop_with, None
             raise error
         self._assign()
+        self._fetched_bytes = 0
         received: list[Received] = []
         try:
             self._open_taken(received)
-            self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, received)
+            if not self._taken:
+                self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, received)
             self._look_for_silence()
         except TallystickError as error:
             if not received:
@@ -173,26 +214,41 @@ class Subscriber:
             for reader in readers:
                 self._read(reader, 0 if received else patience)
                 self._open_taken(received)
+                if self._taken:
+                    return
             if received or not wait_ms:
                 break
 
     def _open_taken(self, received: list[Received]) -> None:
-        """Open what was taken, in order; what fails for now stays."""
+        """Open what was taken, in order; what fails for now stays. A large write is delivered over several rounds."""
         while self._taken:
             reader, item = self._taken[0]
+            if isinstance(item, _Committed) and self._fetched_bytes >= self._settings.fetch_bytes_max:
+                return
+            rest: list[_Item] = []
             try:
                 if self._readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
-                    received += self._open_item(reader, item)
+                    rest = self._open_item(reader, item, received)
             except FoundError:
                 self._taken.popleft()
                 raise
             self._taken.popleft()
+            self._taken.extendleft((reader, one) for one in reversed(rest))
 
-    def _open_item(self, reader: ParcelReader, item: PlacedParcel | Finding) -> list[Received]:
-        if isinstance(item, Finding):
-            self._report(item)
-            return []
-        return self._open(reader, item)
+    def _open_item(self, reader: ParcelReader, item: _Item, received: list[Received]) -> list[_Item]:
+        """Add the item's rows to `received`; what is to be opened in its place."""
+        match item:
+            case Finding():
+                self._report(item)
+            case _Committed():
+                return self._fetch_committed(item)
+            case _Counted():
+                received += self._open(item.partition, item.placed)
+            case _ if item.verified.header.kind is Kind.COMMIT:
+                return self._resolve(reader, item)
+            case _ if not item.verified.header.pending:  # what is pending counts where its commit parcel lies
+                received += self._open(reader.partition, item)
+        return []
 
     def _read(self, reader: ParcelReader, wait_ms: int) -> None:
         """Take the next range of a partition."""
@@ -269,6 +325,12 @@ class Subscriber:
             return self._fetch(reader, size, wait_ms)
         return fetched
 
+    def _fetch_headers(self, partition: int, offset: int, end: int, size: int) -> Fetched:
+        bytes_max, permit = self._settings.fetch_bytes_max, self._held.permit.identifier
+        return self._carrier.fetch(
+            self.token, partition, permit, offset, bytes_max=bytes_max, headers=True, size=size, end=end
+        )
+
     def _anchor(self, partition: int) -> Anchored | None:
         """The partition's newest anchor, proved under a checkpoint that is young enough."""
         value = self._view.value(b"anchor/" + self.token + partition.to_bytes(4, "big"))
@@ -283,35 +345,87 @@ class Subscriber:
                 reason="missing",
             )
 
-    def _open(self, reader: ParcelReader, placed: PlacedParcel) -> list[Received]:
+    def _resolve(self, reader: ParcelReader, commit: PlacedParcel) -> list[_Item]:
+        """What a commit parcel makes count; one that lies is told, and nothing of it delivered."""
+        header = commit.verified.header
+        try:
+            content = self._opened(lambda: open_content(commit.verified, self._ring))
+            return [_Committed(commit, one) for one in self._commits.resolve(commit, reader.partition, content)]
+        except MissingKey as error:
+            reason = "erased" if self._was_erased(error) else "cannot-open"
+            self._report(self._finding(reader.partition, commit, reason, f"{describe(header)}: {reason}"))
+        except (CannotOpen, BadCommit) as error:
+            self._report(self._finding(reader.partition, commit, error.reason, str(error)))
+        return []
+
+    def _fetch_committed(self, item: _Committed) -> list[_Item]:
+        """The next parcels of a range that a commit parcel named, each held to its name, and what is left of it."""
+        written, partition = item.written, item.written.partition
+        end = written.first + len(written.names)
+        fetched = self._carrier.fetch(
+            self.token,
+            partition,
+            self._held.permit.identifier,
+            written.first,
+            bytes_max=self._settings.fetch_bytes_max,
+            size=written.anchor.size,
+            end=end,
+        )
+        found: list[_Item] = []
+        taken = len(fetched.parcels)
+        if fetched.retired > written.first:
+            self._check_retired(partition, fetched.retired)
+            taken = min(end, fetched.retired) - written.first
+            message = f"partition {partition}: {taken} parcels of a write were retired from offset {written.first} on"
+            found.append(self._finding(partition, item.commit, "retired", message))
+        elif fetched.first != written.first or not 0 < taken <= len(written.names):
+            raise Withheld(
+                f"partition {partition}: offset {written.first} is anchored, and the node does not show it",
+                reason="missing",
+            )
+        else:
+            for at, data in enumerate(fetched.parcels):
+                verified = self._named(item, data, written.names[at])
+                found.append(_Counted(Placed(verified, written.first + at, written.anchor), partition, item.offset))
+        self._fetched_bytes += sum(written.sizes[:taken])
+        rest = replace(written, first=written.first + taken, names=written.names[taken:], sizes=written.sizes[taken:])
+        return [*found, _Committed(item.commit, rest)] if rest.names else found
+
+    def _named(self, item: _Committed, data: bytes, name: bytes) -> VerifiedParcel:
+        try:
+            return verify_named(Parcel.decode(data), name, item.commit.verified.permits)
+        except Refused as error:
+            raise Withheld(f"partition {item.written.partition}: {error}", reason="altered") from error
+
+    def _open(self, partition: int, placed: PlacedParcel) -> list[Received]:
         """The rows of a verified parcel; heartbeats and closings have none, gaps are told."""
         header, verified = placed.verified.header, placed.verified
         try:
             if header.kind is Kind.GAP:
                 gap = Gap.decode(open_content(verified, self._ring))
-                self._report(self._finding(reader, placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
-            if header.kind is not Kind.DATA or header.pending:
+                self._report(self._finding(partition, placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
+            if header.kind is not Kind.DATA:
                 return []
             schema = self._schema(header.schema_version, header.schema_hash)
             batch = self._try_open(placed, schema)
         except MissingKey as error:
             reason = "erased" if self._was_erased(error) else "cannot-open"
-            self._report(self._finding(reader, placed, reason, f"{describe(header)}: {reason}"))
+            self._report(self._finding(partition, placed, reason, f"{describe(header)}: {reason}"))
             return []
         except CannotOpen as error:
-            self._report(self._finding(reader, placed, "cannot-open", str(error)))
+            self._report(self._finding(partition, placed, "cannot-open", str(error)))
             return []
         anchor = placed.anchor
         suspect = anchor is not None and self._is_suspect(verified.publisher, anchor)
         if suspect:
-            self._report(self._finding(reader, placed, "suspect", "anchored after its publisher's key was revoked"))
+            self._report(self._finding(partition, placed, "suspect", "anchored after its publisher's key was revoked"))
         seen_ms = int(self._clock.now() * 1000) if anchor is None else anchor.time_ms
         late = bool(header.time_ms) and seen_ms - header.time_ms > self._settings.late_s * 1000
         return [
             Received(
                 batch=batch.upgraded(self._target_schema(schema)),
                 token=self.token,
-                partition=reader.partition,
+                partition=partition,
                 offset=placed.offset,
                 parcel=header.hash,
                 publisher=verified.publisher,
@@ -325,13 +439,16 @@ class Subscriber:
         ]
 
     def _try_open(self, placed: PlacedParcel, schema: Schema) -> Batch:
-        """Open a parcel; a key that we lack may have been issued since: ask once."""
         fast = self._settings.verify == "fast"
+        return self._opened(lambda: open_batch(placed.verified, self._ring, schema, fast=fast))
+
+    def _opened(self, opening: Callable[[], T]) -> T:
+        """Open a parcel; a key that we lack may have been issued since: ask once."""
         try:
-            return open_batch(placed.verified, self._ring, schema, fast=fast)
+            return opening()
         except MissingKey:
             self.update_keys()
-            return open_batch(placed.verified, self._ring, schema, fast=fast)
+            return opening()
 
     def _schema(self, version: int, schema_hash: bytes) -> Schema:
         """The topic's schema of this version, from the authority; the hash is the header's."""
@@ -499,17 +616,16 @@ class Subscriber:
         log.warning("finding %s: %s", finding.reason, finding.message)
         if self._on_finding is not None:
             self._on_finding(finding)
-        # What a publisher or an authority did openly does not stop a reader.
-        if self._settings.on_bad == "fail" and finding.reason not in ("gap", "erased", "silent", "suspect"):
+        if self._settings.on_bad == "fail" and finding.reason not in OPEN_REASONS:
             raise FoundError(finding)
 
-    def _finding(self, reader: ParcelReader, placed: PlacedParcel, reason: str, message: str) -> Finding:
+    def _finding(self, partition: int, placed: PlacedParcel, reason: str, message: str) -> Finding:
         header = placed.verified.header
         return Finding(
             reason,
             message,
             self.token,
-            reader.partition,
+            partition,
             placed.offset,
             placed.verified.publisher,
             header.lane,

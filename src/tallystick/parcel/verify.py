@@ -147,13 +147,13 @@ def verify_headers(
     return verified
 
 
-def verify_named(parcel: Parcel, name: bytes) -> VerifiedParcel:
+def verify_named(parcel: Parcel, name: bytes, permits: tuple[Permit, ...] = ()) -> VerifiedParcel:
     """Verify a parcel by the name under which its header was verified already, by somebody whom the caller trusts as
-    itself: a Spark driver does it for its executors. The body is checked here."""
+    itself: a Spark driver does it for its executors. The body is checked here; the permits are on record with it."""
     if parcel.hash != name:
         raise Withheld(f"{describe(parcel.header)}: another parcel was expected here", reason="altered")
     parcel.check_body()
-    return VerifiedParcel(parcel, (), _KEY)
+    return VerifiedParcel(parcel, permits, _KEY)
 
 
 def check_follows(header: Header, sequence: int, previous: bytes) -> None:

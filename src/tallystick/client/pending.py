@@ -1,0 +1,181 @@
+"""Reading back what a commit parcel names: pending parcels are passed over where they lie and delivered here.
+
+Subscribers and the Spark driver share it. Threat: a publisher whose commit parcel lies (another's parcels, parcels of
+another batch, a list that did not win on the ledger, its rows a second time), and a node that shows something else at
+the places named. Before anything is delivered, for the whole list:
+
+  a. it is of this topic, and of the write and batch in the commit parcel's header;
+  b. its hash is the one that the ledger has for publisher, write and batch: there is one for ever;
+  c. every place it names lies below the anchor of its partition: it was anchored before the list was sealed;
+  d. what lies there is the anchored range (a range proof over the headers);
+  e. each run is data of one lane in its partition, by the commit parcel's own publisher, marked with the same write and
+     batch, without a gap, and ends in the hash that the list names; one signature vouches for it.
+
+What breaks (a) to (c) or (e) is the publisher's doing, a `BadCommit`, told once; nothing of the list is delivered. What
+breaks (d) is the node's. A parcel is named in the list of one batch only, since its header says which (e), so no two
+lists deliver it. The same list in a second commit parcel is found where this reader met the first one; a publisher that
+wants its rows twice can also publish them twice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tallystick.carriers.carrier import Fetched
+from tallystick.client.reader import FRONTS, Anchored, Placed, V, parse
+from tallystick.errors import Malformed, Refused, Withheld
+from tallystick.parcel.commit import CommitList, WrittenRun, ledger_key
+from tallystick.parcel.header import Header, Kind, lane_partition
+from tallystick.parcel.parcel import Parcel, describe
+from tallystick.parcel.verify import PermitBook, verify_headers
+
+SEEN_MAX = 65_536  # commit parcels of which the place is remembered
+
+
+class BadCommit(Refused):
+    """A commit parcel that lies."""
+
+    reason = "bad-commit"
+
+
+@dataclass(frozen=True)
+class Written:
+    """Consecutive parcels that count, by name; their bodies are still to be fetched and held to the names."""
+
+    partition: int
+    first: int
+    names: tuple[bytes, ...]
+    sizes: tuple[int, ...]  # bytes of each parcel, as its header says
+    anchor: Anchored
+
+
+class Commits:
+    """Resolves the commit parcels of one topic."""
+
+    def __init__(
+        self,
+        instance: bytes,
+        token: bytes,
+        partitions: int,
+        book: PermitBook,
+        *,
+        fetch: Callable[[int, int, int, int], Fetched],
+        anchor: Callable[[int], Anchored | None],
+        value: Callable[[bytes], object],
+        check_seen: Callable[[int, bytes], None],
+    ) -> None:
+        """`fetch(partition, offset, end, size)` brings headers, `anchor(partition)` and `value(key)` what is proved on
+        the ledger; `check_seen` holds a publisher's checkpoint against our history."""
+        self._instance, self._token, self._partitions, self._book = instance, token, partitions, book
+        self._fetch, self._anchor, self._value, self._check_seen = fetch, anchor, value, check_seen
+        self._seen: OrderedDict[tuple[bytes, bytes, int], tuple[int, int]] = OrderedDict()
+
+    def resolve(self, commit: Placed[V], partition: int, content: bytes) -> list[Written]:
+        """The parcels that the commit parcel at this place makes count, in order of their places. Raises `BadCommit`,
+        or `Withheld` where the node does not show what was anchored."""
+        header, publisher = commit.verified.header, commit.verified.publisher
+        try:
+            listed = CommitList.decode(content)
+        except Malformed as error:
+            raise BadCommit(f"{describe(header)}: {error}") from error
+        self._check_list(listed, header, publisher)
+        self._check_first(listed, header, publisher, (partition, commit.offset))
+        anchors = self._anchors(listed, header)
+        fronts = dict(self._fronts(listed, anchors))
+        for run in listed.runs:
+            self._check_run(run, [fronts[run.partition, offset] for offset in run.places()], header, publisher)
+        return [
+            Written(
+                where,
+                first,
+                tuple(fronts[where, offset].hash for offset in range(first, end)),
+                tuple(_size(fronts[where, offset].header) for offset in range(first, end)),
+                anchors[where],
+            )
+            for where, first, end in _ranges(listed)
+        ]
+
+    def _check_list(self, listed: CommitList, header: Header, publisher: bytes) -> None:
+        """(a, b)"""
+        if listed.token != self._token or (listed.write, listed.batch) != header.write:
+            raise BadCommit(f"{describe(header)}: its list is of another topic, write or batch")
+        value = self._value(ledger_key(publisher, listed.write, listed.batch))
+        if value is None:
+            raise BadCommit(f"{describe(header)}: the ledger has no list for batch {listed.batch} of its write")
+        if not isinstance(value, list) or value[0] != listed.hash:
+            raise BadCommit(f"{describe(header)}: the ledger has another list for batch {listed.batch} of its write")
+
+    def _check_first(self, listed: CommitList, header: Header, publisher: bytes, place: tuple[int, int]) -> None:
+        """Met at another place, the list was delivered there."""
+        first = self._seen.setdefault((publisher, listed.write, listed.batch), place)
+        if first != place:
+            where = f"partition {first[0]}, offset {first[1]}"
+            raise BadCommit(f"{describe(header)}: its batch was committed before, at {where}")
+        if len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+
+    def _anchors(self, listed: CommitList, header: Header) -> dict[int, Anchored]:
+        """(c)"""
+        anchors: dict[int, Anchored] = {}
+        for run in listed.runs:
+            if run.partition != lane_partition(run.lane, self._partitions):
+                raise BadCommit(f"{describe(header)}: lane {run.lane.hex()[:8]} is not of partition {run.partition}")
+            if run.partition not in anchors:
+                anchor = self._anchor(run.partition)
+                anchors[run.partition] = Anchored(0, b"", 0, 0) if anchor is None else anchor
+            size, last = anchors[run.partition].size, sum(run.offsets[-1]) - 1
+            if last >= size:
+                raise BadCommit(
+                    f"{describe(header)}: names offset {last} of partition {run.partition}, anchored are {size}"
+                )
+        return anchors
+
+    def _fronts(self, listed: CommitList, anchors: dict[int, Anchored]) -> Iterator[tuple[tuple[int, int], Parcel]]:
+        """(d): the header at each place that is named."""
+        for partition, first, end in _ranges(listed):
+            anchor = anchors[partition]
+            while first < end:
+                parcels = parse(FRONTS, self._fetch(partition, first, end, anchor.size), partition, first, anchor)
+                if not 0 < len(parcels) <= end - first:
+                    raise Withheld(
+                        f"partition {partition}: offsets {first} to {end} were asked for, {len(parcels)} parcels came",
+                        reason="missing",
+                    )
+                yield from (((partition, offset), parcel) for offset, parcel in enumerate(parcels, first))
+                first += len(parcels)
+
+    def _check_run(self, run: WrittenRun, parcels: list[Parcel], commit: Header, publisher: bytes) -> None:
+        """(e)"""
+        first, last = parcels[0].header, parcels[-1]
+        head = (run.first - 1, first.previous) if run.first else None
+        name = f"{describe(commit)}: lane {run.lane.hex()[:8]}"
+        try:
+            verified = verify_headers(parcels, self._instance, self._token, self._book, head)
+        except Refused as error:
+            raise BadCommit(f"{name}: {error}") from error
+        if first.lane != run.lane or last.hash != run.last:
+            raise BadCommit(f"{name}: another lane, or another last parcel, lies where its list points")
+        for one in verified:
+            if one.publisher != publisher:
+                raise BadCommit(f"{name}: was sealed by another publisher")
+            if one.header.kind is not Kind.DATA or one.header.write != commit.write:
+                raise BadCommit(f"{name}: {describe(one.header)} is not pending for this write and batch")
+        if last.header.checkpoint is not None:
+            self._check_seen(*last.header.checkpoint)
+
+
+def _ranges(listed: CommitList) -> list[tuple[int, int, int]]:
+    """The places named, as ranges (partition, first, end) that are as long as can be."""
+    ranges: list[tuple[int, int, int]] = []
+    for partition, first, count in sorted((run.partition, *pair) for run in listed.runs for pair in run.offsets):
+        if ranges and ranges[-1][::2] == (partition, first):
+            ranges[-1] = (partition, ranges[-1][1], first + count)
+        else:
+            ranges.append((partition, first, first + count))
+    return ranges
+
+
+def _size(header: Header) -> int:
+    return header.body_bytes + len(header.encoded)

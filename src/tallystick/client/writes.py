@@ -1,0 +1,231 @@
+"""Writes: many processes seal parts of one batch, and all of it counts at once or nothing does.
+
+    1. each process seals its part into a lane of its own, marked pending, until it is anchored (`PartWriter`);
+    2. one of them, the driver, keeps the list of what was sealed on its disk (`Committer`),
+    3. wins the compare-and-set for (write, batch) on the ledger with the list's hash,
+    4. seals the list as one commit parcel, which makes the parts count for every reader (client/pending.py).
+
+Threat: a process that is killed between any two of these, or between two of their parts, and started again; a batch
+that is run twice, at once or one after the other. Invariants: a batch has one list, since it has one hash on the
+ledger; a list is on disk before it can win; a commit parcel is in the spool before it is sent, and sealed only if
+neither the spool nor a mark says that it was. Whoever finds the batch taken finishes the list that won, and what it has
+sealed itself never counts.
+
+A folder belongs to one process at a time (its lock), and outlives it: the lane in its spool goes on, so the number of
+lanes is that of processes at work at once, not of batches. What an earlier process had sealed and not sent is sent
+first: it is part of the lane, and pending.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tallystick import wire
+from tallystick.client.publish import Delivery, Publisher, PublisherSettings
+from tallystick.client.session import HEAD_AGE_MAX_S, Session
+from tallystick.client.view import View
+from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.ledger import entries
+from tallystick.ledger.memory import CheckpointMemory
+from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_key, ledger_write, merge
+from tallystick.runtime.disk import RealDisk, read_all, write_atomic
+
+PATIENCE_S = 120.0  # until everything is anchored; a node that restarts is back long before
+_MARKS_MAX = 1_000  # batches of which is kept that they are committed; Spark runs at most the last one again
+_PENDING: dict[str, Any] = {
+    "acks": "anchored",  # a list names nothing that is not anchored
+    "anchor_check_s": 0.02,
+    "heartbeat_s": float("inf"),  # a lane of pending parcels may be silent, and its runs have no gaps
+    "keys_wait_ms": 0,
+}
+
+
+@contextmanager
+def held(folder: Path, *, wait: bool = True) -> Iterator[bool]:
+    """The folder, made where there is none, for this process alone; without `wait`, False if it is another's."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+@contextmanager
+def _publisher(
+    session: Session, topic: str, folder: Path, write: tuple[bytes, int], deliveries: list[Delivery], **settings: Any
+) -> Iterator[Publisher]:
+    """A publisher whose spool and memory of the ledger lie in `folder`; what it delivers is added to `deliveries`."""
+
+    def delivered(error: TallystickError | None, delivery: Delivery | None) -> None:
+        if error is not None:
+            raise error
+        assert delivery is not None
+        deliveries.append(delivery)
+
+    memory = CheckpointMemory(session.identity.trust, RealDisk(folder / "ledger"))
+    publisher = Publisher(
+        session.identity,
+        topic,
+        carrier=session.node,
+        authority=session.authority,
+        view=View(session.node, memory, session.clock, HEAD_AGE_MAX_S),
+        disk=RealDisk(folder / "spool"),
+        clock=session.clock,
+        entropy=session.entropy,
+        settings=PublisherSettings(**{**_PENDING, "write": write, **settings}),
+        grants=session.grants,
+        author=session.author,
+        on_delivery=delivered,
+    )
+    try:
+        yield publisher
+    finally:
+        publisher.stop()
+
+
+def _settle(publisher: Publisher) -> None:
+    """Wait until all that was sealed is anchored."""
+    if waiting := publisher.flush(PATIENCE_S):
+        raise Unavailable(f"{waiting} parcels are not anchored after {PATIENCE_S:g} s", hint="see the node's log")
+
+
+class PartWriter:
+    """Seals one part of a batch, pending. The folder is the caller's alone (`held`)."""
+
+    def __init__(self, session: Session, topic: str, folder: Path, **settings: Any) -> None:
+        self._session, self._topic, self._folder, self._settings = session, topic, folder, settings
+
+    def write(self, write: tuple[bytes, int], batches: Iterator[Any]) -> tuple[WrittenRun, ...]:
+        """Seal rows (`Publisher.send` takes them) for this write and batch; what was anchored, for the list."""
+        delivered: list[Delivery] = []
+        with _publisher(self._session, self._topic, self._folder, write, delivered, **self._settings) as publisher:
+            _settle(publisher)
+            delivered.clear()  # so far what an earlier process left
+            for rows in batches:
+                publisher.send(rows)
+                publisher.poll()
+            _settle(publisher)
+        return _runs(delivered)
+
+
+def _runs(delivered: list[Delivery]) -> tuple[WrittenRun, ...]:
+    """The parcels of each lane as one run: they were sealed one after the other."""
+    lanes: dict[bytes, list[Delivery]] = {}
+    for one in delivered:
+        lanes.setdefault(one.lane, []).append(one)
+    runs = []
+    for lane, items in lanes.items():
+        items.sort(key=lambda one: one.sequence)
+        places = [one.offsets[0] for one in items]
+        offsets = merge([offset for _, _, offset in places])
+        runs.append(WrittenRun(lane, places[0][1], items[0].sequence, offsets, items[-1].parcel))
+    return tuple(runs)
+
+
+class Committer:
+    """Makes lists count, each batch once. The folder must be there again after a restart: it holds the lists."""
+
+    def __init__(self, session: Session, topic: str, folder: Path) -> None:
+        self._session, self._topic, self._folder = session, topic, folder
+        self._disk = RealDisk(folder / "lists")
+        self._view = View(
+            session.node,
+            CheckpointMemory(session.identity.trust, RealDisk(folder / "ledger")),
+            session.clock,
+            HEAD_AGE_MAX_S,
+        )
+
+    def commit(self, proposed: CommitList) -> CommitList | None:
+        """Let this list count, or, where its batch is taken, the one that won; None if that was done long ago."""
+        if len(proposed.encoded) > LIST_BYTES_MAX:
+            raise Misuse(
+                f"the list of a write has {len(proposed.encoded)} bytes, at most {LIST_BYTES_MAX} fit a parcel",
+                hint="write fewer, larger partitions: coalesce the frame",
+            )
+        write = (proposed.write, proposed.batch)
+        with held(self._folder):
+            if self._disk.exists(_mark(write)):
+                return None
+            winner = self._winner(write)
+            if winner is None:
+                self._keep(proposed)
+                winner = self._win(proposed)
+            chosen = self._kept(write, winner)
+            self._seal(chosen)
+            self._finish(write)
+            return chosen
+
+    def _keep(self, proposed: CommitList) -> None:
+        """On disk before it can win; beside others that were proposed for the batch."""
+        write_atomic(self._disk, _name((proposed.write, proposed.batch), proposed.hash), proposed.encoded)
+
+    def _winner(self, write: tuple[bytes, int]) -> bytes | None:
+        value = self._view.value(ledger_key(self._session.identity.principal, *write))
+        return None if value is None else bytes(value[0])
+
+    def _win(self, proposed: CommitList) -> bytes:
+        """The compare-and-set; the hash that has won, ours or another's."""
+        entry = entries.write(proposed.token, ledger_write(proposed.write), proposed.batch, proposed.hash)
+        try:
+            self._session.author.write(entry)
+        except Refused as error:
+            if error.reason != "batch-taken":
+                raise
+        key = ledger_key(self._session.identity.principal, proposed.write, proposed.batch)
+        return bytes(self._view.wait_for(key, lambda value: value is not None)[0])
+
+    def _kept(self, write: tuple[bytes, int], winner: bytes) -> CommitList:
+        name = _name(write, winner)
+        if not self._disk.exists(name):
+            raise Misuse(
+                f"batch {write[1]} of this write is committed on the ledger, and its list is not in {self._folder}",
+                hint="the folder was lost or emptied: start a new write (a new checkpointLocation, another write name)",
+            )
+        return CommitList.decode(read_all(self._disk, name))
+
+    def _seal(self, chosen: CommitList) -> None:
+        """Seal the commit parcel unless it was, and wait until it is anchored."""
+        write = (chosen.write, chosen.batch)
+        with _publisher(self._session, self._topic, self._folder, write, []) as publisher:
+            last = publisher.last_commit()
+            _settle(publisher)
+            if last == write:
+                return
+            if last is not None:
+                self._mark(last)  # the spool keeps the newest only: from here on the mark must say it
+            publisher.commit(chosen.encoded)
+            _settle(publisher)
+
+    def _finish(self, write: tuple[bytes, int]) -> None:
+        """The lists of the batch are not needed any more, nor old marks."""
+        self._mark(write)
+        prefix = _name(write, b"")
+        names = self._disk.listdir("")
+        marks = sorted((name for name in names if name.endswith(_DONE)), key=self._age)
+        for name in [*(one for one in names if one.startswith(prefix) and one != _mark(write)), *marks[:-_MARKS_MAX]]:
+            self._disk.remove(name)
+
+    def _mark(self, write: tuple[bytes, int]) -> None:
+        """The commit parcel of this batch is anchored."""
+        write_atomic(self._disk, _mark(write), wire.encode([1]))
+
+    def _age(self, name: str) -> float:
+        return (self._folder / "lists" / name).stat().st_mtime
+
+
+_DONE = ".done"
+
+
+def _name(write: tuple[bytes, int], digest: bytes) -> str:
+    return f"{write[0].hex()}-{write[1]}-{digest.hex()}"
+
+
+def _mark(write: tuple[bytes, int]) -> str:
+    return _name(write, b"") + _DONE
