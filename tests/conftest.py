@@ -49,10 +49,16 @@ PROFILE = os.environ.get("TALLY_PROFILE", "ci")
 # tallystick.record.jit would keep them for the user who runs the suite.
 _VERSIONS = f"{version('tallystick')}-{version('numba')}"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS))
+os.environ.setdefault("TALLY_ENGINES", str(Path.home() / ".cache" / "tallystick" / "engines"))
 
 # The machine may be shared and slow: neither deadlines nor slow generation say anything about the code.
 settings.register_profile(
-    "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "ci",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "soak",

@@ -53,7 +53,13 @@ def run_suite(folder: Path, *arguments: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, "tests"],
         cwd=folder,
-        env={**os.environ, "HOME": "/home/of/the/caller", "TALLY_HOME": "elsewhere", **environment},
+        env={
+            **os.environ,
+            "HOME": "/home/of/the/caller",
+            "TALLY_HOME": "elsewhere",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # they take longer to import than the small suite to run
+            **environment,
+        },
         capture_output=True,
         text=True,
         check=False,

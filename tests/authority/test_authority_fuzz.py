@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from authority_world import World
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tallystick import wire
@@ -43,7 +44,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, by
 
 
 @given(route=st.sampled_from(ROUTES), data=st.data())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_body_is_answered_or_refused_in_our_words(
     served: tuple[World, bytes], route: Route, data: st.DataObject
 ) -> None:

@@ -1,8 +1,11 @@
-"""One instance for all tests of commands: node and authority in threads, its people enrolled by the commands."""
+"""One instance for all tests of commands: node and authority in threads, its people enrolled by the commands; and the
+README's quickstart, which runs beside them."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from commands import Fleet, done
@@ -27,3 +30,19 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             done("principal", "enrol", invitation, "--home", home)
         fleet.topic("brakes")
         yield fleet
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quickstart(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str] | None]:
+    """The quickstart, begun before the first test of a command and looked at by its own: twenty processes, one after
+    the other, take the second core while the tests take the first. None if nobody will look."""
+    if not any(item.path.name == "test_readme.py" for item in request.session.items):
+        yield None
+        return
+    script = Path(__file__).parents[2] / "scripts" / "quickstart.sh"
+    with subprocess.Popen(
+        ["bash", str(script)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        if process.poll() is None:
+            process.terminate()

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.mark.slow
-def test_the_quickstart_tells_the_whole_story() -> None:
-    done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / "quickstart.sh")], capture_output=True, text=True, timeout=180, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    told, aside = done.stdout, done.stderr
+def test_the_quickstart_tells_the_whole_story(quickstart: subprocess.Popen[str]) -> None:
+    told, aside = quickstart.communicate(timeout=180)
+    assert quickstart.returncode == 0, told + aside
     assert "1000 rows in 1 parcel to brakes, anchored" in told
     assert "1000 got.jsonl" in told
     assert 'row: {"vin": "V6", "seq": 41, "speed": 20.5}' in told

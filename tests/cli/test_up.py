@@ -56,11 +56,18 @@ def is_alive(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.fixture
-def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def _passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_PASSPHRASE", PASSPHRASE)
-    folder = tmp_path / "fleet"
-    done("init", folder, "--port", "0", "--authority-port", "0")
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all: whatever happens to its processes, the next ones start from its folder."""
+    folder = tmp_path_factory.mktemp("up") / "fleet"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TALLY_PASSPHRASE", PASSPHRASE)
+        done("init", folder, "--port", "0", "--authority-port", "0")
     return folder
 
 
@@ -119,8 +126,7 @@ def test_a_wrong_passphrase_ends_it_with_one_error(instance: Path) -> None:
     ]
 
 
-def test_with_a_witness_every_checkpoint_is_cosigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TALLY_PASSPHRASE", PASSPHRASE)
+def test_with_a_witness_every_checkpoint_is_cosigned(tmp_path: Path) -> None:
     folder, city = tmp_path / "fleet", tmp_path / "city"
     vkey = done("witness", "init", city, "--name", "witness.example").out.strip()
     ports = ["--port", "0", "--authority-port", "0"]

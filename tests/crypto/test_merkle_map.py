@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick import wire
@@ -50,7 +51,7 @@ def reachable(nodes: dict[bytes, bytes], root: bytes) -> set[bytes]:
     return {root} | reachable(nodes, data[1:33]) | reachable(nodes, data[33:])
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(CHANGES, max_size=8))
 def test_any_order_of_updates_gives_the_root_of_the_contents(
     batches: list[dict[bytes, bytes | None]],

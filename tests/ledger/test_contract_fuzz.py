@@ -6,7 +6,8 @@ from typing import Any
 
 import cbor2
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
 
@@ -34,13 +35,13 @@ fields = st.lists(st.sampled_from(KNOWN) | st.binary(max_size=40) | st.integers(
 kinds = st.sampled_from([int(kind) for kind in Kind])
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(kind=kinds, values=fields, author=st.sampled_from(AUTHORS))
 def test_any_fields_of_any_kind_give_a_result(kind: int, values: list[Any], author: Actor) -> None:
     check(author, wire.encode([kind, *values]))
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(data=st.data(), author=st.sampled_from(AUTHORS))
 def test_a_good_entry_with_one_field_exchanged_gives_a_result(data: st.DataObject, author: Actor) -> None:
     entry = wire.decode(data.draw(st.sampled_from(GOOD)))

@@ -17,8 +17,9 @@ from typing import Any
 import cbor2
 import pyarrow as pa
 import pytest
+from examples import examples
 from hostile import assemble, frame, seal_sections, sign
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from makers import INSTANCE, SCHEMA, World, entropy, fetch, rows, seed, token
 from provers import Anchorage, certify, sign_note, trust_file
@@ -124,11 +125,6 @@ DECODERS: dict[str, tuple[Decoder, bytes]] = {
     "signed time": (lambda data: check_time(data, KEY.public, NODE_ID, NONCE), signed_time(KEY, NODE_ID, NONCE, 5.0)),
 }
 NAMES = pytest.mark.parametrize("name", list(DECODERS))
-
-
-def examples(count: int) -> settings:
-    """So many, and in a soak so many times more as its profile says."""
-    return settings(max_examples=count * settings().max_examples // 100)
 
 
 def refused_or_read(name: str, data: bytes) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import batches
 
@@ -225,7 +226,7 @@ print(accepted)
     assert int(result.stdout) > 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(batch=batches(rows_max=8), data=st.data())
 def test_random_damage(batch: Batch, data: st.DataObject) -> None:
     message = bytearray(to_message(batch.data))

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from strategies import FLAT_TYPES, batches, schemas
 
 from tallystick.errors import Misuse
@@ -50,7 +51,7 @@ def test_a_leaf_is_what_the_format_says() -> None:
 
 
 @pytest.mark.parametrize("transform", ENGINES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(batch=batches(rows_max=70))
 def test_compiled_engines_equal_the_reference(transform: int, batch: Batch) -> None:
     engine = Compiled(transform)
@@ -62,7 +63,7 @@ def test_compiled_engines_equal_the_reference(transform: int, batch: Batch) -> N
     assert leaf_root(batch, salts) == rfc_6962(expected)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(batch=schemas(FLAT_TYPES, columns_max=40).flatmap(lambda schema: batches(schema, rows_max=300)))
 def test_many_flat_columns(batch: Batch) -> None:
     salts = salts_for(batch.rows)

@@ -6,7 +6,8 @@ import hashlib
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from strategies import batches, schemas
 
 from tallystick import wire
@@ -243,7 +244,7 @@ def test_upgrade_fills_and_widens() -> None:
     assert Batch.of(old, data).upgraded(new) == Batch.of(new, upgraded)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(batches(rows_max=10))
 def test_upgrade_of_anything(batch: Batch) -> None:
     added = [*batch.schema.arrow, pa.field("a long new name", pa.struct([("x", pa.int8())]))]
