@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from stack import CHEAP, PASSPHRASE, READ, WRITE
 
 from tallystick.authority.client import topic_entries
@@ -29,7 +30,7 @@ from tallystick.record.schema import Schema
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import SystemEntropy
 
-HERE = Path(__file__).parent
+HERE, PAGE = Path(__file__).parent, os.sysconf("SC_PAGE_SIZE")
 TOPIC, COLUMN, ROW = "canary-of-the-name", "canary_of_the_column", "canary-of-the-row-"
 
 
@@ -56,18 +57,24 @@ def child(*arguments: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def memory_of(pid: int) -> Iterator[bytes]:
-    """Everything in the memory that a process can write, region by region."""
-    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for line in maps:
+    """Everything in the memory that a process can write and has touched, run of pages by run of pages."""
+    folder = Path(f"/proc/{pid}")
+    with open(folder / "mem", "rb", buffering=0) as memory, open(folder / "pagemap", "rb", buffering=0) as pagemap:
+        for line in (folder / "maps").read_text().splitlines():
             span, rights, *_ = line.split()
             start, end = (int(number, 16) for number in span.split("-"))
             if not rights.startswith("rw"):  # what a process has not written, it did not learn
                 continue
-            try:
-                memory.seek(start)
-                yield memory.read(end - start)
-            except OSError:  # a region that went away, or of a device
-                continue
+            pagemap.seek(start // PAGE * 8)
+            pages = np.frombuffer(pagemap.read((end - start) // PAGE * 8), "<u8")
+            held = np.flatnonzero(pages >> 62)  # present, or swapped out
+            for run in np.split(held, np.flatnonzero(np.diff(held) > 1) + 1):
+                if len(run):
+                    try:
+                        memory.seek(start + int(run[0]) * PAGE)
+                        yield memory.read(len(run) * PAGE)
+                    except OSError:  # a region that went away, or of a device
+                        break
 
 
 def files_in(folder: Path) -> Iterator[bytes]:
