@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from tallystick.crypto.merkle import EMPTY_ROOT, Tree
 from tallystick.errors import Forged, Misuse, Unavailable
 from tallystick.ledger.block import NO_PREVIOUS, Block
-from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
@@ -163,9 +162,9 @@ class Book:
 
     # --- proofs ---
 
-    def receipt(self, number: int, entry: int, head: Head) -> EntryProof:
-        """The proof that an entry is on the ledger, under `head`."""
-        if not 0 <= number < head.size:
+    def receipt(self, number: int, entry: int, size: int, note: bytes) -> EntryProof:
+        """The proof that an entry is on the ledger, under the checkpoint `note` of `size` transactions."""
+        if not 0 <= number < size:
             raise Unavailable(f"ledger: transaction {number} is not under the published checkpoint yet")
         transaction = parse(self.reader.row(number).data)
         if not 0 <= entry < len(transaction.entries):
@@ -178,16 +177,16 @@ class Book:
             head=transaction.head,
             signature=transaction.signature,
             number=number,
-            path=tuple(self.tree.inclusion(number, head.size)),
-            note=head.note,
+            path=tuple(self.tree.inclusion(number, size)),
+            note=note,
         )
 
-    def prove(self, key: bytes, head: Head) -> StateProof:
-        """A value of the state, or its absence, under `head`."""
-        if not self.map.has_version(head.height):
-            raise Unavailable(f"ledger: the state of height {head.height} is no longer kept")
-        value, proof = self.map.prove(key, self.store.value(key), head.height)
-        return StateProof(key, value, proof, head.note)
+    def prove(self, key: bytes, height: int, note: bytes) -> StateProof:
+        """A value of the state, or its absence, under the checkpoint `note` of `height`."""
+        if not self.map.has_version(height):
+            raise Unavailable(f"ledger: the state of height {height} is not held, the newest is {self.last.height}")
+        value, proof = self.map.prove(key, self.store.value(key), height)
+        return StateProof(key, value, proof, note)
 
 
 def genesis_block(trust: TrustFile, time_ms: int) -> tuple[Block, dict[bytes, bytes | None]]:

@@ -194,11 +194,13 @@ class SqliteLedger:
 
     def receipt(self, number: int, entry: int) -> EntryProof:
         with self._lock:
-            return self._book.receipt(number, entry, self._head())
+            head = self._head()
+            return self._book.receipt(number, entry, head.size, head.note)
 
     def state(self, key: bytes) -> StateProof:
         with self._lock:
-            return self._book.prove(key, self._head())
+            head = self._head()
+            return self._book.prove(key, head.height, head.note)
 
     # --- reading ---
 

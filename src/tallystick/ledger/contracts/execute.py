@@ -124,7 +124,7 @@ def execute(
     index = WHOLE
     try:
         handlers = _handlers_at(state, height)
-        call = _authenticate(state, transaction, height, time_ms, first)
+        call = authenticate(state, transaction, height, time_ms, first)
         kinds: set[int] = set()
         kind = None
         index = 0
@@ -179,7 +179,7 @@ def encode_links(links: Mapping[bytes, Link]) -> bytes:
     )
 
 
-def _authenticate(state: State, transaction: Transaction, height: int, time_ms: int, first: int) -> Call:
+def authenticate(state: State, transaction: Transaction, height: int, time_ms: int, first: int) -> Call:
     """The call of a transaction whose author is known, live, signed it, and has not sent it before."""
     author = transaction.author
     instance = identity.trust_file(state).instance

@@ -1,0 +1,331 @@
+"""The contracts as an application of CometBFT: one file, the same book as the embedded engine, blocks from consensus.
+
+Threat: validators who differ. `finalize_block` is a function of file and block alone: it parses and executes every
+transaction again, whatever was checked before, and gives the app hash over tree and state; a validator with another
+result cannot follow the chain. Threat: a crash anywhere. Nothing is kept before `commit`, which is one synced
+transaction of the file; what was finalised and not committed comes again. Threat: junk. `check_tx` lets in what parses
+and is signed by a live author with a new number, which costs one signature and no contract; a proposal that holds what
+does not even parse is refused, because no honest mempool does.
+
+A block's checkpoint is signed by this validator's own note key and stored with the block; two thirds of such notes make
+a checkpoint that clients believe. A key may therefore sign one text for a height only: `commit` signs what consensus
+decided, and nothing else here signs. The genesis names the first trust file; validators that were told of another
+instance refuse to begin.
+
+Queries read through a connection of their own; only proofs, which are quick, take the lock of the consensus methods.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+from tallystick.abci import messages as m
+from tallystick.abci.application import Application
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Malformed, Misuse, Refused, TallystickError
+from tallystick.ledger.book import Book, Sealed, found, genesis_block
+from tallystick.ledger.checkpoints import sign_checkpoint
+from tallystick.ledger.cometbft import queries
+from tallystick.ledger.cometbft.roots import STORE, app_hash_of, prove, value_of
+from tallystick.ledger.contracts.execute import WHOLE, authenticate
+from tallystick.ledger.reader import Reader
+from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.transaction import parse
+from tallystick.trust.trustfile import TrustFile
+
+log = logging.getLogger(__name__)
+
+APP_VERSION = 1  # genesis and `info` agree on it; it changes when old nodes could not follow
+REFUSED = 1  # the code of a transaction that the contracts do not take
+_INITIAL = "initial height"  # of the chain, in the file: what lies below came from elsewhere
+
+
+@dataclass(frozen=True)
+class ChainSettings:
+    versions_max: int = 128  # blocks whose state can be proved; some 300 bytes for each changed key
+    follow_max: int = 1_024  # blocks whose changed keys are remembered for those who follow
+    refusals_max: int = 16_384  # refused transactions whose reason is remembered
+
+
+class _Window:
+    """A reader with a connection of its own, for one of the node's connections."""
+
+    def __init__(self, path: str) -> None:
+        self._reader = Reader(Store(path))
+        self._lock = threading.Lock()
+        self._changed: deque[tuple[bytes, ...]] = deque()
+
+    def changed(self, keys: tuple[bytes, ...]) -> None:
+        """A block that changed these was stored."""
+        self._changed.append(keys)
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        with self._lock:
+            while self._changed:
+                self._reader.view.refresh(self._changed.popleft())
+            yield self._reader
+
+    def close(self) -> None:
+        with self._lock:
+            self._reader.store.close()
+
+
+class LedgerApplication(Application):
+    """One validator's ledger in the file `path`; `key` is its note key."""
+
+    def __init__(self, path: str, trust: TrustFile, key: SigningKey, settings: ChainSettings = ChainSettings()) -> None:
+        self.instance, self.origin = trust.instance, trust.origin
+        self._path, self._key, self._settings = path, key, settings
+        self._lock = threading.RLock()
+        self._store = Store(path)
+        self._book: Book | None = None
+        self._asked: _Window | None = None
+        self._checked: _Window | None = None
+        self._sealed: Sealed | None = None
+        self._refused_now: dict[bytes, list[Any]] = {}
+        self._refusals: OrderedDict[bytes, list[Any]] = OrderedDict()
+        self._changes: deque[tuple[int, tuple[bytes, ...]]] = deque(maxlen=settings.follow_max)
+        self._methods = {
+            name: getattr(self, f"_ask_{name}")
+            for name in (
+                *("status", "note", "find", "follow", "block", "blocks", "receipt", "state"),
+                *("consistency", "history", "audit", "scan"),
+            )
+        }
+        if self._store.last_height() is not None:
+            self._load()
+
+    def close(self) -> None:
+        with self._lock:
+            for window in (self._asked, self._checked):
+                if window is not None:
+                    window.close()
+            self._store.close()
+
+    @property
+    def book(self) -> Book:
+        if self._book is None:
+            raise Misuse("ledger: the chain has not begun")
+        return self._book
+
+    def info(self, request: m.RequestInfo) -> m.ResponseInfo:
+        with self._lock:
+            known = m.ResponseInfo(data="tallystick", version=version("tallystick"), app_version=APP_VERSION)
+            initial = self._store.meta(_INITIAL)
+            if self._book is None or initial is None or self._book.last.height < initial:
+                return known  # height 0: the node begins with `init_chain`
+            last = self._book.last
+            return replace(known, last_block_height=last.height, last_block_app_hash=app_hash_of(last))
+
+    # --- consensus ---
+
+    def init_chain(self, request: m.RequestInitChain) -> m.ResponseInitChain:
+        with self._lock:
+            trust = _read_genesis(request.app_state_bytes)
+            if trust.instance != self.instance:
+                raise Misuse(f"genesis: of instance {trust.instance.hex()}, this validator is of {self.instance.hex()}")
+            time_ms = request.time.ms if request.time is not None else 0
+            if self._book is None:
+                block, _ = genesis_block(trust, time_ms)
+                found(self._store, trust, time_ms, sign_checkpoint(self.origin, block, self._key))
+                self._load()
+            last, initial = self.book.last, request.initial_height
+            if last.height != initial - 1:
+                raise Misuse(
+                    f"genesis: the chain begins at height {initial}, the ledger here is at {last.height}",
+                    hint="begin with the snapshot that the genesis names, or with an empty folder",
+                )
+            self._store.set_meta(_INITIAL, initial)
+            return m.ResponseInitChain(app_hash=app_hash_of(last))
+
+    def process_proposal(self, request: m.RequestProcessProposal) -> m.ResponseProcessProposal:
+        for data in request.txs:
+            try:
+                parse(data)
+            except Refused as refusal:
+                log.warning("a proposal for height %d is refused: %s", request.height, refusal)
+                return m.ResponseProcessProposal(m.Verdict.REJECT)
+        return m.ResponseProcessProposal(m.Verdict.ACCEPT)
+
+    def finalize_block(self, request: m.RequestFinalizeBlock) -> m.ResponseFinalizeBlock:
+        with self._lock:
+            book = self.book
+            if book.open is not None:
+                book.drop()  # finalised before a crash of the node, and never committed
+            if request.height != book.last.height + 1:
+                raise Misuse(f"height {book.last.height + 1} expected, found {request.height}")
+            book.begin(request.time.ms if request.time is not None else 0)
+            self._refused_now = {}
+            results = tuple(self._run(book, data) for data in request.txs)
+            self._sealed = book.seal(retain=True)
+            return m.ResponseFinalizeBlock(tx_results=results, app_hash=app_hash_of(self._sealed.block))
+
+    def _run(self, book: Book, data: bytes) -> m.ExecTxResult:
+        try:
+            transaction = parse(data)
+        except Refused as refusal:
+            return m.ExecTxResult(code=REFUSED, codespace=refusal.reason, log=str(refusal))
+        result, submitted = book.run(transaction)
+        if result.accepted:
+            return m.ExecTxResult()
+        where = "" if result.index == WHOLE else f"entry {result.index}: "
+        self._refused_now[submitted.leaf] = [submitted.height, result.reason, where + result.message]
+        return m.ExecTxResult(code=REFUSED, codespace=result.reason, log=where + result.message)
+
+    def commit(self, request: m.RequestCommit) -> m.ResponseCommit:
+        with self._lock:
+            book, sealed = self.book, self._sealed
+            if sealed is None:
+                raise Misuse("commit: no block was finalised")
+            book.keep(sign_checkpoint(self.origin, sealed.block, self._key))
+            self._sealed = None
+            book.map.forget_before(sealed.block.height - self._settings.versions_max)
+            keys = tuple(sealed.changes)
+            self._changes.append((sealed.block.height, keys))
+            for window in (self._asked, self._checked):
+                if window is not None and keys:
+                    window.changed(keys)
+            self._refusals.update(self._refused_now)
+            while len(self._refusals) > self._settings.refusals_max:
+                self._refusals.popitem(last=False)
+            return m.ResponseCommit()
+
+    # --- mempool ---
+
+    def check_tx(self, request: m.RequestCheckTx) -> m.ResponseCheckTx:
+        if self._checked is None:
+            return m.ResponseCheckTx(code=REFUSED, codespace="not-begun", log="the chain has not begun")
+        try:
+            transaction = parse(request.tx)
+            with self._checked.open() as reader:
+                last = self.book.last
+                authenticate(reader.view, transaction, last.height + 1, last.time_ms, 0)
+        except Refused as refusal:
+            return m.ResponseCheckTx(code=REFUSED, codespace=refusal.reason, log=str(refusal))
+        return m.ResponseCheckTx()
+
+    # --- queries ---
+
+    def query(self, request: m.RequestQuery) -> m.ResponseQuery:
+        if self._asked is None:
+            return m.ResponseQuery(code=2, log="the chain has not begun", info="wait for its first block")
+        if request.path == f"/store/{STORE.decode()}/key":
+            return self._query_root(request)
+        return queries.answer(request.path, request.data, self._methods)
+
+    def _query_root(self, request: m.RequestQuery) -> m.ResponseQuery:
+        """For CometBFT's own light client: the header that commits to a block is the next one, so prove the one before
+        the newest."""
+        try:
+            with self._window() as reader:
+                block = reader.block(request.height or max(0, self.book.last.height - 1))
+            value = value_of(block, request.data)
+            ops = prove(block, request.data) if request.prove else None
+            return m.ResponseQuery(key=request.data, value=value, proof_ops=ops, height=block.height)
+        except TallystickError as error:
+            return m.ResponseQuery(code=3, log=str(error), key=request.data)
+
+    def _ask_status(self) -> list[Any]:
+        last = self.book.last
+        return [self.instance, last.height, last.size, last.time_ms, self._key.public.raw]
+
+    def _ask_note(self, height: int) -> bytes:
+        with self._window() as reader:
+            return reader.note(height)
+
+    def _ask_find(self, leaf: bytes) -> list[Any] | None:
+        """`[number, height, first]`, `[height, reason, message]` of the last refusal that is remembered, or None."""
+        with self._window() as reader:
+            placed = reader.find(leaf)
+        if placed is not None:
+            return [placed.number, placed.height, placed.first]
+        return self._refusals.get(leaf)
+
+    def _ask_follow(self, since: int) -> list[Any]:
+        """The newest height, and block and changed keys of those above `since`; keys are null where forgotten."""
+        newest = self.book.last.height
+        changes = dict(self._changes)
+        with self._window() as reader:
+            heights = range(max(since + 1, 0), min(since + 1 + queries.BLOCKS_MAX, newest + 1))
+            return [newest, [[reader.block(height).encoded, _keys(changes, height)] for height in heights]]
+
+    def _ask_block(self, height: int) -> bytes:
+        with self._window() as reader:
+            return reader.block(height).encoded
+
+    def _ask_blocks(self, first: int, most: int) -> list[Any]:
+        with self._window() as reader:
+            found: list[Any] = []
+            size = 0
+            for height in range(first, first + min(most, queries.BLOCKS_MAX)):
+                page = reader.blocks(height, 1)
+                size += sum(len(data) for _, rows in page for data in rows)
+                if not page or (found and size > queries.ANSWER_BYTES_MAX // 2):
+                    break
+                found += [[block, rows] for block, rows in page]
+            return found
+
+    def _ask_receipt(self, number: int, entry: int, size: int) -> bytes:
+        with self._lock:
+            return self.book.receipt(number, entry, size, b"").encode()
+
+    def _ask_state(self, key: bytes, height: int) -> bytes:
+        with self._lock:
+            return self.book.prove(key, height, b"").encode()
+
+    def _ask_consistency(self, old: int, new: int) -> list[bytes]:
+        with self._lock:
+            return self.book.tree.consistency(old, new)
+
+    def _ask_history(self, token: bytes, most: int, before: list[int] | None) -> list[Any]:
+        with self._window() as reader:
+            place = None if before is None else (before[0], before[1])
+            return queries.write_history(reader.history(token, min(most, queries.ITEMS_MAX), place))
+
+    def _ask_audit(self, *fields: Any) -> list[Any]:
+        with self._window() as reader:
+            return queries.write_audit(reader.audit(queries.read_query(list(fields))))
+
+    def _ask_scan(self, prefix: bytes, most: int) -> list[Any]:
+        with self._window() as reader:
+            return [[key, value] for key, value in reader.store.values(prefix, min(most, queries.ITEMS_MAX))]
+
+    # --- within ---
+
+    @contextmanager
+    def _window(self) -> Iterator[Reader]:
+        assert self._asked is not None
+        with self._asked.open() as reader:
+            yield reader
+
+    def _load(self) -> None:
+        self._book = Book(self._store)
+        if self._book.trust.instance != self.instance:
+            raise Misuse("ledger: the file belongs to another instance")
+        self._asked, self._checked = _Window(self._path), _Window(self._path)
+
+
+def genesis_state(trust: TrustFile) -> dict[str, str]:
+    """What a genesis file holds as `app_state`."""
+    return {"trust": trust.to_json()}
+
+
+def _read_genesis(data: bytes) -> TrustFile:
+    try:
+        return TrustFile.parse(json.loads(data)["trust"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Malformed("genesis: its app_state does not name a trust file") from error
+
+
+def _keys(changes: dict[int, tuple[bytes, ...]], height: int) -> list[bytes] | None:
+    found = changes.get(height)
+    return None if found is None else list(found)

@@ -1,0 +1,376 @@
+"""The engine over a chain: `cometbft://host:port,…`, any of whose validators may lie or be away.
+
+Threat: an endpoint that shows another history, an old one, or none. A checkpoint counts only with the note signatures
+of as many validators as the trust file asks for (above two thirds), each fetched from a validator of its own and
+checked alone, so one bad answer spoils nothing; receipts and values of the state are held to it, and an endpoint whose
+proof fails is passed over. What the engine's interface leaves unproved (blocks, histories, scans) is unproved here too:
+who needs more folds it to a checkpoint. Threat: a transaction that is lost on the way. `submit` hands it in again until
+it lies in a block or was refused; the number in it makes that harmless.
+
+On a chain a place is known only when the block is decided, so `submit` waits for it, and `wait` until the signed
+checkpoint covers it. A thread follows the chain for `on_block`. Heights are watched, not processes: a chain that stands
+still is named as such.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from tallystick import wire
+from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError, Unavailable
+from tallystick.ledger.block import Block
+from tallystick.ledger.checkpoints import Head, read_head
+from tallystick.ledger.cometbft import queries
+from tallystick.ledger.cometbft.rpc import Endpoint, Endpoints
+from tallystick.ledger.contracts.state import State
+from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, Query, Submitted
+from tallystick.ledger.proofs import StateProof
+from tallystick.ledger.sqlite import LedgerStatistics
+from tallystick.ledger.transaction import parse
+from tallystick.runtime.clock import Clock
+from tallystick.trust.checkpoint import ledger_verifiers
+from tallystick.trust.notes import Note, NoteSignature
+from tallystick.trust.receipt import EntryProof
+from tallystick.trust.trustfile import TrustFile
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_BLOCKS_KEPT = 64
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    submit_s: float = 30.0  # from handing in to a block
+    answer_s: float = 10.0  # for anything that is only read
+    poll_s: float = 0.03  # between two looks for a new block; a block takes four times as long
+    again_s: float = 5.0  # a transaction that lies in no block by then is handed in again
+    halted_s: float = 20.0  # without a block: the chain stands
+    keys_max: int = 65_536  # keys that were asked for, to be forgotten by all after a gap
+
+
+def chain_id(instance: bytes) -> str:
+    """The name of an instance's chain; CometBFT allows 50 letters."""
+    return f"tally-{instance.hex()[:32]}"
+
+
+class CometbftLedger:
+    """An `Engine`; threads may share it."""
+
+    def __init__(self, url: str, trust: TrustFile, clock: Clock, settings: ClientSettings = ClientSettings()) -> None:
+        self.instance, self.origin = trust.instance, trust.origin
+        self._trust, self._clock, self._settings = trust, clock, settings
+        self._endpoints = Endpoints.parse(url, clock)
+        self._lock = threading.RLock()
+        self._grown = threading.Condition(self._lock)
+        self._listeners: list[BlockListener] = []
+        self._keys: OrderedDict[bytes, None] = OrderedDict()
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._published: Head | None = None
+        self._collecting = threading.Lock()
+        self._entries = self._refusals = 0
+        self._stopping = threading.Event()
+        self._seen, self._seen_at = self._endpoints.attempt(self._connect, settings.answer_s), clock.monotonic()
+        self._follower = threading.Thread(target=self._follow, name="chain", daemon=True)
+        self._follower.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._follower.join()
+        self._endpoints.close()
+
+    # --- writing ---
+
+    def submit(self, data: bytes, now_ms: int) -> Submitted:
+        transaction = parse(data)
+        leaf, deadline = transaction.leaf, self._clock.monotonic() + self._settings.submit_s
+        found = self._ask("find", leaf)
+        refused_before = found[0] if _is_refusal(found) else -1  # it is tried again: that one does not count
+        again_at = 0.0
+        while True:
+            if found is not None and not _is_refusal(found):
+                self._entries += len(transaction.entries)
+                return Submitted(leaf, *found)
+            if found is not None and found[0] > refused_before:
+                self._refusals += 1
+                raise Refused(found[2], reason=found[1])
+            now = self._clock.monotonic()
+            if now >= deadline:
+                raise self._not_placed()
+            if now >= again_at:
+                again_at = now + self._settings.again_s
+                self._hand_in(data, deadline)
+            with self._lock:
+                height = self._seen
+                self._grown.wait_for(lambda: self._seen > height, min(again_at, deadline) - now)  # noqa: B023
+            found = self._ask("find", leaf)
+
+    def wait(self, submitted: Submitted, timeout_s: float) -> Block:
+        deadline = self._clock.monotonic() + timeout_s
+        while True:
+            head = self._head(at_least=submitted.height)
+            if head.height >= submitted.height:
+                return self.block(submitted.height)
+            if self._clock.monotonic() >= deadline:
+                raise Unavailable(f"ledger: block {submitted.height} lacks the validators' signatures yet")
+            self._clock.pause(self._settings.poll_s)
+
+    def tick(self, now_ms: int) -> Block | None:
+        """The validators make the blocks."""
+        return None
+
+    def flush(self, now_ms: int) -> None:
+        """Nothing waits here: `submit` returns when its transaction lies in a block."""
+
+    def on_block(self, listener: BlockListener) -> None:
+        self._listeners.append(listener)
+
+    # --- checkpoints and proofs ---
+
+    def checkpoint(self) -> bytes:
+        return self._head().note
+
+    def consistency(self, old: int, new: int) -> list[bytes]:
+        proof: list[bytes] = self._ask("consistency", old, new)
+        return proof
+
+    def receipt(self, number: int, entry: int) -> EntryProof:
+        head = self._head()
+
+        def fetch(endpoint: Endpoint) -> EntryProof:
+            proof = EntryProof.decode(endpoint.ask("receipt", number, entry, head.size))
+            proof = replace(proof, note=head.note)
+            _believed(endpoint, lambda: proof.verify(self._trust))
+            return proof
+
+        return self._endpoints.attempt(fetch, self._settings.answer_s)
+
+    def state(self, key: bytes) -> StateProof:
+        head = self._head()
+
+        def fetch(endpoint: Endpoint) -> StateProof:
+            proof = replace(StateProof.decode(endpoint.ask("state", key, head.height)), note=head.note)
+            if proof.key != key:
+                raise Unavailable(f"{endpoint.name}: it proves another key")
+            _believed(endpoint, lambda: proof.verify(self._trust))
+            return proof
+
+        proof = self._endpoints.attempt(fetch, self._settings.answer_s)
+        with self._lock:
+            self._keys[key] = None
+            self._keys.move_to_end(key)
+            if len(self._keys) > self._settings.keys_max:
+                self._keys.popitem(last=False)
+        return proof
+
+    # --- reading ---
+
+    @property
+    def height(self) -> int:
+        return self._head().height
+
+    def block(self, height: int) -> Block:
+        head = self._head()
+        if height == head.height:
+            # What the validators signed; the fields that only link blocks are asked for.
+            block = self._fetch_block(height)
+            if (block.size, block.root, block.state_root, block.time_ms) != (
+                *(head.size, head.root, head.state_root),
+                head.time_ms,
+            ):
+                raise Forged(f"ledger: block {height} is not the one that the validators signed")
+            return block
+        if height > head.height:
+            raise Misuse(f"ledger: no block at height {height}, the newest is {head.height}")
+        return self._fetch_block(height)
+
+    def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
+        found: list[tuple[bytes, list[bytes]]] = []
+        end = min(first + most, self.height + 1)
+        while first + len(found) < end:
+            page = self._ask("blocks", first + len(found), end - first - len(found))
+            if not page:
+                break
+            found += [(block, rows) for block, rows in page]
+        return found
+
+    def history(self, token: bytes, most: int = 1000, before: tuple[int, int] | None = None) -> list[HistoryItem]:
+        place = None if before is None else list(before)
+        return queries.read_history(self._ask("history", token, most, place))
+
+    def audit(self, query: Query) -> list[AuditItem]:
+        return queries.read_audit(self._ask("audit", *queries.write_query(query)))
+
+    def query(self, read: Callable[[State], T]) -> T:
+        """`read` on the state under the newest checkpoint; every value that it looks at is proved."""
+        return read(State(lambda key: self.state(key).value))
+
+    def scan(self, prefix: bytes, most: int = 1000) -> list[tuple[bytes, Any]]:
+        return [(key, wire.decode(value)) for key, value in self._ask("scan", prefix, most)]
+
+    def statistics(self) -> LedgerStatistics:
+        head = self._head()
+        return LedgerStatistics(head.height, head.time_ms, head.size, 0, head.height, self._entries, self._refusals)
+
+    # --- within ---
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        return self._endpoints.attempt(lambda one: one.ask(name, *arguments), self._settings.answer_s)
+
+    def _connect(self, endpoint: Endpoint) -> int:
+        """The application's height, if it is that of our chain."""
+        network = endpoint.call("status")["node_info"]["network"]
+        expected = chain_id(self.instance)
+        if network != expected:
+            raise Misuse(
+                f"{endpoint.name}: it serves chain {network}, expected {expected}",
+                hint="the trust file is of another instance, or the address of another chain",
+            )
+        instance, height, *_ = endpoint.ask("status")
+        if instance != self.instance:
+            raise Misuse(f"{endpoint.name}: its application is of instance {instance.hex()}")
+        return int(height)
+
+    def _hand_in(self, data: bytes, deadline: float) -> None:
+        try:
+            self._endpoints.attempt(lambda one: one.broadcast(data), max(0.0, deadline - self._clock.monotonic()))
+        except Refused as refusal:
+            # A number that is taken may be this transaction's own, handed in before and in a block by now.
+            if refusal.reason != "replayed" or self._ask("find", parse(data).leaf) is None:
+                self._refusals += 1
+                raise
+
+    def _not_placed(self) -> Unavailable:
+        stands_s = self._clock.monotonic() - self._seen_at
+        if stands_s >= self._settings.halted_s:
+            return Unavailable(
+                f"ledger: the chain stands at height {self._seen} since {stands_s:.0f} s",
+                hint="more than a third of its validators are away or differ: tally chain status",
+            )
+        return Unavailable("ledger: the transaction lies in no block yet", hint="submit the same bytes again")
+
+    def _fetch_block(self, height: int) -> Block:
+        with self._lock:
+            known = self._blocks.get(height)
+        if known is not None:
+            return known
+        block = Block.decode(self._ask("block", height))
+        if block.height != height:
+            raise Forged(f"ledger: block {height} expected, found {block.height}")
+        with self._lock:
+            self._blocks[height] = block
+            if len(self._blocks) > _BLOCKS_KEPT:
+                self._blocks.popitem(last=False)
+        return block
+
+    # --- checkpoints of two thirds ---
+
+    def _head(self, at_least: int | None = None) -> Head:
+        """The newest checkpoint with enough signatures; collected again when the chain has grown."""
+        with self._lock:
+            published, seen = self._published, self._seen
+        if published is not None and published.height >= (seen if at_least is None else at_least):
+            return published
+        with self._collecting:
+            with self._lock:
+                if self._published is not None and self._published.height >= max(seen, at_least or 0):
+                    return self._published
+            try:
+                head = self._collect()
+            except Unavailable:
+                if published is None:
+                    raise
+                return published
+            with self._lock:
+                if self._published is None or head.height > self._published.height:
+                    self._published = head
+                return self._published
+
+    def _collect(self) -> Head:
+        threshold = self._trust.ledger_threshold
+        heights: dict[Endpoint, int] = {}
+        troubles: list[str] = []
+        for endpoint in self._endpoints.all:
+            try:
+                heights[endpoint] = int(endpoint.ask("status", timeout_s=self._settings.answer_s / 4)[1])
+            except TallystickError as error:
+                troubles.append(str(error))
+        if len(heights) < threshold:
+            raise Unavailable(
+                f"ledger: {threshold} validators must sign a checkpoint, {len(heights)} answer"
+                + (f": {'; '.join(troubles)}" if troubles else ""),
+                hint="name more of them in the ledger's URL",
+            )
+        height = sorted(heights.values(), reverse=True)[threshold - 1]
+        texts: dict[str, dict[bytes, NoteSignature]] = {}
+        for endpoint in [one for one, reached in heights.items() if reached >= height]:
+            with suppress(Unavailable, Misuse):
+                self._add_signatures(endpoint, endpoint.ask("note", height), texts)
+        text, signatures = max(texts.items(), key=lambda item: len(item[1]), default=("", {}))
+        if len(signatures) < threshold:
+            raise Unavailable(f"ledger: {len(signatures)} of {threshold} validators signed the checkpoint of {height}")
+        return read_head(Note(text, tuple(signatures.values())).encode(), self._trust)
+
+    def _add_signatures(self, endpoint: Endpoint, data: bytes, texts: dict[str, dict[bytes, NoteSignature]]) -> None:
+        """The good ones of one endpoint's note."""
+        verifiers = {(one.name, one.key_id): one for one in ledger_verifiers(self._trust)}
+        try:
+            note = Note.decode(data)
+            for signature in note.signatures:
+                verifier = verifiers.get((signature.name, signature.key_id))
+                if verifier is not None:
+                    verifier.verify(note.text, signature.signature)
+                    texts.setdefault(note.text, {})[verifier.key.raw] = signature
+        except (Forged, Malformed) as error:
+            log.warning("%s: its checkpoint does not verify: %s", endpoint.name, error)
+
+    # --- following ---
+
+    def _follow(self) -> None:
+        while not self._stopping.wait(self._settings.poll_s):
+            try:
+                page = self._endpoints.attempt(self._look, self._settings.answer_s)
+            except TallystickError as error:
+                log.warning("the chain cannot be followed: %s", error)
+                continue
+            if page:
+                self._pass_on(page)
+
+    def _look(self, endpoint: Endpoint) -> list[Any]:
+        newest, page = endpoint.ask("follow", self._seen)
+        if newest < self._seen and len(self._endpoints.all) > 1:
+            raise Unavailable(f"{endpoint.name}: it is behind")
+        return list(page)
+
+    def _pass_on(self, page: list[Any]) -> None:
+        changed: list[tuple[Block, list[bytes]]] = []
+        with self._lock:
+            for encoded, keys in page:
+                block = Block.decode(encoded)
+                # After a gap nobody knows what changed: whatever was asked for is to be forgotten.
+                changed.append((block, list(self._keys) if keys is None else keys))
+            self._seen, self._seen_at = changed[-1][0].height, self._clock.monotonic()
+            self._grown.notify_all()
+        for block, keys in changed:
+            for listener in self._listeners:
+                listener(block, keys)
+
+
+def _is_refusal(found: list[Any] | None) -> bool:
+    return found is not None and isinstance(found[1], str)
+
+
+def _believed(endpoint: Endpoint, verify: Callable[[], object]) -> None:
+    """Run a check; an endpoint whose proof fails is as good as away."""
+    try:
+        verify()
+    except Refused as refusal:
+        log.warning("%s: its proof does not verify: %s", endpoint.name, refusal)
+        raise Unavailable(f"{endpoint.name}: its proof does not verify: {refusal}") from refusal

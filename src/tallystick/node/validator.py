@@ -1,0 +1,182 @@
+"""A validator as a process: the ledger's application, CometBFT beside it, and the folder of both.
+
+    <folder>/validator.json  what is handed out: public keys and addresses
+    <folder>/note.key        the key that signs this validator's checkpoints
+    <folder>/trust.json      the instance
+    <folder>/ledger.sqlite   the ledger
+    <folder>/comet/          CometBFT's home: configuration, genesis, its keys, blocks
+    <folder>/comet.log
+
+The two keys of CometBFT and the note key never leave the folder. A validator whose folder is copied and run twice signs
+twice and is blamed by its peers: one folder, one process, held by a lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tallystick.abci.server import Server
+from tallystick.abci.supervisor import Supervisor
+from tallystick.crypto.signatures import SigningKey
+from tallystick.errors import Malformed, Misuse, Unavailable
+from tallystick.ledger.cometbft.application import LedgerApplication
+from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
+from tallystick.node.instance import read_secret, write_secret
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.trustfile import KEYS_MAX, TrustFile
+
+COMETBFT_VARIABLE = "TALLY_COMETBFT"
+COMETBFT_VERSION = "v0.40.0"  # that of the module; its program calls itself 0.39.0
+_SEEDS = "comet.seeds"
+
+
+@dataclass(frozen=True)
+class ValidatorCard:
+    """What a validator tells the others."""
+
+    note_key: str  # hex
+    vote_key: str  # hex
+    node_id: str
+    rpc: str  # host:port
+    p2p: str
+
+    @property
+    def peer(self) -> str:
+        return f"{self.node_id}@{self.p2p}"
+
+    def encode(self) -> str:
+        return json.dumps({"format": 1, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def decode(cls, text: str) -> ValidatorCard:
+        """Raises `Malformed`."""
+        try:
+            fields = json.loads(text)
+            if fields.pop("format") != 1 or not all(isinstance(value, str) for value in fields.values()):
+                raise ValueError("format")
+            card = cls(**fields)
+            if len(bytes.fromhex(card.note_key)) != 32 or len(bytes.fromhex(card.vote_key)) != 32:
+                raise ValueError("keys")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Malformed("validator card: not what tally chain init writes") from error
+        return card
+
+
+def threshold(validators: int) -> int:
+    """How many of them are more than two thirds."""
+    if not 1 <= validators <= KEYS_MAX:
+        raise Misuse(f"a chain has 1 to {KEYS_MAX} validators, not {validators}")
+    return 2 * validators // 3 + 1
+
+
+def create_validator(folder: Path, addresses: NodeAddresses, entropy: Entropy) -> ValidatorCard:
+    """Draw the keys; nothing that exists is overwritten."""
+    if (folder / "validator.json").exists():
+        raise Misuse(f"{folder}: a validator is here already")
+    note_seed, seeds = entropy.bytes(32), (entropy.bytes(32), entropy.bytes(32))
+    write_secret(folder / "note.key", note_seed)
+    write_secret(folder / _SEEDS, b"".join(seeds))
+    card = ValidatorCard(
+        note_key=SigningKey.from_seed(note_seed).public.raw.hex(),
+        vote_key=SigningKey.from_seed(seeds[1]).public.raw.hex(),
+        node_id=node_id(seeds[0]),
+        rpc=addresses.rpc,
+        p2p=addresses.p2p,
+    )
+    (folder / "validator.json").write_text(card.encode())
+    return card
+
+
+def join_chain(
+    folder: Path,
+    trust: TrustFile,
+    genesis_text: str,
+    others: list[ValidatorCard],
+    timing: ChainTiming = ChainTiming(),
+    sync: StateSync | None = None,
+) -> None:
+    """Write CometBFT's home: the chain of `genesis_text`, with these peers."""
+    card = read_card(folder)
+    seeds = read_secret(folder / _SEEDS)
+    (folder / "trust.json").write_text(trust.to_json())
+    peers = [other.peer for other in others if other.node_id != card.node_id]
+    write_home(
+        folder / "comet", (seeds[:32], seeds[32:]), NodeAddresses(card.rpc, card.p2p), peers, timing, sync, folder.name
+    )
+    (folder / "comet" / "config" / "genesis.json").write_text(genesis_text)
+
+
+def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, initial_height: int = 1) -> str:
+    """One genesis for all of them; raises `Misuse` where the trust file does not fit."""
+    notes = {bytes.fromhex(card.note_key) for card in cards}
+    if not notes <= set(trust.ledger_keys):
+        raise Misuse(
+            "genesis: the trust file does not list every validator's note key",
+            hint="make the instance with tally init --validator, or sign a successor of its trust file",
+        )
+    if 3 * trust.ledger_threshold <= 2 * len(trust.ledger_keys):
+        raise Misuse(
+            f"genesis: {trust.ledger_threshold} of {len(trust.ledger_keys)} ledger keys are not above two thirds"
+        )
+    return genesis(trust, [bytes.fromhex(card.vote_key) for card in cards], now_ms, initial_height)
+
+
+def read_card(folder: Path) -> ValidatorCard:
+    path = folder / "validator.json"
+    if not path.exists():
+        raise Misuse(f"{path}: missing", hint="tally chain init makes a validator")
+    return ValidatorCard.decode(path.read_text())
+
+
+def find_cometbft() -> str:
+    """The program: named by TALLY_COMETBFT, built by `make engines`, or on the PATH."""
+    named = os.environ.get(COMETBFT_VARIABLE)
+    engines = Path(os.environ.get("TALLY_ENGINES") or "~/.cache/tallystick/engines").expanduser()
+    cached = engines / f"cometbft-{COMETBFT_VERSION}" / "cometbft"
+    for candidate in (named, str(cached), shutil.which("cometbft")):
+        if candidate and os.access(candidate, os.X_OK):
+            return candidate
+    raise Unavailable(
+        "cometbft is not here",
+        hint=f"make engines in a checkout, or go install github.com/cometbft/cometbft/cmd/cometbft@{COMETBFT_VERSION}"
+        f" and put it on the PATH ({COMETBFT_VARIABLE} names it elsewhere)",
+    )
+
+
+class Validator:
+    """One validator over its folder; `start`, then `stop`."""
+
+    def __init__(self, folder: Path, cometbft: str | None = None) -> None:
+        home = folder / "comet"
+        if not (home / "config" / "genesis.json").exists():
+            raise Misuse(f"{folder}: it belongs to no chain yet", hint="tally chain join")
+        self._lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise Unavailable(f"{folder}: another process runs this validator") from None
+        self.folder = folder
+        trust = TrustFile.parse((folder / "trust.json").read_text())
+        key = SigningKey.from_seed(read_secret(folder / "note.key"))
+        config = tomllib.loads((home / "config" / "config.toml").read_text())
+        self.rpc = str(config["rpc"]["laddr"]).removeprefix("tcp://")
+        self.application = LedgerApplication(str(folder / "ledger.sqlite"), trust, key)
+        self._server = Server(self.application)
+        command = [cometbft or find_cometbft(), "start", "--home", str(home)]
+        self.pair = Supervisor(self._server, command, folder / "comet.log")
+
+    def start(self) -> None:
+        self.pair.start()
+
+    def stop(self) -> None:
+        """May be called twice."""
+        self.pair.stop()
+        self.application.close()
+        self._lock.close()
