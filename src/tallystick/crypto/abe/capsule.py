@@ -20,7 +20,7 @@ about capsules of the adversary's making: ours answers none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -81,6 +81,27 @@ class Capsule:
         return capsule
 
     @cached_property
+    def head_point(self) -> group.Point:
+        return group.decode_g2(self.head, "capsule")
+
+    def occurrence(self, number: int) -> group.Point:
+        return self._point(self.occurrences, number, group.G2_BYTES, group.decode_g2)
+
+    def row(self, number: int) -> group.Point:
+        return self._point(self.rows, number, group.G1_BYTES, group.decode_g1)
+
+    def _point(self, points: bytes, number: int, length: int, decode: Callable[[bytes, str], Any]) -> group.Point:
+        """One of several points, read once."""
+        key = (length, number)
+        if key not in self._read:
+            self._read[key] = decode(points[length * number : length * (number + 1)], "capsule")
+        return self._read[key]
+
+    @cached_property
+    def _read(self) -> dict[tuple[int, int], group.Point]:
+        return {}
+
+    @cached_property
     def program(self) -> Program:
         return program_for(self.formula, self.epoch)
 
@@ -125,18 +146,14 @@ def encapsulate(
 
 
 def _rows(rows: Sequence[Row], split: Sequence[int], occurrences: Sequence[group.Scalar]) -> list[bytes]:
-    bases, base = group.bases(), group.share_base()
+    base = group.share_base()
     known: dict[int, group.Point] = {}  # the alternatives of an OR have one share
     found = []
     for row, share in zip(rows, split, strict=True):
         if share not in known:
             known[share] = base.power(group.scalar(share))
         exponent = occurrences[row.occurrence]
-        if len(row.labels) == 1:
-            (label,) = row.labels
-            mask = bases.power(label, exponent)
-        else:
-            mask = group.total(bases.point(label) for label in row.labels) * exponent
+        mask = group.total(group.hashed(label) for label in row.labels) * exponent
         found.append(group.encode_point(known[share] + mask))
     return found
 
@@ -161,15 +178,13 @@ def decapsulate(key: AttributeKey, capsule: Capsule, context: bytes) -> bytes:
         row, factor = capsule.program.rows[number], int(weight * common)
         mine = group.times(group.total(parts[label] for label in row.labels), factor)
         sums[row.occurrence] = sums[row.occurrence] + mine if row.occurrence in sums else mine
-        place = group.G1_BYTES * number
-        theirs = group.times(group.decode_g1(capsule.rows[place : place + group.G1_BYTES], "capsule"), factor)
+        theirs = group.times(capsule.row(number), factor)
         masked = theirs if masked is None else masked + theirs
     if rest is not None:
         masked, sums = masked * rest, {occurrence: one * rest for occurrence, one in sums.items()}
-    target = group.pair(key.secret, group.decode_g2(capsule.head, "capsule")) * group.pair(-masked, key.randomness)
+    target = group.pair(key.secret, capsule.head_point) * group.pair(-masked, key.randomness)
     for occurrence, mine in sums.items():
-        place = group.G2_BYTES * occurrence
-        target *= group.pair(mine, group.decode_g2(capsule.occurrences[place : place + group.G2_BYTES], "capsule"))
+        target *= group.pair(mine, capsule.occurrence(occurrence))
     return _secret(target, capsule, context)
 
 

@@ -6,9 +6,10 @@ protocol. So points from the wire are held to their length, their subgroup and t
 neutral element; elements of the target group are never read at all (the library takes garbage for them); scalars are
 drawn from a seed that mixes entropy with everything they serve for; labels are hashed under a prefix of our own.
 
-Speed: hashes of labels are cached. A base that is used often gets a table of its multiples by every byte of a scalar
-(1.8 MB in G1, 3 MB in G2, 5 MB in the target group), so that a power is 32 additions; a base used once or twice, as by
-most publishers, is not worth the 10–25 ms that a table takes to make.
+Speed: hashes of labels are cached. The generators, H0 and an authority's target get a table of their multiples by every
+byte of a scalar once they are used often (1.8 MB in G1, 3 MB in G2, 5 MB in the target group), so that a power is 32
+additions; who encapsulates once or twice does not pay the 10–25 ms that a table takes to make. Labels have none: fifty
+such tables do not stay in any cache, and a power by table is then slower than one without.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ except ImportError:  # Python 3.13, or the extra is not installed: said by name 
 G1_BYTES = 48
 G2_BYTES = 96
 HASHES_MAX = 1 << 16  # cached hashes of labels, some 400 bytes each
-TABLES_MAX = 128  # labels with a table
 TABLE_USES = 64  # uses after which a base gets its table
 
 Point = Any  # pymcl.G1, G2, GT and Fr have no types of their own
@@ -88,10 +88,6 @@ class Base:
     def make_table(self) -> None:
         self._table = _table(self.point, type(self.point)(), add)
 
-    @property
-    def wants_table(self) -> bool:
-        return self._table is None and self._uses >= TABLE_USES
-
 
 class TargetBase:
     """e(g1, point) for a point of G2: an element of the target group, raised to many powers."""
@@ -124,39 +120,11 @@ def _table(point: Point, neutral: Point, operation: Any) -> list[list[Point]]:
     return rows
 
 
-class Bases:
-    """The hashes of labels; those used often have tables, as many as `TABLES_MAX`."""
-
-    def __init__(self) -> None:
-        self._bases: dict[bytes, Base] = {}
-        self._tables = 0
-
-    def point(self, label: bytes) -> Point:
-        return self._base(label).point
-
-    def power(self, label: bytes, exponent: Scalar) -> Point:
-        base = self._base(label)
-        if base.wants_table:
-            if self._tables == TABLES_MAX:
-                return base.point * exponent
-            self._tables += 1
-        return base.power(exponent)
-
-    def _base(self, label: bytes) -> Base:
-        base = self._bases.get(label)
-        if base is None:
-            if len(self._bases) >= HASHES_MAX:
-                self._bases.clear()
-                self._tables = 0
-            base = self._bases[label] = Base(pymcl.G1.hash(_LABEL_DOMAIN + label))
-        return base
-
-
-@lru_cache(maxsize=1)
-def bases() -> Bases:
-    """Those of this process: the hash of a label is the same under every authority."""
+@lru_cache(maxsize=HASHES_MAX)
+def hashed(label: bytes) -> Point:
+    """The point of a label, the same under every authority."""
     require()
-    return Bases()
+    return pymcl.G1.hash(_LABEL_DOMAIN + label)
 
 
 @lru_cache(maxsize=1)

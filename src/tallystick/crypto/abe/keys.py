@@ -97,20 +97,20 @@ class MasterKey:
         ordered = tuple(sorted(set(labels)))
         if not 1 <= len(ordered) <= LABELS_MAX:
             raise Misuse(f"attribute key: expected 1 to {LABELS_MAX} labels, found {len(ordered)}")
-        r, bases = self._randomness(holder, ordered), group.bases()
-        parts = {label: bases.power(label, r) for label in ordered}
+        r = self._randomness(holder, ordered)
+        parts = {label: group.hashed(label) * r for label in ordered}
         return AttributeKey(
             self.public.identifier,
             self._secret_point + group.share_base().power(r),
             group.generator2().power(r),
             parts,
-            {epoch: bases.power(epoch_label(epoch), r) for epoch in epochs},
+            {epoch: group.hashed(epoch_label(epoch)) * r for epoch in epochs},
         )
 
     def refresh(self, holder: bytes, labels: Iterable[bytes], epoch: int) -> bytes:
         """The one part that takes the key of `holder` for exactly these labels to another epoch."""
         r = self._randomness(holder, tuple(sorted(set(labels))))
-        return group.encode_point(group.bases().power(epoch_label(epoch), r))
+        return group.encode_point(group.hashed(epoch_label(epoch)) * r)
 
     def _randomness(self, holder: bytes, labels: tuple[bytes, ...]) -> group.Scalar:
         held = named_hash("tallystick abe labels 1", wire.encode(list(labels)))
@@ -130,7 +130,7 @@ class AttributeKey:
     def with_epoch(self, epoch: int, part: bytes) -> AttributeKey:
         """This key in one more epoch; raises `Forged` if `part` was made for another key or epoch."""
         point = group.decode_g1(part, "epoch part")
-        expected = group.pair(group.bases().point(epoch_label(epoch)), self.randomness)
+        expected = group.pair(group.hashed(epoch_label(epoch)), self.randomness)
         if group.pair(point, group.generator2().point) != expected:
             raise Forged(f"epoch part: not of this key, or not of attribute epoch {epoch}")
         return replace(self, epochs={**self.epochs, epoch: point})

@@ -1,0 +1,161 @@
+"""`make bench-abe`: attribute-based encapsulation against BSW07 on the same curve, and matching a million interests.
+
+Both schemes run in one process with the same library, the same cached hashes of labels and the same tables of the
+generators, made before the clock starts: an authority and a publisher that have been busy for a while. Keys are for N
+attributes and one epoch, formulas are joined with the epoch. Results go to `build/bench/abe.json`.
+
+    keygen_N                    a key for N attributes
+    keygen_N_bare               the same without tables, in either scheme
+    encapsulate_N[_or, _mixed]  under the AND of N attributes, their OR, and an AND of ORs of two
+    decapsulate_N[_or, _mixed]  by a key that holds all of them, capsule and key being read already
+    decapsulate_N_bytes         the same from the capsule's bytes
+    …_int32[_encoding]          one 32-bit comparison; the peer has a bag of bits, as the paper
+    capsule_N_bytes, key_N_bytes
+    match_million               one event against a million interests; the peer is the loop over all of them
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import harness
+
+from experiments.bsw07 import scheme as bsw07
+from tallystick.crypto.abe import group
+from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
+from tallystick.crypto.abe.keys import MasterKey, epoch_label
+from tallystick.policy.formula import Formula
+from tallystick.policy.labels import LabelGate, label_tree, labels_of, with_encoding
+from tallystick.policy.parse import parse
+from tallystick.policy.space import AttributeSpace, Encoding, category, integer
+
+COUNTS = (5, 10, 20, 50, 100)
+TARGETS = {"keygen_50": 3.0, "encapsulate_50": 2.0, "decapsulate_50": 30.0}
+EPOCH = 7
+ENTROPY = bytes(range(32))
+ROUNDS = 9
+
+SPACE = AttributeSpace.of("acme", *(category(f"a{number:03}", ["x", "y"]) for number in range(max(COUNTS))))
+NUMBER = AttributeSpace.of("acme", integer("n", 32))
+BOUND, HELD = 0x1234_5678, 0x9ABC_DEF0
+
+
+def texts(count: int) -> dict[str, str]:
+    names = [f"a{number:03}::x" for number in range(count)]
+    pairs = [f"({' || '.join(names[start : start + 2])})" for start in range(0, count, 2)]
+    return {"": " && ".join(names), "_or": " || ".join(names), "_mixed": " && ".join(pairs)}
+
+
+class Bench:
+    """Both authorities, and keys of both."""
+
+    def __init__(self) -> None:
+        self.master = MasterKey.generate(bytes(32))
+        self.peer = bsw07.setup(b"peer")
+
+    def keygen(self, name: str, labels: frozenset[bytes], peer_labels: frozenset[bytes]) -> harness.Case:
+        theirs = [*peer_labels, epoch_label(EPOCH)]
+        return _case(
+            name,
+            lambda: self.master.issue(b"holder", labels, [EPOCH]),
+            lambda: bsw07.keygen(self.peer, theirs, b"holder"),
+        )
+
+    def schemes(
+        self, tag: str, formula: Formula, peer_formula: Formula, labels: frozenset[bytes], peer_labels: frozenset[bytes]
+    ) -> Iterator[harness.Case | harness.Figure]:
+        tree = LabelGate(2, (epoch_label(EPOCH), label_tree(peer_formula)))
+        capsule, secret = encapsulate(self.master.public, formula, EPOCH, b"", ENTROPY)
+        key = self.master.issue(b"holder", labels, [EPOCH])
+        theirs, their_secret = bsw07.encapsulate(self.peer, tree, b"seed")
+        their_key = bsw07.keygen(self.peer, [*peer_labels, epoch_label(EPOCH)], b"holder")
+        assert decapsulate(key, capsule, b"") == secret
+        assert bsw07.decapsulate(their_key, theirs) == their_secret
+        data, points, leaves = capsule.encode(), theirs.encode(), [label for label, _, _ in theirs.leaves]
+        yield _case(
+            f"encapsulate_{tag}",
+            lambda: encapsulate(self.master.public, formula, EPOCH, b"", ENTROPY),
+            lambda: bsw07.encapsulate(self.peer, tree, b"seed"),
+        )
+        yield _case(
+            f"decapsulate_{tag}", lambda: decapsulate(key, capsule, b""), lambda: bsw07.decapsulate(their_key, theirs)
+        )
+        yield _case(
+            f"decapsulate_{tag}_bytes",
+            lambda: decapsulate(key, Capsule.decode(data), b""),
+            lambda: bsw07.decapsulate(their_key, bsw07.Ciphertext.decode(tree, leaves, points)),
+        )
+        policy = len(peer_formula.encode())  # the peer would have to name its formula too
+        yield harness.Figure(f"capsule_{tag}_bytes", len(data), sum(map(len, points)) + policy, "bytes")
+
+
+def bare_cases() -> Iterator[harness.Case | harness.Figure]:
+    """First of all, before any table is made; the bound keeps it so."""
+    group.TABLE_USES = 1 << 60
+    bench = Bench()
+    for count in COUNTS:
+        labels = labels_of(SPACE.values({f"a{number:03}": "x" for number in range(count)}), SPACE)
+        yield bench.keygen(f"keygen_{count}_bare", labels, labels)
+
+
+def scheme_cases() -> Iterator[harness.Case | harness.Figure]:
+    group.TABLE_USES = 0
+    bench = Bench()
+    for count in COUNTS:
+        labels = labels_of(SPACE.values({f"a{number:03}": "x" for number in range(count)}), SPACE)
+        yield bench.keygen(f"keygen_{count}", labels, labels)
+        yield _key_size(bench, count, labels)
+        for kind, text in texts(count).items():
+            formula = parse(text, SPACE)
+            yield from bench.schemes(f"{count}{kind}", formula, formula, labels, labels)
+
+
+def number_cases() -> Iterator[harness.Case | harness.Figure]:
+    group.TABLE_USES = 0
+    bench = Bench()
+    plain = with_encoding(parse(f"n >= {BOUND}", NUMBER), Encoding.BITS)
+    bits = labels_of(NUMBER.values({"n": HELD}), plain.space)
+    for encoding in Encoding:
+        formula = with_encoding(plain, encoding)
+        labels = labels_of(NUMBER.values({"n": HELD}), formula.space)
+        name = f"int32_{encoding.name.lower()}"
+        yield bench.keygen(f"keygen_{name}", labels, bits)
+        yield from bench.schemes(name, formula, plain, labels, bits)
+
+
+def _key_size(bench: Bench, count: int, labels: frozenset[bytes]) -> harness.Figure:
+    ours = len(bench.master.issue(b"holder", labels, [EPOCH]).encode())
+    theirs = group.G1_BYTES + (count + 1) * (group.G1_BYTES + group.G2_BYTES) + sum(map(len, labels))
+    return harness.Figure(f"key_{count}_bytes", ours, theirs, "bytes")
+
+
+def _case(name: str, ours: harness.Work, peer: harness.Work) -> harness.Case:
+    return harness.Case(name, ours, peer, unit="ms", scale=1e3, target=TARGETS.get(name), rounds_max=ROUNDS)
+
+
+SUBJECTS = {"bare": bare_cases, "schemes": scheme_cases, "numbers": number_cases}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="benchmarks of attribute-based encapsulation and of matching")
+    parser.add_argument("--only", choices=SUBJECTS, action="append")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--table", action="store_true", help="run nothing, print the results as Markdown")
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(harness.table("abe"))
+        return
+    print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
+    for name in arguments.only or SUBJECTS:
+        print(f"\n{name} (load {os.getloadavg()[0]:.1f})")
+        harness.keep("abe", harness.run(SUBJECTS[name](), arguments.rounds))
+
+
+if __name__ == "__main__":
+    main()
