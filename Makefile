@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS ?= dev,spark
+EXTRAS ?= dev,spark,kafka
 ARGS ?=
 SECONDS_EACH ?= 60
 MINUTES ?= 10
@@ -17,7 +17,7 @@ comma := ,
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup warm lint types test demo bench soak fuzz clean
+.PHONY: help setup engines warm lint types test demo bench soak fuzz clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,10 @@ $(STAMP): | $(BIN)/python
 
 setup: $(STAMP) ## make the virtual environment and install the package with its development tools
 
+engines: setup ## fetch the engines that tests and tally dev start here, into the user's cache
+	@$(BIN)/python -m engines.kafka
+	@$(BIN)/python -m engines.cometbft
+
 warm: setup
 	@$(BIN)/python -m tallystick.record.warm
 
@@ -51,7 +55,7 @@ types: setup ## mypy, strict
 # The set-up's seconds are handed to pytest, which prints the time budget above its closing line.
 test: ## set everything up, then lint, types and the whole suite (ARGS="-k name" narrows it)
 	@started=$$(date +%s); \
-	tools/ensure-java && $(MAKE) --no-print-directory setup warm lint types || exit 1; \
+	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} warm lint types || exit 1; \
 	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest $(ARGS)
 
 demo: setup warm ## the whole story on the embedded default

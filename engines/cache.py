@@ -17,9 +17,8 @@ class Missing(Exception):
 
 
 def cache_folder() -> Path:
-    """`~/.cache/tallystick/engines`, or below what XDG_CACHE_HOME names."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "tallystick" / "engines"
+    """`~/.cache/tallystick/engines`, or what TALLY_ENGINES names."""
+    return Path(os.environ.get("TALLY_ENGINES") or "~/.cache/tallystick/engines").expanduser()
 
 
 def cached(name: str, make: Callable[[Path], None], *, is_heavy: str = "") -> Path:

@@ -11,6 +11,7 @@ Nothing fetched lies in the checkout: jars in the user's cache by version, a clu
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -92,11 +93,17 @@ def fetch() -> Path:
 def _download(folder: Path) -> None:
     for program, package in (("java", "openjdk-17-jre-headless"), ("mvn", "maven")):
         if shutil.which(program) is None:
-            raise Missing(f"{program} is missing: apt-get install {package}")
+            _install(program, package, folder)
     (folder / "pom.xml").write_text(_POM.format(kafka=VERSION, log4j=LOG4J_VERSION))
     run_quietly(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}/libs"], folder)
     if not list(folder.glob(f"libs/kafka_*-{VERSION}.jar")):
         raise Missing("Maven brought no Kafka")
+
+
+def _install(program: str, package: str, folder: Path) -> None:
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise Missing(f"{program} is missing: sudo apt-get install {package}")
+    run_quietly(["apt-get", "install", "-y", "-qq", package], folder)
 
 
 class Broker:

@@ -1,7 +1,7 @@
 """What every carrier does alike: one suite, run against each of them through the client's side of `Carrier`.
 
 A carrier joins by a line in `CARRIERS`: how it is started (a context that yields a `Running`) and what it can do. A
-capability that a carrier lacks skips the tests that ask for it; what is left out of the flags binds them all.
+capability that a carrier lacks leaves out the tests that ask for it; what is left out of the flags binds them all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored
+from broker import broker
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import Carrier, Fetched
@@ -114,22 +115,34 @@ def log(folder: Path) -> Iterator[Running]:
         yield Running(stack, lambda session: session.node, retire)
 
 
-CARRIERS: dict[str, tuple[Callable[[Path], AbstractContextManager[Running]], Can]] = {"log": (log, EVERYTHING)}
+@contextmanager
+def kafka(folder: Path) -> Iterator[Running]:
+    cluster = broker()
+    settings = {"carrier": cluster.url, "kafka_settings": str(cluster.write_settings())}
+    with Stack(folder, node=settings) as stack:
+        yield Running(stack, lambda session: session.node, lambda token, partition, below: None)
 
 
-@pytest.fixture(scope="module", params=CARRIERS)
+CARRIERS: dict[str, tuple[Callable[[Path], AbstractContextManager[Running]], Can]] = {
+    "log": (log, EVERYTHING),
+    "kafka": (kafka, EVERYTHING & ~Can.RETIRE),  # a gateway: guards in front, Kafka behind
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test on every carrier that can do what it asks for."""
+    needed = getattr(metafunc.function, "needed", Can(0))
+    able = [name for name, (_, can) in CARRIERS.items() if needed in can]
+    marks = {"kafka": [pytest.mark.kafka]}
+    carriers = [pytest.param(name, marks=marks.get(name, [])) for name in able]
+    metafunc.parametrize("running", carriers, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     start, _ = CARRIERS[request.param]
     with start(tmp_path_factory.mktemp(request.param)) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def _capable(request: pytest.FixtureRequest) -> None:
-    name = request.node.callspec.params["running"]
-    needed = getattr(request.function, "needed", Can(0))
-    if needed not in CARRIERS[name][1]:
-        pytest.skip(f"{name} lacks {needed.name}")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,13 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--port", type=_PORT, default=None, help="The node's, instead of that in node.toml; 0: any.")
 @click.option("--authority-port", type=_PORT, default=None, help="The authority's; 0: any.")
 @click.option("--node-url", default=None, help="Where the authority finds the node, if not on this machine.")
+@click.option("--carrier", default=None, help="kafka://host:port,… instead of what node.toml says.")
+@click.option(
+    "--kafka-settings",
+    type=click.Path(exists=True, dir_okay=False),
+    default=None,
+    help="A JSON file of librdkafka's settings: how this node is known to Kafka.",
+)
 @click.option("--json-logs", is_flag=True, help="Write logs as JSON lines.")
 @click.option("--supervised", is_flag=True, hidden=True, help="End when standard input closes.")
 @output.json_option
@@ -40,6 +48,8 @@ def command(
     port: int | None,
     authority_port: int | None,
     node_url: str | None,
+    carrier: str | None,
+    kafka_settings: str | None,
     json_logs: bool,
     supervised: bool,
     as_json: bool,
@@ -54,6 +64,7 @@ def command(
       tally up fleet
       tally up fleet --node-only --json-logs
       tally up fleet --authority-only --node-url https://node.example:7411
+      tally up fleet --carrier kafka://127.0.0.1:9092 --kafka-settings operator.json
     """
     from tallystick.node.settings import read_settings
     from tallystick.runtime.logs import configure_logs
@@ -62,6 +73,11 @@ def command(
         raise Misuse("--node-only and --authority-only exclude one another", hint="give neither to run both")
     folders = require_instance(folder)
     settings = read_settings(folders.node)
+    settings = replace(
+        settings,
+        carrier=carrier or settings.carrier,
+        kafka_settings=kafka_settings or settings.kafka_settings,
+    )
     json_logs = json_logs or settings.json_logs
     configure_logs(json=json_logs, level="info" if json_logs else "warning")
     if supervised:
@@ -73,14 +89,20 @@ def command(
     elif authority_only:
         _run_authority(folders, settings, authority_port, node_url, as_json)
     else:
-        _run_both(folder, port, authority_port, json_logs, as_json)
+        _run_both(folder, settings, port, authority_port, json_logs, as_json)
 
 
-def _run_both(folder: Path, port: int, authority_port: int, json_logs: bool, as_json: bool) -> None:
+def _run_both(
+    folder: Path, settings: NodeSettings, port: int, authority_port: int, json_logs: bool, as_json: bool
+) -> None:
     from tallystick.node.supervisor import ChildFailed, Supervisor
     from tallystick.runtime.clock import SystemClock
 
     options = ["--json-logs"] if json_logs else []
+    if settings.carrier != "log":
+        options += ["--carrier", settings.carrier]
+    if settings.kafka_settings:
+        options += ["--kafka-settings", settings.kafka_settings]
     supervisor = Supervisor(folder, SystemClock(), port=port, authority_port=authority_port, options=options)
     _on_signal(supervisor.stop)
 
@@ -99,8 +121,6 @@ def _run_both(folder: Path, port: int, authority_port: int, json_logs: bool, as_
 
 
 def _run_node(folders: Folders, settings: NodeSettings, port: int, json_logs: bool, as_json: bool) -> None:
-    from dataclasses import replace
-
     from tallystick.node.addresses import write_address
     from tallystick.node.node import Node
     from tallystick.runtime.clock import SystemClock

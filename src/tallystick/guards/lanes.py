@@ -32,13 +32,19 @@ class Duplicate:
 
 
 class Lanes:
-    def __init__(self, lanes_max: int) -> None:
-        self._lanes_max = lanes_max
+    """Over a `base`, only what goes beyond it is kept here, and whichever is further on counts."""
+
+    def __init__(self, lanes_max: int, base: Lanes | None = None) -> None:
+        self._lanes_max, self._base = lanes_max, base
         self._heads: dict[tuple[bytes, bytes], Head] = {}
         self._opened: Counter[bytes] = Counter()
 
     def head(self, principal: bytes, lane: bytes) -> Head | None:
-        return self._heads.get((principal, lane))
+        head = self._heads.get((principal, lane))
+        if self._base is None:
+            return head
+        below = self._base.head(principal, lane)
+        return below if head is None or (below is not None and below.sequence >= head.sequence) else head
 
     def advance(self, principal: bytes, header: Header) -> None:
         """Remember an accepted parcel as the lane's head."""
@@ -56,6 +62,10 @@ class Lanes:
             self._opened[principal] += 1
         self._heads[principal, lane] = head
 
+    def opened(self, principal: bytes) -> int:
+        """How many lanes a principal has opened; one that is here and in the base counts twice."""
+        return self._opened[principal] + (0 if self._base is None else self._base.opened(principal))
+
     def items(self) -> Iterator[tuple[bytes, bytes, Head]]:
         """Every lane: (principal, lane, head)."""
         return ((principal, lane, head) for (principal, lane), head in self._heads.items())
@@ -64,9 +74,9 @@ class Lanes:
         """Whether the parcel is exactly the next one, or the head once more. An earlier one is `Refused` as `behind`:
         whether it repeats or contradicts what lies there, the carrier finds out from the log. One ahead is answered
         with the sequence expected, without blame."""
-        head = self._heads.get((principal, header.lane))
+        head = self.head(principal, header.lane)
         if head is None:
-            if self._opened[principal] >= self._lanes_max:
+            if self.opened(principal) >= self._lanes_max:
                 raise Refused(f"at most {self._lanes_max} lanes for one principal", reason="too-many-lanes")
             expected = 0
         else:

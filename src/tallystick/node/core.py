@@ -7,11 +7,16 @@ clock of its own. Nothing here waits but `settle`, which the driver lends: it re
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
 
+from tallystick.carriers.kafka.carrier import KafkaCarrier
+from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.log.carrier import LogCarrier, LogSettings
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
@@ -31,11 +36,13 @@ from tallystick.node.settings import NodeSettings
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.trust.certificate import Certificate
-from tallystick.trust.promise import ANCHOR_ENTRY, Anchor
+from tallystick.trust.promise import NOTARISE_PREFIX, Anchor, is_anchor, is_notarised
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
+
+BLOCKS_AT_ONCE = 256
 
 
 class NodeCore:
@@ -66,6 +73,7 @@ class NodeCore:
         self._changed: deque[tuple[Block, tuple[bytes, ...]]] = deque()
         ledger.on_block(self._forget_changed)
         self.rules = LedgerRules(trust.instance, self._read, settings.late_epochs)
+        self.kafka = _kafka(settings)
         self.carrier = self._open_carrier(disk)
 
     @property
@@ -92,7 +100,9 @@ class NodeCore:
 
     def _open_carrier(self, disk: Disk) -> LogCarrier:
         anchors = self._anchors()
-        store = LogStore(disk, anchored={place: size for place, (size, _, _) in anchors.items()})
+        # The notary's index grows behind the ledger, so it may be shorter than what is anchored.
+        sizes = {place: size for place, (size, _, _) in anchors.items()} if self.kafka is None else {}
+        store = LogStore(disk, anchored=sizes)
         for line in store.recovery.lines():
             log.warning("log: %s", line)
         keep_s = self.limits.delay_max_s + 2 * self.limits.skew_max_s
@@ -106,19 +116,24 @@ class NodeCore:
             ScribeSettings(each=self.settings.operations == "each", keep_s=keep_s),
         )
         quota = Quota(self.settings.tenant_bytes_stored_max, float(self.settings.tenant_bytes_per_s))
-        return LogCarrier(
-            disk,
-            store,
-            self.rules,
-            scribe,
-            self._newest_block,
-            self.identifier,
-            self.keys.key,
-            limits=self.limits,
-            quotas=Quotas(quota),
-            settings=LogSettings(),
-            anchored=anchors,
-            entry_proof=self._entry_proof,
+        parts = (disk, store, self.rules, scribe, self._newest_block, self.identifier, self.keys.key)
+        options: dict[str, Any] = {
+            "limits": self.limits,
+            "quotas": Quotas(quota),
+            "settings": LogSettings(),
+            "anchored": anchors,
+            "entry_proof": self._entry_proof,
+        }
+        if self.kafka is None:
+            return LogCarrier(*parts, **options)
+        return KafkaCarrier(
+            self.kafka,
+            *parts,
+            write=lambda written: self._submit(self._compose(*written)).number,
+            follow=self._notarised,
+            topics=self._topics,
+            node_key=self.rules.verify_key,
+            **options,
         )
 
     # The ledger.
@@ -157,11 +172,31 @@ class NodeCore:
         first = Block.decode(encoded).first
         for number, data in reversed(list(enumerate(transactions, first))):
             for index, entry in reversed(list(enumerate(parse(data).entries))):
-                if entry[1:3] == b"\x18" + bytes([ANCHOR_ENTRY]):
+                if is_anchor(entry):
                     anchor = Anchor.decode_entry(entry)
                     if (anchor.token, anchor.partition) == place:
                         return number, index
         raise Misuse(f"ledger: the anchor of {place} is not in block {height}", hint="run tally ledger fsck")
+
+    def _notarised(self, above: int) -> tuple[int, list[tuple[Anchor, int, int]]]:
+        """The ledger's height, and the notaries' anchors in blocks above `above`, each with transaction and entry."""
+        found: list[tuple[Anchor, int, int]] = []
+        top = self.ledger.height
+        for first in range(above + 1, top + 1, BLOCKS_AT_ONCE):
+            for encoded, transactions in self.ledger.blocks(first, min(BLOCKS_AT_ONCE, top + 1 - first)):
+                for number, data in enumerate(transactions, Block.decode(encoded).first):
+                    if NOTARISE_PREFIX in data:
+                        entries_in = enumerate(parse(data).entries)
+                        found += [(Anchor.decode_entry(e), number, i) for i, e in entries_in if is_notarised(e)]
+        return top, found
+
+    def _topics(self) -> dict[bytes, tuple[int, int]]:
+        """Partitions and replicas of the topics that this node carries."""
+        return {
+            key[6:]: (value[2], value[3])
+            for key, value in self.ledger.scan(b"topic/", 1 << 20)
+            if self.identifier in value[5] and not value[9]
+        }
 
     def _entry_proof(self, number: int, index: int) -> EntryProof:
         return self.ledger.receipt(number, index)
@@ -184,6 +219,19 @@ class NodeCore:
     @property
     def _now_ms(self) -> int:
         return int(self.clock.now() * 1000)
+
+
+def _kafka(settings: NodeSettings) -> KafkaClient | None:
+    """The Kafka that the settings name, if they name one."""
+    if settings.carrier == "log":
+        return None
+    given: dict[str, str] = {}
+    if settings.kafka_settings:
+        try:
+            given = json.loads(Path(settings.kafka_settings).read_text())
+        except (OSError, ValueError) as error:
+            raise Misuse(f"{settings.kafka_settings}: not a JSON file of Kafka settings: {error}") from error
+    return KafkaClient({"bootstrap.servers": settings.carrier.removeprefix("kafka://"), **given})
 
 
 def ledger_settings(settings: NodeSettings) -> LedgerSettings:

@@ -28,6 +28,8 @@ class NodeSettings:
     tls_certificate: str = ""  # PEM files; needed off loopback
     tls_key: str = ""
     insecure: bool = False  # plain HTTP off loopback, where something else protects the network
+    carrier: str = "log"  # or kafka://host:port,…
+    kafka_settings: str = ""  # a JSON file of librdkafka's settings: how this node is known to Kafka
     commit_ms: int = 100  # how long an operation waits for company before it goes to the ledger
     block_ms: int = 2_000  # an empty block at least this often
     window_ms: int = 20  # how long a transaction waits for its block
@@ -46,6 +48,8 @@ class NodeSettings:
     def __post_init__(self) -> None:
         if self.operations not in ("aggregate", "each"):
             raise Misuse(f'operations "{self.operations}" is unknown, expected aggregate or each')
+        if self.carrier != "log" and not self.carrier.startswith("kafka://"):
+            raise Misuse(f'carrier "{self.carrier}" is unknown, expected log or kafka://host:port')
 
 
 def read_settings(folder: Path) -> NodeSettings:

@@ -22,6 +22,7 @@ from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields, Signer, Verifier
 CONTEXT = "tallystick promise 1"
 PARTITIONS_MAX = 1 << 16
 ANCHOR_ENTRY, NOTARISE_ENTRY = 40, 43  # the kind numbers of anchors on the ledger: a carrier's, a notary's
+ANCHOR_PREFIX, NOTARISE_PREFIX = b"\x85\x18\x28", b"\x87\x18\x2b"  # how their encodings begin
 REFUSALS_MAX = 256  # runs of refused offsets in one anchor
 REASON_CHARACTERS_MAX = 32
 
@@ -155,6 +156,15 @@ class Anchor:
             return cls(token, partition, size, root)
         before = fields.number()
         return cls(token, partition, size, root, before, _refusals(fields.items(REFUSALS_MAX), before, size))
+
+
+def is_notarised(entry: bytes) -> bool:
+    return entry.startswith(NOTARISE_PREFIX)
+
+
+def is_anchor(entry: bytes) -> bool:
+    """Whether a ledger entry is an anchor, a carrier's or a notary's."""
+    return entry.startswith((ANCHOR_PREFIX, NOTARISE_PREFIX))
 
 
 def _refusals(items: list[Any], at: int, end: int) -> tuple[Refusal, ...]:

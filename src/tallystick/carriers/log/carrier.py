@@ -21,11 +21,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tallystick import wire
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.log.heads import Heads
+from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged, Statistics
+from tallystick.carriers.marks import is_mark
 from tallystick.carriers.quotas import Quotas
 from tallystick.carriers.scribe import Accusation, Note, Scribe, window_entries
 from tallystick.crypto.hashes import named_hash
@@ -50,11 +51,10 @@ from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
 from tallystick.trust.envelope import Envelope
 from tallystick.trust.permit import Operation, Permit, UndoOrder
-from tallystick.trust.promise import ANCHOR_ENTRY, Anchor, Promise, sign_promises
+from tallystick.trust.promise import Anchor, Promise, is_anchor, sign_promises
 from tallystick.trust.receipt import EntryProof, Receipt
 
 STORED_S = 10.0  # how long a sum of what tenants store is believed
-_ANCHOR_PREFIX = b"\x85" + wire.encode(ANCHOR_ENTRY)  # an array of five that begins with the kind
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ class LogCarrier:
         self._lock = threading.RLock()
         self._live = Live(limits.live_max, self._load_permit)
         self._heads = Heads(disk, store, limits.lanes_max, self._principal_of)
+        self._lanes = self._heads.lanes
         self._window = Window(limits.delay_max_s, limits.skew_max_s, limits.window_share_max)
         self._window.restore(window_entries(scribe.recover()))
         self._anchored = {place: size for place, (size, _, _) in anchored.items()}
@@ -147,7 +148,7 @@ class LogCarrier:
 
     def _judge_one(self, asked: Asked, act: Act, token: bytes, data: bytes) -> tuple[Parcel, Staged, bool] | NotStored:
         try:
-            judged = publish(data, act, self._rules, self._live, self._heads.lanes, self._has_lock, self._limits)
+            judged = publish(data, act, self._rules, self._live, self._lanes, self._has_lock, self._limits)
             header = judged.parcel.header
             if token not in [topic.token for topic in header.topics]:
                 raise Malformed("parcel: not of the topic that the request names", reason="wrong-topic")
@@ -176,20 +177,25 @@ class LogCarrier:
         )
         self._heads.advance(act.principal, header, staged)
         for place, offset in zip(places, staged.planned, strict=True):
-            self._note(
-                asked, place.token, Right.WRITE, Role.PUBLISHER, partition=place.partition, first=offset, end=offset + 1
-            )
+            self._note_stored(asked, place, offset)
         return staged
+
+    def _note_stored(self, asked: Asked, place: Place, offset: int) -> None:
+        publisher, partition = Role.PUBLISHER, place.partition
+        self._note(asked, place.token, Right.WRITE, publisher, partition=partition, first=offset, end=offset + 1)
 
     def _find(self, repeated: Repeated) -> Staged:
         """Where the lane's head lies: the same answer as the first time."""
         header = repeated.parcel.header
         return self._heads.where(repeated.permit.principal, header.lane)
 
+    def _is_settled(self, principal: bytes, lane: bytes) -> bool:
+        return self._heads.is_settled(principal, lane)
+
     def _contradict(self, error: Contradiction, asked: Asked, token: bytes) -> NotStored | tuple[Parcel, Staged, bool]:
         """A signed parcel at a sequence that was taken: the same parcel again, or an equivocation."""
         header, principal = error.parcel.header, error.permit.principal
-        if not self._heads.is_settled(principal, header.lane):
+        if not self._is_settled(principal, header.lane):
             raise Unavailable("parcels of this lane are being stored", retry_after_s=0.1)
         places = [
             Place(topic.token, partition) for topic, partition in zip(header.topics, error.partitions, strict=True)
@@ -202,11 +208,11 @@ class LogCarrier:
         other = self._find_sequence(places[0], principal, header)
         reason = "behind" if other is None else "equivocation"
         if other is not None:
-            self._accuse(error.permit, other, error.parcel, asked)
+            self._accuse(error.permit, other, error.parcel, int(asked.now * 1000))
         self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
         return NotStored(reason, f"sequence {header.sequence} was taken by another parcel")
 
-    def _accuse(self, permit: Permit, first: Parcel, second: Parcel, asked: Asked) -> None:
+    def _accuse(self, permit: Permit, first: Parcel, second: Parcel, now_ms: int) -> None:
         """Take both signed headers to the ledger, unless it holds such a pair already."""
         if self._rules.convicted(permit.principal, first.header.lane, first.header.sequence):
             return
@@ -214,7 +220,7 @@ class LogCarrier:
             *(permit.principal, permit.signing_key),
             *(first.header.encoded, first.signature, second.header.encoded, second.signature),
         )
-        self._scribe.accuse(Accusation(permit.principal, int(asked.now * 1000), entry))
+        self._scribe.accuse(Accusation(permit.principal, now_ms, entry))
 
     def _find_sequence(self, place: Place, principal: bytes, header: Header) -> Parcel | None:
         """The front of the lane's parcel of this sequence, looking back from the end within bounds."""
@@ -347,8 +353,7 @@ class LogCarrier:
         # was retired is told by the mark, not by an error.
         is_whole = anchored <= stored_end
         if (stored or is_whole) and offset < limit and (headers or offset >= below):
-            entries = self._store.read(place, offset, min(bytes_max, self._settings.fetch_bytes_max), headers)
-            entries = [entry for entry in entries if entry.offset < limit]
+            entries = self._read(place, offset, limit, min(bytes_max, self._settings.fetch_bytes_max), headers)
         proved = [entry for entry in entries if entry.offset < anchored]
         proof: list[bytes] = []
         if proved and is_whole:
@@ -367,6 +372,9 @@ class LogCarrier:
             end=stored_end,
             retired=below,
         )
+
+    def _read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]:
+        return [entry for entry in self._store.read(place, offset, bytes_max, headers) if entry.offset < end]
 
     def check_fetch(self, asked: Asked, token: bytes, partition: int, identifier: bytes) -> None:
         """The subscribe guard's word on a fetch; a refusal is noted."""
@@ -421,7 +429,7 @@ class LogCarrier:
         with self._lock:
             self._scribe.finish(int(now * 1000))
             for index, entry in enumerate(parse(transaction).entries):
-                if entry[:3] == _ANCHOR_PREFIX:
+                if is_anchor(entry):
                     self._remember(Anchor.decode_entry(entry), submitted.number, index)
         self.on_growth()
         return True
@@ -525,10 +533,13 @@ class LogCarrier:
             for place in self._store.places():
                 topic = self._rules.topic(place.token)
                 if topic is not None:
-                    self._stored[topic.tenant] += self._store.partition(place).bytes_stored()
+                    self._stored[topic.tenant] += self._bytes_stored(place)
             self._stored_until = now + STORED_S
         self._quotas.charge(tenant, n_bytes, self._stored[tenant], now)
         self._stored[tenant] += n_bytes
+
+    def _bytes_stored(self, place: Place) -> int:
+        return self._store.partition(place).bytes_stored()
 
     def _sync(self) -> None:
         """Make everything staged durable; if that fails, take back all that was built on it."""
@@ -608,7 +619,7 @@ class LogCarrier:
         while below > lowest:
             first = max(lowest, below - step)
             entries = self._store.read(place, first, 1 << 24, True)
-            for entry in reversed([entry for entry in entries if entry.offset < below]):
+            for entry in reversed([entry for entry in entries if entry.offset < below and not is_mark(entry.header)]):
                 yield entry.offset, Parcel.decode_front(entry.header)
             below = first
 

@@ -14,6 +14,7 @@ from hashlib import sha256
 from tallystick import wire
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged
+from tallystick.carriers.marks import is_mark
 from tallystick.guards.lanes import Head, Lanes
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
@@ -82,6 +83,8 @@ class Heads:
             while offset < end:
                 for entry in self._store.read(place, offset, _READ_BYTES, True):
                     offset = entry.offset + 1
+                    if is_mark(entry.header):
+                        continue
                     self._take_up(Parcel.decode_front(entry.header).header, place, entry.offset, principal_of)
 
     def _take_up(self, header: Header, place: Place, offset: int, principal_of: Callable[[Header], bytes]) -> None:
@@ -89,12 +92,11 @@ class Heads:
         head = self.lanes.head(principal, header.lane)
         if head is not None and head.sequence > header.sequence:
             return
-        places: tuple[Place, ...] = (place,)
-        offsets: tuple[int, ...] = (offset,)
+        staged = settled((place,), (offset,))
         if head is not None and head.sequence == header.sequence:  # the same parcel in another of its topics
-            places, offsets = _join(self._where[principal, header.lane], place, offset)
+            staged = joined(self._where[principal, header.lane], place, offset)
         self.lanes.advance(principal, header)
-        self._where[principal, header.lane] = _settled(places, offsets)
+        self._where[principal, header.lane] = staged
 
     def _load(self) -> dict[Place, int]:
         """What the snapshot covers; a missing or unreadable one costs a full read and nothing else."""
@@ -111,20 +113,21 @@ class Heads:
             return {}  # of another log, or of one that was longer
         for principal, lane, sequence, parcel, closed, places, offsets in lanes:
             self.lanes.restore(principal, lane, Head(sequence, parcel, closed))
-            self._where[principal, lane] = _settled(tuple(Place(*place) for place in places), tuple(offsets))
+            self._where[principal, lane] = settled(tuple(Place(*place) for place in places), tuple(offsets))
         return marks
 
 
-def _settled(places: tuple[Place, ...], offsets: tuple[int, ...]) -> Staged:
+def settled(places: tuple[Place, ...], offsets: tuple[int, ...]) -> Staged:
+    """Where a durable parcel lies."""
     staged = Staged(places, offsets)
     staged.settle(None)
     return staged
 
 
-def _join(staged: Staged, place: Place, offset: int) -> tuple[tuple[Place, ...], tuple[int, ...]]:
-    """The places of one parcel in header order, which is that of the tokens."""
+def joined(staged: Staged, place: Place, offset: int) -> Staged:
+    """A parcel with one more of its places, in header order, which is that of the tokens."""
     known = dict(zip(staged.places, staged.planned, strict=True)) | {place: offset}
-    return tuple(sorted(known)), tuple(known[one] for one in sorted(known))
+    return settled(tuple(sorted(known)), tuple(known[one] for one in sorted(known)))
 
 
 def _places(staged: Staged) -> tuple[list[list[object]], list[int]]:

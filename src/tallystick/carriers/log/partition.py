@@ -202,6 +202,16 @@ class Partition:
         with self._lock:
             return self._tree.root(size)
 
+    def root_with(self, hashes: Sequence[bytes]) -> bytes:
+        """The root that the tree would have if these parcel hashes followed."""
+        with self._lock:
+            size = self._tree.size
+            self._tree.extend(b"".join(map(leaf_hash, hashes)))
+            try:
+                return self._tree.root()
+            finally:
+                self._tree.truncate(size)
+
     def inclusion(self, offset: int, size: int) -> list[bytes]:
         with self._lock:
             return self._tree.inclusion(offset, size)

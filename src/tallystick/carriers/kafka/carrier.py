@@ -1,0 +1,280 @@
+"""The Kafka carrier: what a gateway serves. The guards of the log stand in front, Kafka stores, the notary anchors.
+
+A publish request goes the way of the log carrier's, but for the middle: what the guards accept is written to Kafka with
+the gateway's passage, and only when all replicas have it is the act noted and the promise given. Heads of lanes are
+those of the index, and before them those of what this gateway passed and the index does not hold yet (`_gate`). A
+parcel that another gateway took may thus come twice: Kafka then holds it twice, and readers skip it.
+
+Headers, proofs, permits and locks come from the node's own store, bodies from Kafka. What Kafka changed or lost is
+shown as it is: the reader holds it to the anchor and names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tallystick.carriers.carrier import NotStored, Outcome
+from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Sent
+from tallystick.carriers.kafka.notary import Judged, Judgement, Notary
+from tallystick.carriers.kafka.passage import sign_passages
+from tallystick.carriers.log.carrier import Asked, LogCarrier
+from tallystick.carriers.log.heads import joined, settled
+from tallystick.carriers.log.partition import Entry
+from tallystick.carriers.log.report import Damaged
+from tallystick.carriers.log.segments import Place
+from tallystick.carriers.log.store import Staged
+from tallystick.carriers.marks import is_mark
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.guards.lanes import Lanes
+from tallystick.guards.publish import Accepted, Contradiction, Repeated
+from tallystick.guards.rules import Act
+from tallystick.parcel.parcel import Parcel, front_bytes
+from tallystick.trust.promise import Anchor
+
+POLL_S = 0.02  # how long the notary waits for records where none are there
+FRONT_BYTES = 4 << 20  # of headers in one answer with bodies
+
+
+class KafkaCarrier(LogCarrier):
+    """As thread-safe as the log carrier; `commit` belongs to one thread."""
+
+    def __init__(
+        self,
+        kafka: KafkaClient,
+        *log: Any,
+        write: Callable[[Sequence[bytes]], int],
+        follow: Callable[[int], tuple[int, list[tuple[Anchor, int, int]]]],
+        topics: Callable[[], dict[bytes, tuple[int, int]]],
+        node_key: Callable[[bytes], VerifyKey | None],
+        **options: Any,
+    ) -> None:
+        """`log` and `options` are those of `LogCarrier`. `write` brings entries to the ledger in one transaction and
+        tells its number; `follow` tells how high the ledger is, and the notaries' anchors above a height (with
+        transaction and entry); `topics` are the sealed topics on it: partitions and replicas by token."""
+        super().__init__(*log, **options)
+        self._kafka, self._write, self._follow, self._topics = kafka, write, follow, topics
+        self._followed = -1
+        self._made: dict[bytes, int] = {}
+        self._lanes = Lanes(self._limits.lanes_max, self._heads.lanes)
+        self._gate: dict[tuple[bytes, bytes], Staged] = {}  # where the heads lie that are beyond the index
+        self._passed: dict[bytes, Staged] = {}  # parcels by hash that the index does not hold yet
+        self._leaving: list[tuple[Accepted, Act, Asked, Staged]] = []
+        self.notary = Notary(
+            kafka,
+            self._store,
+            self._rules,
+            self._live,
+            node_key=node_key,
+            has_lock=self._has_lock,
+            principal_of=self._principal_of,
+            contradicted=self._convict,
+            limits=self._limits,
+        )
+
+    # Publishing.
+
+    def publish(
+        self, requests: Sequence[tuple[Asked, bytes, Sequence[bytes]]]
+    ) -> list[list[Outcome] | TallystickError]:
+        with self._lock:
+            judged = [self._judge(asked, token, parcels) for asked, token, parcels in requests]
+            try:
+                self._send()
+                self._sync()
+            except (Unavailable, Misuse) as error:
+                failure = error if isinstance(error, Unavailable) else Unavailable(str(error), hint=error.hint)
+                return [failure if isinstance(answer, list) else answer for answer in judged]
+        self.on_growth()
+        return [self._promise(answer) if isinstance(answer, list) else answer for answer in judged]
+
+    def _stage(self, accepted: Accepted, act: Act, asked: Asked) -> Staged:
+        header = accepted.parcel.header
+        self._charge(accepted.permit.tenant, header.body_bytes, asked.now)
+        topics = zip(header.topics, accepted.partitions, strict=True)
+        staged = Staged(tuple(Place(topic.token, partition) for topic, partition in topics), ())
+        self._lanes.advance(act.principal, header)
+        self._gate[act.principal, header.lane] = staged
+        self._leaving.append((accepted, act, asked, staged))
+        return staged
+
+    def _send(self) -> None:
+        """Bring what the guards took to Kafka, and note each act with the offset that it got."""
+        leaving, self._leaving = self._leaving, []
+        if not leaving:
+            return
+        try:
+            sent = self._produce(leaving)
+        except TallystickError:
+            for accepted, act, _, _ in leaving:  # what did get there comes back through the index
+                self._lanes.restore(act.principal, accepted.parcel.header.lane, None)
+                self._gate.pop((act.principal, accepted.parcel.header.lane), None)
+            raise
+        for (accepted, _, asked, staged), records in zip(leaving, sent, strict=True):
+            staged.planned = tuple(record.offset or 0 for record in records)
+            staged.settle(None)
+            self._passed[accepted.parcel.hash] = staged
+            for place, offset in zip(staged.places, staged.planned, strict=True):
+                self._note_stored(asked, place, offset)
+
+    def _produce(self, leaving: Sequence[tuple[Accepted, Act, Asked, Staged]]) -> list[list[Sent]]:
+        height, _ = self._block()
+        hashes = [accepted.parcel.hash for accepted, _, _, _ in leaving]
+        passages = sign_passages(self._node, height, hashes, self._key)
+        sent: list[list[Sent]] = []
+        for (accepted, act, _, staged), passage in zip(leaving, passages, strict=True):
+            parcel = accepted.parcel
+            key, headers = act.principal + parcel.header.lane, [*describe(parcel), (PASSAGE, passage.encode())]
+            sent.append([self._kafka.produce(place, key, parcel.encode(), headers) for place in staged.places])
+        everything = [one for records in sent for one in records]
+        self._kafka.flush(everything)
+        for one in everything:
+            if one.error is not None:
+                raise one.error
+        return sent
+
+    def _find(self, repeated: Repeated) -> Staged:
+        key = (repeated.permit.principal, repeated.parcel.header.lane)
+        return self._gate[key] if key in self._gate else self._heads.where(*key)
+
+    def _contradict(self, error: Contradiction, asked: Asked, token: bytes) -> NotStored | tuple[Parcel, Staged, bool]:
+        passed = self._passed.get(error.parcel.hash)
+        return (error.parcel, passed, True) if passed is not None else super()._contradict(error, asked, token)
+
+    def _is_settled(self, principal: bytes, lane: bytes) -> bool:
+        return (principal, lane) not in self._gate
+
+    def _bytes_stored(self, place: Place) -> int:
+        return self.notary.bytes_stored(place)
+
+    # Reading.
+
+    def _read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]:
+        if headers:
+            return super()._read(place, offset, end, bytes_max, headers)
+        fronts = super()._read(place, offset, end, FRONT_BYTES, headers=True)
+        if not fronts:
+            return []
+        records = self._kafka.read(place, offset, fronts[-1].offset + 1, bytes_max)
+        values = {record.offset: record.value for record in records}
+        found: list[Entry] = []
+        for front in fronts:
+            value = values.get(front.offset)
+            if is_mark(front.header):
+                found.append(front._replace(body=b""))
+            elif value is not None:
+                cut = _front_end(value)
+                found.append(front._replace(header=value[:cut], body=value[cut:]))
+            elif not found or (records and front.offset < records[-1].offset):
+                raise Damaged(f"{place}: kafka holds nothing at offset {front.offset}")
+            else:
+                break
+        return found
+
+    # The ledger.
+
+    def commit(self, now: float) -> bool:
+        """Write what waits: the gateway's own operations, and the notary's anchors."""
+        wrote = super().commit(now)
+        return self._notarise(int(now * 1000)) or wrote
+
+    def _notarise(self, now_ms: int) -> bool:
+        self._make_topics()
+        self._catch_up(now_ms)
+        places = [Place(token, partition) for token, count in self._made.items() for partition in range(count)]
+        if not self.notary.poll(places, POLL_S):
+            return False
+        with self._lock:
+            judged = self.notary.judge(self._block()[1])
+        for judgement in judged:
+            self._write_judgement(judgement, now_ms)
+        self.on_growth()
+        return True
+
+    def _catch_up(self, now_ms: int) -> None:
+        """Take over what notaries wrote since: others, or this one before a crash."""
+        height, anchors = self._follow(self._followed)
+        for anchor, number, index in anchors:
+            with self._lock:
+                items = self.notary.catch_up(anchor, now_ms)
+                self._take_over(Place(anchor.token, anchor.partition), items)
+                self._remember(anchor, number, index)
+        self._followed = height
+
+    def _write_judgement(self, judgement: Judgement, now_ms: int) -> None:
+        written = [judgement.anchor.encode_entry(), *self.notary.operations(judgement, now_ms)]
+        try:
+            number = self._write(written)
+        except Refused as error:
+            if error.reason != "anchor-moved":
+                raise
+            self.notary.drop(judgement.place)
+            return
+        with self._lock:
+            self.notary.take(judgement, now_ms)
+            self._take_over(judgement.place, judgement.items)
+            self._remember(judgement.anchor, number, 0)
+
+    def _take_over(self, place: Place, items: Sequence[Judged]) -> None:
+        for one in items:
+            if isinstance(one.found, Parcel):
+                self._passed_on(place, one.offset, one.found, one.principal)
+        self._heads.settle()
+
+    def _passed_on(self, place: Place, offset: int, parcel: Parcel, principal: bytes) -> None:
+        """The index holds it: its head counts from there, for every gateway alike."""
+        header, key = parcel.header, (principal, parcel.header.lane)
+        self._passed.pop(parcel.hash, None)
+        head, gate = self._heads.lanes.head(*key), self._lanes.head(*key)
+        passed = self._gate.get(key) if gate is not None and gate.parcel == parcel.hash else None
+        if head is None or header.sequence > head.sequence:
+            self._heads.advance(principal, header, passed or settled((place,), (offset,)))
+        elif head.parcel == parcel.hash and place not in self._heads.where(*key).places:
+            self._heads.advance(principal, header, joined(self._heads.where(*key), place, offset))
+        if gate is not None and gate.sequence <= header.sequence:
+            self._lanes.restore(*key, None)
+            self._gate.pop(key, None)
+
+    def _make_topics(self) -> None:
+        for token, (partitions, replicas) in self._topics().items():
+            if token not in self._made:
+                self._kafka.make_topic(token, partitions, replicas)
+                self._made[token] = partitions
+
+    def _anchors(self) -> list[Anchor]:
+        return []  # the notary's, each with the size it continues
+
+    def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:
+        return []  # Kafka's retention is off on sealed topics
+
+    def close(self) -> None:
+        self.notary.close()
+        self._kafka.close()
+        super().close()
+
+    def _convict(self, error: Contradiction, place: Place) -> None:
+        """A direct client signed two parcels of one sequence: both headers go to the ledger."""
+        other = self._find_sequence(place, error.permit.principal, error.parcel.header)
+        if other is not None and other.hash != error.parcel.hash:
+            self._accuse(error.permit, other, error.parcel, self._block()[1])
+
+
+def describe(parcel: Parcel) -> list[tuple[str, bytes]]:
+    """What Kafka's own tools may route by; all of it stands in the clear header."""
+    header = parcel.header
+    return [
+        ("tally", b"1"),
+        ("tally-kind", header.kind.name.lower().encode()),
+        ("tally-lane", header.lane.hex().encode()),
+        ("tally-sequence", str(header.sequence).encode()),
+        ("tally-schema", str(header.schema_version).encode()),
+    ]
+
+
+def _front_end(value: bytes) -> int:
+    """Where the body of a record begins; a record that is no parcel any more has no body."""
+    try:
+        return min(front_bytes(value), len(value))
+    except Refused:
+        return len(value)

@@ -1,0 +1,303 @@
+"""The whole of Kafka that we use: topics by token, records by partition and offset. Foreign errors end here.
+
+A topic is named by its token and never by its name. Keys, partitions and headers are ours to set: key = publisher ‖
+lane, so that Kafka's own tools can route and count by lane without opening anything; the partition is the lane's.
+Everything is read as committed: a record of an aborted transaction is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from tallystick.carriers.log.segments import Place
+from tallystick.errors import Misuse, TallystickError, Unavailable
+
+log = logging.getLogger(__name__)  # the library's own lines too
+
+PASSAGE = "tally-passage"  # the header with the gateway's word
+PARCEL_BYTES_MAX = 16 << 20  # what a topic of ours takes; guards hold publishers to less
+SEND_S = 30.0  # how long a record may take to be stored by all replicas
+ASK_S = 15.0  # one administrative request
+POLL_RECORDS = 1_000
+TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is for `retire` alone
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": str(PARCEL_BYTES_MAX),
+    "message.timestamp.type": "LogAppendTime",
+}
+
+
+class Record(NamedTuple):
+    """What a partition holds at an offset."""
+
+    offset: int
+    value: bytes
+    passage: bytes | None
+
+
+@dataclass
+class Sent:
+    """A record on its way."""
+
+    place: Place
+    offset: int | None = None
+    error: TallystickError | None = None
+
+
+class KafkaClient:
+    """Thread-safe. `settings` are librdkafka's (`bootstrap.servers`, `security.protocol`, …)."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings: dict[str, Any] = {**settings, "logger": log}
+        self._lock = threading.Lock()
+        self._producer: Any = None
+        self._admin: Any = None
+        self._idle: list[Any] = []  # consumers between two reads
+
+    # Topics.
+
+    @property
+    def admin(self) -> Any:
+        with self._lock:
+            if self._admin is None:
+                admin = _library("confluent_kafka.admin")
+                self._admin = admin.AdminClient(self._settings)
+            return self._admin
+
+    def topics(self) -> dict[bytes, int]:
+        """Sealed topics that Kafka has: token → partitions."""
+        with _translated("list topics"):
+            found = self.admin.list_topics(timeout=ASK_S).topics
+        return {token: len(topic.partitions) for name, topic in found.items() if (token := token_of(name))}
+
+    def make_topic(self, token: bytes, partitions: int, replicas: int) -> None:
+        """Make it where it is missing."""
+        admin = _library("confluent_kafka.admin")
+        # One replica on the ledger means that nobody asked for more: then Kafka's own default counts.
+        topic = admin.NewTopic(token.hex(), partitions, replicas if replicas > 1 else -1, config=TOPIC_SETTINGS)
+        with _translated(f"make topic {token.hex()}", ignore=("TOPIC_ALREADY_EXISTS",)):
+            for future in self.admin.create_topics([topic], request_timeout=ASK_S).values():
+                future.result(ASK_S)
+
+    # Writing.
+
+    def produce(self, place: Place, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]) -> Sent:
+        """Hand a record over; it is stored when `flush` has returned and it has an offset."""
+        sent = Sent(place)
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                sent.offset = message.offset()
+            else:
+                sent.error = _explain(error, f"store in {place}")
+
+        with _translated(f"write to {place}"):
+            self._producing().produce(
+                place.token.hex(), value, key, place.partition, headers=list(headers), on_delivery=delivered
+            )
+        return sent
+
+    def flush(self, sent: Sequence[Sent], timeout_s: float = SEND_S) -> None:
+        """Wait until each is stored by all its replicas, or failed."""
+        producer, deadline = self._producing(), time.monotonic() + timeout_s
+        while any(one.offset is None and one.error is None for one in sent):
+            producer.poll(0.1)
+            if time.monotonic() > deadline:
+                raise Unavailable("kafka: records were not stored in time", retry_after_s=1.0)
+
+    def _producing(self) -> Any:
+        with self._lock:
+            if self._producer is None:
+                kafka = _library()
+                self._producer = kafka.Producer(
+                    {
+                        **self._settings,
+                        "enable.idempotence": "true",  # acks=all, and a retry stores nothing twice
+                        "linger.ms": "2",
+                        "message.max.bytes": str(PARCEL_BYTES_MAX),
+                        "delivery.timeout.ms": str(int(SEND_S * 1000)),
+                    }
+                )
+            return self._producer
+
+    # Reading.
+
+    def read(self, place: Place, first: int, end: int, bytes_max: int, timeout_s: float = ASK_S) -> list[Record]:
+        """Records from `first` on and below `end`, as many as `bytes_max` allows and at least one; offsets without a
+        visible record are left out. Raises `Unavailable` where they do not come in time."""
+        with self._consumer() as consumer, _translated(f"read {place}"):
+            consumer.assign([_library().TopicPartition(place.token.hex(), place.partition, first)])
+            found: list[Record] = []
+            size, at, deadline = 0, first, time.monotonic() + timeout_s
+            while at < end and (not found or size < bytes_max):
+                for message in consumer.consume(min(end - at, POLL_RECORDS), 0.05):
+                    if _is_end(message):
+                        continue
+                    record = _record(message)
+                    at = record.offset + 1
+                    if record.offset < end and (not found or size + len(record.value) <= bytes_max):
+                        found.append(record)
+                        size += len(record.value)
+                    else:
+                        return found
+                at = max(at, _position(consumer, place))
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"kafka: {place} holds nothing readable at offset {at}", retry_after_s=1.0)
+            return found
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Any]:
+        with self._lock:
+            consumer = self._idle.pop() if self._idle else None
+        consumer = consumer or self.consumer()
+        try:
+            yield consumer
+        except BaseException:
+            consumer.close()
+            raise
+        consumer.unassign()
+        with self._lock:
+            self._idle.append(consumer)
+
+    def consumer(self) -> Any:
+        """A consumer that commits nothing and belongs to no group's rebalancing."""
+        with _translated("open a consumer"):
+            return _library().Consumer(
+                {
+                    **self._settings,
+                    "group.id": "tallystick",  # the library wants one; nothing is ever joined or committed
+                    "enable.auto.commit": "false",
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_committed",
+                    "enable.partition.eof": "true",
+                    "fetch.wait.max.ms": "100",
+                    "fetch.error.backoff.ms": "50",
+                    "queued.max.messages.kbytes": str(64 << 10),
+                    "message.max.bytes": str(PARCEL_BYTES_MAX),
+                }
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            for consumer in self._idle:
+                consumer.close()
+            self._idle.clear()
+            if self._producer is not None:
+                self._producer.flush(1.0)
+
+
+class Tail:
+    """New records of many partitions, in order within each; for one thread."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._consumer = client.consumer()
+        self._next: dict[Place, int] = {}
+
+    def follow(self, places: Mapping[Place, int]) -> None:
+        """Go on with exactly these partitions, each from its offset."""
+        if dict(places) == self._next:
+            return
+        partition = _library().TopicPartition
+        with _translated("follow partitions"):
+            self._consumer.assign([partition(p.token.hex(), p.partition, at) for p, at in places.items()])
+        self._next = dict(places)
+
+    def poll(self, timeout_s: float) -> dict[Place, list[Record]]:
+        """What came, at most `POLL_RECORDS` of it."""
+        found: dict[Place, list[Record]] = {}
+        with _translated("read new records"):
+            messages = self._consumer.consume(POLL_RECORDS, timeout_s) if self._next else []
+            for message in messages:
+                if not _is_end(message):
+                    place = Place(bytes.fromhex(message.topic()), message.partition())
+                    found.setdefault(place, []).append(_record(message))
+                    self._next[place] = message.offset() + 1
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def token_of(name: str) -> bytes | None:
+    """The token that a Kafka topic is named by, or None for a topic that is not ours."""
+    try:
+        return bytes.fromhex(name) if len(name) == 32 and name == name.lower() else None
+    except ValueError:
+        return None
+
+
+def _record(message: Any) -> Record:
+    headers = dict(message.headers() or ())
+    return Record(message.offset(), message.value() or b"", headers.get(PASSAGE))
+
+
+def _position(consumer: Any, place: Place) -> int:
+    partition = _library().TopicPartition(place.token.hex(), place.partition)
+    return int(max(0, consumer.position([partition])[0].offset))
+
+
+def _is_end(message: Any) -> bool:
+    """Whether it only tells that the partition ends here; raises what any other error means."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() == _library().KafkaError._PARTITION_EOF:
+        return True
+    raise _explain(error, f"read {message.topic()}")
+
+
+# What Kafka's errors mean to whoever runs this.
+_REMEDIES = {
+    "_ALL_BROKERS_DOWN": "start the brokers, or correct bootstrap.servers",
+    "_TRANSPORT": "start the brokers, or correct bootstrap.servers",
+    "_RESOLVE": "correct the host names in bootstrap.servers",
+    "_TIMED_OUT": "see whether the brokers are up and reachable",
+    "_MSG_TIMED_OUT": "see whether enough replicas are in sync",
+    "NOT_ENOUGH_REPLICAS": "bring the missing brokers back",
+    "_UNKNOWN_TOPIC": "the notary makes topics that are on the ledger: start one",
+    "UNKNOWN_TOPIC_OR_PART": "the notary makes topics that are on the ledger: start one",
+}
+_FINAL = {
+    "_AUTHENTICATION": "check user name, password or certificate in the Kafka settings",
+    "SASL_AUTHENTICATION_FAILED": "check user name and password in the Kafka settings",
+    "_SSL": "check ssl.ca.location and the client's certificate",
+    "TOPIC_AUTHORIZATION_FAILED": "the ledger grants no such right, or the notary has not brought it to Kafka yet",
+    "CLUSTER_AUTHORIZATION_FAILED": "this Kafka user may not do that",
+    "UNSUPPORTED_VERSION": "Kafka 4.0 or newer is needed",
+    "MSG_SIZE_TOO_LARGE": "seal fewer records a parcel",
+}
+
+
+def _explain(error: Any, act: str) -> TallystickError:
+    message = f"kafka: cannot {act}: {error.str()}"
+    if error.name() in _FINAL:
+        return Misuse(message, hint=_FINAL[error.name()])
+    return Unavailable(message, retry_after_s=1.0, hint=_REMEDIES.get(error.name()))
+
+
+@contextmanager
+def _translated(act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
+    kafka = _library()
+    try:
+        yield
+    except kafka.KafkaException as error:
+        cause = error.args[0]
+        if cause.name() not in ignore:
+            raise _explain(cause, act) from error
+    except BufferError as error:
+        raise Unavailable("kafka: too many records wait to be sent", retry_after_s=0.2) from error
+
+
+def _library(module: str = "confluent_kafka") -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise Misuse("Kafka needs the package confluent-kafka", hint="pip install 'tallystick[kafka]'") from None

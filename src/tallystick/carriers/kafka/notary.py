@@ -1,0 +1,353 @@
+"""The notary: the guards' work behind Kafka, where nothing of ours stands in front.
+
+Threat: clients that write to Kafka what they may not; a Kafka that alters, drops, repeats or reorders; a second notary
+that goes on where this one was thought dead. For every partition of a sealed topic the notary reads on from the end of
+its index, judges each record as the publish guard would, and writes one anchor: size, root, the size it continues, and
+the offsets that it refuses. What it refuses is so marked before any reader, who stays below the anchor, can open it.
+
+Leaf i is offset i: the parcel's hash; a mark where the record was refused, or where there is none. The root is thus a
+function of the records and of the refusals in the anchor, and any notary can compute it again. Of several, the first to
+write wins; the others learn the refusals from the ledger, read the same records, and hold them to the root
+(`catch_up`). Where they find another root, Kafka showed two notaries different records, or changed them in between.
+
+The index is the log's own store, holding headers and marks without bodies: trees, proofs and lane heads come from
+there. It grows only behind the ledger, so nothing in it is ever taken back; after a crash the rest is read from Kafka
+again. Left out: judging anew what another notary let pass; readers do that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tallystick.carriers.kafka.client import KafkaClient, Record, Tail
+from tallystick.carriers.kafka.passage import Passage
+from tallystick.carriers.log.segments import Place
+from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.marks import Mark, is_mark
+from tallystick.crypto import merkle
+from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Refused, Withheld
+from tallystick.guards.lanes import Lanes
+from tallystick.guards.live import Live
+from tallystick.guards.publish import Contradiction, publish
+from tallystick.guards.rules import Act, GuardLimits, Right, Rules, TopicRules
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.operations import Role
+from tallystick.parcel.header import Header
+from tallystick.parcel.parcel import Parcel
+from tallystick.trust.certificate import Certificate
+from tallystick.trust.promise import REFUSALS_MAX, Anchor, Refusal
+
+log = logging.getLogger(__name__)
+
+HOST = "kafka"  # where a direct client's act came from, as far as anybody can tell
+READ_BYTES = 64 << 20  # of one partition at once, where an index catches up
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One offset: a parcel of `principal`, or a mark."""
+
+    offset: int
+    found: Parcel | Mark
+    principal: bytes = b""
+    passed: bool = False  # a gateway wrote the operation down
+
+    @property
+    def hash(self) -> bytes:
+        return self.found.hash
+
+    @property
+    def header(self) -> bytes:
+        return self.found.encode() if isinstance(self.found, Mark) else self.found.encode_front()
+
+
+class Judgement(NamedTuple):
+    """Consecutive offsets of a partition, as far as one anchor can tell."""
+
+    place: Place
+    items: list[Judged]
+    anchor: Anchor
+
+
+class Notary:
+    """Driven from outside, by one thread: `catch_up` with the ledger, then `judge` what is new, write it, `take` it."""
+
+    def __init__(
+        self,
+        kafka: KafkaClient,
+        store: LogStore,
+        rules: Rules,
+        live: Live,
+        *,
+        node_key: Callable[[bytes], VerifyKey | None],
+        has_lock: Callable[[bytes], bool],
+        principal_of: Callable[[Header], bytes],
+        contradicted: Callable[[Contradiction, Place], None],
+        limits: GuardLimits,
+    ) -> None:
+        """`node_key` is the key of an enrolled, unrevoked node; `principal_of` a stored parcel's publisher;
+        `contradicted` hears of a signed parcel at a sequence that another one has."""
+        self._kafka, self._store, self._rules, self._live = kafka, store, rules, live
+        self._node_key, self._has_lock, self._principal_of, self._limits = node_key, has_lock, principal_of, limits
+        self._contradicted = contradicted
+        self._tail = Tail(kafka)
+        self._lanes: dict[Place, Lanes] = {}
+        self._waiting: dict[Place, list[Record]] = {}  # read, and not yet judged for good
+        self._bytes: dict[Place, int] = {}
+        for place in store.places():
+            self._rebuild(place)
+
+    # New records.
+
+    def poll(self, places: Iterable[Place], timeout_s: float) -> bool:
+        """Read on in these partitions; whether anything waits to be judged."""
+        wanted = {place: self._read_end(place) for place in places}
+        self._tail.follow(wanted)
+        for place, records in self._tail.poll(timeout_s).items():
+            self._waiting.setdefault(place, []).extend(records)
+        return any(self._waiting.values())
+
+    def judge(self, time_ms: int) -> list[Judgement]:
+        """What to write about each partition in which records wait."""
+        return [self._judge_partition(place, time_ms) for place, records in self._waiting.items() if records]
+
+    def _judge_partition(self, place: Place, time_ms: int) -> Judgement:
+        before = self._store.end_offset(place)
+        lanes = Lanes(self._limits.lanes_max, self._lanes_of(place))
+        items: list[Judged] = []
+        refused: list[Refusal] = []
+        taken: set[bytes] = set()
+        for record in self._waiting[place]:
+            items += [Judged(offset, Mark()) for offset in range(before + len(items), record.offset)]
+            one = self._judge(record, place, lanes, taken, time_ms)
+            if isinstance(one.found, Mark):
+                if len(refused) == REFUSALS_MAX and not _extends(refused[-1], one):
+                    break
+                _add(refused, one)
+            else:
+                taken.add(one.hash)
+            items.append(one)
+        root = self._root_with(place, items)
+        anchor = Anchor(place.token, place.partition, before + len(items), root, before, tuple(refused))
+        return Judgement(place, items, anchor)
+
+    def _judge(self, record: Record, place: Place, lanes: Lanes, taken: set[bytes], time_ms: int) -> Judged:
+        """The publish guard's word on a record."""
+        try:
+            parcel = Parcel.decode(record.value)
+            permit = self._live.get(parcel.header.topics[0].permit)
+            if permit is None:
+                raise Refused("no live advertisement under this permit", reason="not-advertised")
+            principal, passed = permit.principal, self._is_passed(record, parcel)
+            act = Act(principal, HOST, parcel.hash, time_ms)
+            rules: Rules = _Passed(self._rules) if passed else self._rules
+            try:
+                judged = publish(record.value, act, rules, self._live, lanes, self._has_lock, self._limits)
+                partitions = judged.partitions
+            except Contradiction as error:
+                if not self._is_known(place, parcel, taken):
+                    self._contradicted(error, place)
+                    raise Refused(str(error), reason="equivocation") from error
+                partitions = error.partitions
+            places = [(t.token, number) for t, number in zip(parcel.header.topics, partitions, strict=True)]
+            if tuple(place) not in places:
+                raise Refused("the lane does not belong in this partition", reason="wrong-partition")
+        except Refused as error:
+            return Judged(record.offset, Mark.refused(record.value, error.reason))
+        head = lanes.head(principal, parcel.header.lane)
+        if head is None or parcel.header.sequence > head.sequence:
+            lanes.advance(principal, parcel.header)
+        return Judged(record.offset, parcel, principal, passed)
+
+    def _is_passed(self, record: Record, parcel: Parcel) -> bool:
+        if record.passage is None:
+            return False
+        try:
+            passage = Passage.decode(record.passage)
+            key = self._node_key(passage.node)
+            if key is None:
+                return False
+            passage.verify(parcel.hash, key)
+        except Refused:
+            return False
+        return True
+
+    def _is_known(self, place: Place, parcel: Parcel, taken: set[bytes]) -> bool:
+        """Whether the same parcel was taken before: Kafka may hold it twice, and that blames nobody."""
+        if parcel.hash in taken:
+            return True
+        return bool(self._store.end_offset(place)) and self._store.partition(place).find(parcel.hash) is not None
+
+    # What was written.
+
+    def operations(self, judgement: Judgement, now_ms: int) -> list[bytes]:
+        """The operations of direct clients in it: one entry for each principal, and one for each reason of a refusal.
+        Gateways write their own."""
+        place, _, _ = judgement
+        accepted: dict[bytes, list[Judged]] = {}
+        reasons: dict[str, int] = {}
+        for one in judgement.items:
+            if isinstance(one.found, Parcel):
+                if not one.passed:
+                    accepted.setdefault(one.principal, []).append(one)
+            elif one.found.reason:
+                reasons[one.found.reason] = reasons.get(one.found.reason, 0) + 1
+        written = [
+            entries.operation(
+                principal,
+                Role.PUBLISHER,
+                place.token,
+                int(Right.WRITE),
+                time_ms=now_ms,
+                request=items[0].hash if len(items) == 1 else merkle.root([merkle.leaf_hash(i.hash) for i in items]),
+                host=HOST,
+                count=len(items),
+                partition=place.partition,
+                first=items[0].offset,
+                end=items[-1].offset + 1,
+            )
+            for principal, items in accepted.items()
+        ]
+        return written + [
+            entries.junk(reason, count, int(Right.WRITE), time_ms=now_ms) for reason, count in reasons.items()
+        ]
+
+    def take(self, judgement: Judgement, now_ms: int) -> None:
+        """The anchor is on the ledger: the index grows, and the records need not wait any more."""
+        place, items, anchor = judgement
+        for one in items:
+            self._store.stage([place], one.hash, one.header, b"", now_ms)
+        self._store.sync()
+        for one in items:
+            if isinstance(one.found, Parcel):
+                self._learn(place, one.found.header, one.principal)
+        self._waiting[place] = [record for record in self._waiting.get(place, []) if record.offset >= anchor.size]
+
+    def drop(self, place: Place) -> None:
+        """Another notary was first: what was read is read again behind its anchor."""
+        self._waiting.pop(place, None)
+
+    def catch_up(self, anchor: Anchor, now_ms: int) -> list[Judged]:
+        """Bring the index up to an anchor that another notary wrote (or this one, before a crash); what is new in it.
+
+        Raises `Withheld` where Kafka shows other records than that notary saw.
+        """
+        place = Place(anchor.token, anchor.partition)
+        end = self._store.end_offset(place)
+        if anchor.size <= end:
+            return []
+        if anchor.before != end:
+            raise Withheld(f"{place}: the index ends at {end}, the anchor continues {anchor.before}", reason="missing")
+        self.drop(place)
+        items: list[Judged] = []
+        while end + len(items) < anchor.size:
+            at = end + len(items)
+            for record in self._kafka.read(place, at, anchor.size, READ_BYTES):
+                items += [Judged(offset, Mark()) for offset in range(end + len(items), record.offset)]
+                items.append(self._recall(record, anchor.refused))
+            if end + len(items) == at:  # nothing visible is left below the anchor
+                items += [Judged(offset, Mark()) for offset in range(at, anchor.size)]
+        if self._root_with(place, items) != anchor.root:
+            raise Withheld(
+                f"{place}: the records from offset {end} to {anchor.size} are not those that were anchored",
+                reason="altered",
+            )
+        self.take(Judgement(place, items, anchor), now_ms)
+        return items
+
+    def _recall(self, record: Record, refused: Sequence[Refusal]) -> Judged:
+        for refusal in refused:
+            if refusal.first <= record.offset < refusal.end:
+                return Judged(record.offset, Mark.refused(record.value, refusal.reason))
+        try:
+            parcel = Parcel.decode(record.value)
+            return Judged(record.offset, parcel, self._principal_of(parcel.header))
+        except Refused as error:
+            raise Withheld(f"offset {record.offset}: anchored as a parcel, and is none", reason="altered") from error
+
+    # Inside.
+
+    def bytes_stored(self, place: Place) -> int:
+        return self._bytes.get(place, 0)
+
+    def close(self) -> None:
+        self._tail.close()
+
+    def _read_end(self, place: Place) -> int:
+        waiting = self._waiting.get(place)
+        return waiting[-1].offset + 1 if waiting else self._store.end_offset(place)
+
+    def _root_with(self, place: Place, items: Sequence[Judged]) -> bytes:
+        hashes = [one.hash for one in items]
+        if self._store.end_offset(place):
+            return self._store.partition(place).root_with(hashes)
+        return merkle.root([merkle.leaf_hash(one) for one in hashes])
+
+    def _lanes_of(self, place: Place) -> Lanes:
+        return self._lanes.setdefault(place, Lanes(self._limits.lanes_max))
+
+    def _rebuild(self, place: Place) -> None:
+        offset, end = 0, self._store.end_offset(place)
+        while offset < end:
+            for entry in self._store.read(place, offset, READ_BYTES, True):
+                offset = entry.offset + 1
+                if not is_mark(entry.header):
+                    header = Parcel.decode_front(entry.header).header
+                    self._learn(place, header, self._principal_of(header))
+
+    def _learn(self, place: Place, header: Header, principal: bytes) -> None:
+        lanes = self._lanes_of(place)
+        head = lanes.head(principal, header.lane)
+        if head is None or header.sequence > head.sequence:
+            lanes.advance(principal, header)
+        self._bytes[place] = self._bytes.get(place, 0) + header.body_bytes
+
+
+def _extends(refusal: Refusal, one: Judged) -> bool:
+    assert isinstance(one.found, Mark)
+    return refusal.end == one.offset and refusal.reason == one.found.reason
+
+
+def _add(refused: list[Refusal], one: Judged) -> None:
+    assert isinstance(one.found, Mark)
+    if refused and _extends(refused[-1], one):
+        refused[-1] = Refusal(refused[-1].first, one.offset + 1, one.found.reason)
+    else:
+        refused.append(Refusal(one.offset, one.offset + 1, one.found.reason))
+
+
+class _Passed:
+    """The rules for what a gateway's guards took: rights, permits and epochs were judged then."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self.instance = rules.instance
+
+    def authority(self, identifier: bytes) -> Certificate | None:
+        return self._rules.authority(identifier)
+
+    def blacklisted(self, principal: bytes) -> bool:
+        return False
+
+    def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
+        return self._rules.convicted(principal, lane, sequence)
+
+    def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool:
+        return True
+
+    def topic(self, token: bytes) -> TopicRules | None:
+        topic = self._rules.topic(token)
+        return None if topic is None else TopicRules(topic.tenant, topic.partitions, closed=False)
+
+    def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool:
+        return self._rules.schema_known(token, version, schema_hash)
+
+    def permit_ended(self, identifier: bytes) -> bool:
+        return False
+
+    def epoch_taken(self, token: bytes, epoch: int, time_ms: int) -> bool:
+        return True

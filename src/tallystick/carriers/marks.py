@@ -1,0 +1,57 @@
+"""Marks: what lies at an offset that holds no parcel to open.
+
+A carrier with guards in front stores only what they took. On Kafka anybody with Kafka's leave appends, so a partition
+also holds what the notary refused, and offsets at which readers see nothing (the ends of transactions, aborted
+records). The tree has a leaf for each offset all the same: under labels of their own, so that no refused bytes pass for
+a parcel and no parcel for a mark. The reason is the notary's word; it stands in its anchor on the ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from tallystick import wire
+from tallystick.crypto.hashes import named_hash
+from tallystick.errors import Malformed
+from tallystick.trust.promise import REASON_CHARACTERS_MAX
+from tallystick.trust.signed import Fields
+
+MAGIC = b"TLM\x01"
+MARK_BYTES_MAX = 256
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Refused bytes, by their SHA-256, and why; or nothing at all: no digest, no reason."""
+
+    digest: bytes = b""
+    reason: str = ""
+
+    @classmethod
+    def refused(cls, data: bytes, reason: str) -> Mark:
+        return cls(sha256(data).digest(), reason)
+
+    @property
+    def hash(self) -> bytes:
+        """What stands in the partition's tree where a parcel's hash would."""
+        if not self.digest:
+            return named_hash("tallystick empty leaf 1", b"")
+        return named_hash("tallystick refused leaf 1", self.digest)
+
+    def encode(self) -> bytes:
+        return MAGIC + wire.encode([self.digest, self.reason])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Mark:
+        if not is_mark(data) or len(data) > MARK_BYTES_MAX:
+            raise Malformed("not a mark")
+        fields = Fields.parse(data[len(MAGIC) :], "mark", 2)
+        mark = cls(fields.octets(at_most=32), fields.text(REASON_CHARACTERS_MAX))
+        if len(mark.digest) != (32 if mark.reason else 0):
+            raise Malformed("mark: a digest and a reason, or neither")
+        return mark
+
+
+def is_mark(data: bytes | memoryview) -> bool:
+    return bytes(data[: len(MAGIC)]) == MAGIC

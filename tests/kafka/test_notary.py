@@ -1,0 +1,208 @@
+"""The notary behind Kafka: what clients write to Kafka themselves is judged, marked and anchored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from actors import SCHEMA, Hand, await_topic, stored
+from broker import broker
+from stack import READ, WRITE, Stack, wait_until
+
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.notary import Notary
+from tallystick.carriers.log.segments import Place
+from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.marks import Mark, is_mark
+from tallystick.errors import Unavailable, Withheld
+from tallystick.ledger.engine import Query
+from tallystick.parcel.parcel import Parcel
+from tallystick.runtime.disk import RealDisk
+from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.promise import Anchor
+
+
+class Direct:
+    """An instance on Kafka, and hands that write to Kafka past every guard."""
+
+    def __init__(self, stack: Stack, kafka: KafkaClient) -> None:
+        self.stack, self.kafka = stack, kafka
+        self.owner = stack.tenant("acme")
+        self.car, self.reader = (stack.principal("acme", name) for name in ("car", "reader"))
+        self._topics = 0
+
+    def topic(self) -> tuple[str, bytes]:
+        self._topics += 1
+        name = f"topic-{self._topics}"
+        token = self.stack.topic(self.owner, name, SCHEMA)
+        self.stack.grant(self.owner, token, self.car, WRITE)
+        self.stack.grant(self.owner, token, self.reader, READ)
+        await_topic(self.stack, token)
+        wait_until(lambda: token in self.kafka.topics())
+        return name, token
+
+    def write(self, token: bytes, *values: Parcel | bytes) -> list[int]:
+        sent = [
+            self.kafka.produce(Place(token, 0), b"k", v.encode() if isinstance(v, Parcel) else v, []) for v in values
+        ]
+        self.kafka.flush(sent)
+        assert all(one.error is None for one in sent)
+        return [one.offset for one in sent if one.offset is not None]
+
+    def fetch(self, name: str, token: bytes, size: int, headers: bool = True) -> tuple[bytes, ...]:
+        """What the index shows of the partition, once so many offsets are anchored."""
+        grant = self.reader.authority.permit(Operation.SUBSCRIBE, name, 1)
+        self.reader.node.subscribe(grant.permit)
+        wait_until(lambda: (self.anchor(token) or [0])[0] >= size)
+        permit = Permit.decode(grant.permit).identifier
+        return self.reader.node.fetch(token, 0, permit, 0, bytes_max=1 << 22, headers=headers).parcels
+
+    def anchor(self, token: bytes) -> list[int]:
+        return self.reader.view.value(b"anchor/" + token + bytes(4))
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Direct]:
+    cluster = broker()
+    settings = {"carrier": cluster.url, "kafka_settings": str(cluster.write_settings())}
+    kafka = KafkaClient(cluster.operator())
+    with Stack(tmp_path_factory.mktemp("direct"), node=settings) as stack:
+        yield Direct(stack, kafka)
+    kafka.close()
+
+
+def reasons(found: tuple[bytes, ...]) -> list[str]:
+    return [Mark.decode(data).reason if is_mark(data) else "" for data in found]
+
+
+def test_each_record_is_judged_and_what_is_refused_is_marked(direct: Direct) -> None:
+    name, token = direct.topic()
+    hand = Hand(direct.car, name)
+    good = [hand.seal(number) for number in range(3)]
+    forged = Parcel(good[1].header, bytes(64), good[1].body)
+    altered = Parcel(good[1].header, good[1].signature, bytes(len(good[1].body)))
+    unknown = hand.resign(good[1], topics=(replace(good[1].header.topics[0], permit=b"p" * 16),))
+    direct.write(token, good[0], b'{"speed": 12}', forged, altered, unknown, good[2], good[1], good[1], good[2])
+    found = direct.fetch(name, token, 9)
+    assert reasons(found) == ["", "plain", "bad-signature", "altered", "not-advertised", "ahead", "", "", ""]
+    assert [Parcel.decode_front(found[i]).hash for i in (0, 6, 7, 8)] == [one.hash for one in (*good[:2], *good[1:])]
+
+
+def test_a_right_that_was_taken_away_ends_direct_writing(direct: Direct) -> None:
+    name, token = direct.topic()
+    hand = Hand(direct.car, name)
+    direct.write(token, hand.seal(1))
+    assert reasons(direct.fetch(name, token, 1)) == [""]
+    direct.stack.withdraw(direct.owner, token, direct.car, WRITE)
+    wait_until(lambda: not direct.stack.node.rules.allows(direct.car.identity.principal, token, 2, "kafka"))
+    direct.write(token, hand.seal(2))
+    assert reasons(direct.fetch(name, token, 2))[1] in ("unknown-topic", "no-right", "not-advertised", "permit-ended")
+
+
+def test_acts_and_refusals_of_direct_clients_are_on_the_ledger(direct: Direct) -> None:
+    name, token = direct.topic()
+    hand = Hand(direct.car, name)
+    direct.write(token, hand.seal(1), b"plain junk", hand.seal(2))
+    direct.fetch(name, token, 3)
+    ledger = direct.stack.node.ledger
+    wait_until(lambda: any(i.fields[6] == "kafka" for i in ledger.audit(Query(token=token))))
+    acts = [item.fields for item in ledger.audit(Query(token=token)) if item.fields[6] == "kafka"]
+    assert sum(fields[7] for fields in acts) == 2
+    assert {fields[1] for fields in acts} == {direct.car.identity.principal}
+    anchors = [Anchor.decode_entry(item.entry) for item in ledger.audit(Query(kind=43, most=10_000))]
+    refused = [refusal for anchor in anchors if anchor.token == token for refusal in anchor.refused]
+    assert [(refusal.first, refusal.end, refusal.reason) for refusal in refused] == [(1, 2, "plain")]
+
+
+def test_who_signs_two_parcels_of_one_sequence_is_convicted(direct: Direct) -> None:
+    name, token = direct.topic()
+    liar = direct.stack.principal("acme", "liar")
+    direct.stack.grant(direct.owner, token, liar, WRITE)
+    hand = Hand(liar, name)
+    other = hand.fork()
+    direct.write(token, hand.seal(1))
+    direct.fetch(name, token, 1)
+    direct.write(token, hand.seal(2, lane=other))
+    assert reasons(direct.fetch(name, token, 2)) == ["", "equivocation"]
+    wait_until(lambda: direct.stack.node.rules.blacklisted(liar.identity.principal))
+
+
+def test_what_a_gateway_passed_stands_though_the_right_is_gone_when_it_is_judged(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, token = direct.topic()
+    hand = Hand(direct.car, name)
+    node = direct.stack.node
+    with monkeypatch.context() as patch:
+        patch.setattr(node.carrier.notary, "poll", lambda *_: False)  # the notary sleeps while the gateway promises
+        promise = stored(hand.send(hand.seal(1))[0]).promises[0]
+        direct.stack.withdraw(direct.owner, token, direct.car, WRITE)
+        wait_until(lambda: not node.rules.allows(direct.car.identity.principal, token, 2, "kafka"))
+    found = direct.fetch(name, token, 1)
+    assert reasons(found) == [""]
+    assert Parcel.decode_front(found[0]).hash == promise.parcel
+
+
+def test_bodies_come_from_kafka_and_marks_from_the_notary(direct: Direct) -> None:
+    name, token = direct.topic()
+    hand = Hand(direct.car, name)
+    parcels = [hand.seal(number) for number in range(3)]
+    direct.write(token, parcels[0], b"plain junk", *parcels[1:])
+    found = direct.fetch(name, token, 4, headers=False)
+    assert [data for data in found if not is_mark(data)] == [parcel.encode() for parcel in parcels]
+    assert reasons(found) == ["", "plain", "", ""]
+
+
+def test_a_second_notary_computes_the_same_root_and_finds_other_records(direct: Direct, tmp_path: Path) -> None:
+    name, token = direct.topic()
+    hand = Hand(direct.car, name)
+    direct.write(token, hand.seal(1), b"plain junk", hand.seal(2))
+    direct.fetch(name, token, 3)
+    top, anchors = direct.stack.node.core._notarised(-1)
+    mine = [anchor for anchor, _, _ in anchors if anchor.token == token]
+    assert top > 0
+    fresh = second_notary(direct, tmp_path)
+    for anchor in mine:
+        fresh.catch_up(anchor, 0)
+    assert fresh._store.partition(Place(token, 0)).root() == mine[-1].root
+    lying = replace(mine[0], root=b"r" * 32)
+    with pytest.raises(Withheld, match="not those that were anchored"):
+        second_notary(direct, tmp_path / "other").catch_up(lying, 0)
+
+
+def second_notary(direct: Direct, folder: Path) -> Notary:
+    """Another notary of the same Kafka, that has seen nothing yet."""
+    carrier = direct.stack.node.carrier
+    folder.mkdir(exist_ok=True)
+    return Notary(
+        direct.kafka,
+        LogStore(RealDisk(folder)),
+        carrier._rules,
+        carrier._live,
+        node_key=direct.stack.node.rules.verify_key,
+        has_lock=carrier._has_lock,
+        principal_of=carrier._principal_of,
+        contradicted=lambda *_: None,
+        limits=carrier._limits,
+    )
+
+
+def fail(*_: object) -> None:
+    raise Unavailable("the process is gone")
+
+
+def test_after_a_crash_the_index_goes_on_behind_the_ledger(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, token = direct.topic()
+    hand = Hand(direct.car, name)
+    notary = direct.stack.node.carrier.notary
+    with monkeypatch.context() as patch:
+        patch.setattr(notary, "take", fail)  # the anchor is on the ledger, and nothing of it in the index
+        direct.write(token, hand.seal(1), b"plain junk")
+        wait_until(lambda: direct.anchor(token) is not None)
+        direct.stack.stop_node()
+    direct.stack.start_node()
+    direct.write(token, hand.seal(2))
+    assert reasons(direct.fetch(name, token, 3)) == ["", "plain", ""]
+    assert direct.stack.node.carrier._store.end_offset(Place(token, 0)) >= 3
