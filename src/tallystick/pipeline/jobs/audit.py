@@ -1,0 +1,229 @@
+"""`audit`: misbehaviour from the ledger's operations, and from a topic's log held to its anchors.
+
+1. the newest checkpoint is accepted, or the ledger itself is the finding;
+2. its blocks are replayed into the table `ledger` (audit_ledger.py);
+3. the headers of a topic that the auditor may read are proved into the table `parcels` (audit_parcels.py);
+4. the rules are asked (audit_rules.py), names resolved as far as the auditor's authority tells them;
+5. what they say now is a batch of the table `findings`: the newest batch is the state of knowledge.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tallystick import wire
+from tallystick.client.session import Session
+from tallystick.errors import Misuse, Refused
+from tallystick.ledger.checkpoints import Head, read_head
+from tallystick.pipeline.access import admit
+from tallystick.pipeline.jobs import audit_ledger, audit_parcels
+from tallystick.pipeline.jobs.audit_findings import SCHEMA, SEVERITIES, TABLE, finish, rule
+from tallystick.pipeline.jobs.audit_ledger import as_time
+from tallystick.pipeline.jobs.audit_rules import RULES, Audited
+from tallystick.pipeline.jobs.audit_settings import AuditSettings
+from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.trust.trustfile import TrustFile
+
+NAMES = "names"  # identifiers and what they are called, for a report that is made elsewhere
+_TOLD_HEIGHTS = 10_000
+_ROWS_SMALL = 500_000
+# For small tables most of the time goes into planning, shuffling and compiling, not into rows: one partition, so that
+# rules that group, sort and join shuffle nothing, and plans that are interpreted as they stand. Half the time of all.
+_SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_NAMES_SCHEMA = pa.schema([("identifier", pa.string()), ("kind", pa.string()), ("name", pa.string())])
+
+
+def run(run: Run) -> dict[str, Any]:
+    settings = AuditSettings.of(run.options)
+    with Session.open(run.home) as session:
+        run.warehouse.claim(session.identity.instance)
+        auditor = Auditor(run, session, settings)
+        with run.warehouse.writing("audit"):
+            while True:
+                summary = auditor.round()
+                if not run.follow or run.stop.wait(run.options["every_s"]):
+                    return summary
+                run.tell(f"height {summary['height']}: {summary['findings']} findings")
+
+
+def judge(audited: Audited, names: DataFrame) -> DataFrame:
+    """What all rules find; `names` has (identifier, name)."""
+    return finish([one(audited) for one in RULES], names)
+
+
+class Auditor:
+    def __init__(self, run: Run, session: Session, settings: AuditSettings) -> None:
+        self._run, self._session, self._settings = run, session, settings
+        self._first = _first_trust_file(session.identity.trust, run.options.get("genesis"))
+        self._topic = run.topic or run.warehouse.facts().get("topic")
+
+    def round(self) -> dict[str, Any]:
+        """Steps 1 to 5; raises what made the ledger unbelievable, after it was written down."""
+        run, tables = self._run, self._run.warehouse
+        try:
+            head = self._session.view.refresh()
+            entries = audit_ledger.follow(
+                tables.table(audit_ledger.TABLE), run.spark, self._session.node, self._first, head, self._advance
+            )
+        except Refused as error:
+            self._write(self._of_ledger([_told(error)]), None)
+            raise
+        parcels = self._look_at_log()
+        self._learn_names()
+        counts = self._write(self._judge(head), head)
+        return {
+            "height": head.height,
+            "entries": entries,
+            "parcels": parcels,
+            "findings": sum(counts.values()),
+            **{f"{severity}s": counts.get(severity, 0) for severity in SEVERITIES},
+            "vouched_by": head.vouched_by(),
+        }
+
+    def _advance(self, height: int) -> None:
+        if height and height % _TOLD_HEIGHTS == 0:
+            self._run.tell(f"replayed to height {height}")
+
+    def _look_at_log(self) -> int:
+        """Parcels added to the table of the topic that is audited; a topic that may not be read is not."""
+        if self._topic is None:
+            self._run.tell("note: no topic is named, so no log is looked at; --topic names one")
+            return 0
+        home = str(self._session.identity.home)
+        try:
+            access = admit(home, self._topic)
+        except (Refused, Misuse) as error:
+            self._run.tell(f'note: the log of topic "{self._topic}" is not looked at: {error}')
+            return 0
+        try:
+            self._run.warehouse.claim(self._session.identity.instance, self._topic, access.token)
+            table = self._run.warehouse.table(audit_parcels.TABLE)
+            return audit_parcels.follow(table, self._run.spark, access, home, self._topic)
+        finally:
+            access.close()
+
+    def _learn_names(self) -> None:
+        """Add the names that the authority tells this identity to the table; it has each once."""
+        table, spark = self._run.warehouse.table(NAMES), self._run.spark
+        known = {row["identifier"] for row in table.read(spark).collect()} if table.batches() else set()
+        new = [row for row in names_told(self._session) if row["identifier"] not in known]
+        if new:
+            frame = spark.createDataFrame(pa.Table.from_pylist(new, schema=_NAMES_SCHEMA))
+            table.write(frame, {})
+
+    def _judge(self, head: Head) -> pa.Table:
+        """What the rules say now, and what was found in the ledger itself."""
+        ledger, parcels = audit_ledger, audit_parcels
+        spark = self._run.spark.newSession()  # settings of its own
+        tables = [self._run.warehouse.table(name) for name in (ledger.TABLE, parcels.TABLE, NAMES)]
+        rows = sum(table.facts(number)["rows"] for table in tables for number in table.batches())
+        if rows <= _ROWS_SMALL:
+            for name, value in _SMALL.items():
+                spark.conf.set(name, value)
+        schemas = (ledger.SCHEMA, parcels.SCHEMA, _NAMES_SCHEMA)
+        frames = [_read(table, spark, schema) for table, schema in zip(tables, schemas, strict=True)]
+        if rows <= _ROWS_SMALL:
+            frames = [frame.coalesce(1).cache() for frame in frames]
+        audited = Audited(frames[0], frames[1], as_time(head.time_ms), self._settings)
+        try:
+            found = judge(audited, frames[2].select("identifier", "name")).toArrow()
+        finally:
+            for frame in frames:
+                frame.unpersist()
+        return pa.concat_tables([found, self._of_ledger([])])
+
+    def _of_ledger(self, found: list[dict[str, Any]]) -> pa.Table:
+        """Findings about the ledger as a whole: those at hand, and the contradictions that were kept."""
+        session = self._session
+        kept = [_contradiction(data, session.identity.trust) for data in session.memory.evidence()]
+        return pa.Table.from_pylist([*found, *kept], schema=to_arrow_schema(SCHEMA, timezone="UTC"))
+
+    def _write(self, found: pa.Table, head: Head | None) -> dict[str, int]:
+        """The batch of this round; how many findings of each severity are in it."""
+        counts = Counter(found.column("severity").to_pylist())
+        facts = {} if head is None else _facts(head)
+        frame = self._run.spark.createDataFrame(found, SCHEMA).coalesce(1)
+        self._run.warehouse.table(TABLE).write(frame, {**facts, "counts": counts, "topic": self._topic})
+        return dict(counts)
+
+
+def _read(table: Table, spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    """A table, empty where it has no batch yet."""
+    return table.read(spark) if table.batches() else spark.createDataFrame(schema.empty_table())
+
+
+def _facts(head: Head) -> dict[str, Any]:
+    """What a report says of the ledger."""
+    return {
+        "height": head.height,
+        "time_ms": head.time_ms,
+        "transactions": head.size,
+        "root": head.root.hex(),
+        "cosigners": list(head.cosigners),
+        "vouched_by": head.vouched_by(),
+    }
+
+
+def _told(error: Refused) -> dict[str, Any]:
+    return _row(f"ledger-{error.reason}", str(error), [])
+
+
+def _contradiction(data: bytes, trust: TrustFile) -> dict[str, Any]:
+    """A contradiction as the checkpoint memory kept it: [reason, accepted note, the other note, or its size, …]."""
+    reason, *notes = wire.decode(data, "evidence")
+    heights = []
+    for note in notes[:2]:
+        with suppress(Refused, TypeError):
+            heights.append(read_head(note, trust).height)
+    return _row(f"ledger-{reason}", "two checkpoints of this ledger contradict each other", heights)
+
+
+def _row(name: str, message: str, heights: list[int]) -> dict[str, Any]:
+    known = rule(name)
+    evidence = [{"height": height, "index": None} for height in heights]
+    nothing = dict.fromkeys(SCHEMA.names)
+    return {
+        **nothing,
+        "rule": name,
+        "severity": known.severity,
+        "count": 1,
+        "evidence": evidence,
+        "message": message,
+        "next": known.next,
+    }
+
+
+def names_told(session: Session) -> list[dict[str, str]]:
+    """Every name that the authority tells the identity of the session."""
+    found: list[dict[str, str]] = []
+    after = b""
+    while True:
+        page = session.authority.names(after)
+        for kind, pairs in (("topic", page.topics), ("principal", page.principals)):
+            found += [{"identifier": identifier.hex(), "kind": kind, "name": name} for identifier, name in pairs]
+        after = page.after
+        if not after:
+            return found
+
+
+def _first_trust_file(trust: TrustFile, given: Path | None) -> TrustFile:
+    """The instance's first trust file: a replay begins with it."""
+    first = trust if given is None else TrustFile.parse(given.read_text(errors="replace"))
+    if first.number != 1 or first.instance != trust.instance:
+        raise Misuse(
+            "a replay begins with the first trust file of the instance, this is another",
+            hint="name it with --genesis; the operator has it, and its hash is the instance",
+        )
+    return first
