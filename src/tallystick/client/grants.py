@@ -2,7 +2,8 @@
 
 A publisher must start where nobody can be reached: a car in a garage seals for epochs that it was told of last week.
 So the grant is kept in the identity folder, wrapped under the publisher's own key. Of a subscriber's grant only the
-permit and its undo token are kept; private halves are asked for again at each start, and live in memory.
+permit and its undo token are kept; private halves are asked for again at each start, and live in memory. Processes of
+one identity share what is kept: two that start at the same moment may ask for a permit each, and one of them is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tallystick.errors import CannotOpen, Malformed, Refused, Unavailable
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk, read_all, write_atomic
 from tallystick.runtime.entropy import Entropy
-from tallystick.trust.permit import Operation
+from tallystick.trust.permit import Operation, Permit
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +46,30 @@ class Grants:
         """
         name = _name(operation, topic, first_epoch)
         kept = self._load(name)
-        if kept is not None:
-            try:
-                update = self._authority.keys(kept.permit.identifier, 0)
-                return self._keep(name, kept if update is None else kept.updated(update))
-            except Unavailable as error:
-                if operation is not Operation.ADVERTISE:
-                    raise
-                log.warning("going on with the keys at hand: %s", error)
-                return kept
-            except Refused as error:
-                log.info("asking for a new permit: %s", error)
-        return self._keep(name, Held.of(self._authority.permit(operation, topic, first_epoch)))
+        try:
+            held = None if kept is None or self._ends_soon(kept.permit) else self._updated(kept)
+            if held is None:
+                held = Held.of(self._authority.permit(operation, topic, first_epoch))
+        except Unavailable as error:
+            if kept is None or operation is not Operation.ADVERTISE:
+                raise
+            log.warning("going on with the keys at hand: %s", error)
+            return kept
+        return self._keep(name, held)
+
+    def _updated(self, kept: Held) -> Held | None:
+        """What was kept, with what came since; None where its permit does not count any more."""
+        try:
+            update = self._authority.keys(kept.permit.identifier, 0)
+        except Refused as error:
+            log.info("asking for a new permit: %s", error)
+            return None
+        return kept if update is None else kept.updated(update)
+
+    def _ends_soon(self, permit: Permit) -> bool:
+        """A permit in the last tenth of its time is replaced, so that a query or a drive does not outlive it."""
+        left_ms = permit.not_after_ms - self._clock.now() * 1000
+        return left_ms * 10 < permit.not_after_ms - permit.not_before_ms
 
     def save(self, held: Held, topic: str | bytes) -> None:
         """Keep a publisher's grant with what came since."""
@@ -68,9 +81,9 @@ class Grants:
             grant = replace(grant, private_keys=(), erasure_keys=())
         data = aead.wrap(self._identity.spool_key, grant.encode(), _AAD, self._entropy.bytes(32))
         try:
-            with self._lock:
+            with self._lock, self._disk.held("lock"):
                 write_atomic(self._disk, name, data)
-        except OSError as error:  # a full disk, or another process of this identity: the next start asks anew
+        except OSError as error:  # a full disk: the next start asks anew
             log.warning("the grant was not kept: %s", error.strerror)
         return held
 

@@ -33,10 +33,11 @@ class HeadCache:
             for (publisher, lane), head in sorted(heads.items())
         ]
         prefix = f"{token.hex()}-{partition}-"
-        write_atomic(self._disk, f"{prefix}{offset}", wire.encode([1, offset, lanes]))
-        offsets = [name.removeprefix(prefix) for name in self._disk.listdir("") if name.startswith(prefix)]
-        for old in sorted(int(one) for one in offsets if one.isdecimal())[:-KEPT]:
-            self._disk.remove(f"{prefix}{old}")
+        with self._disk.held("lock"):  # queries may share the folder
+            write_atomic(self._disk, f"{prefix}{offset}", wire.encode([1, offset, lanes]))
+            offsets = [name.removeprefix(prefix) for name in self._disk.listdir("") if name.startswith(prefix)]
+            for old in sorted(int(one) for one in offsets if one.isdecimal())[:-KEPT]:
+                self._disk.remove(f"{prefix}{old}")
 
     def load(self, token: bytes, partition: int, offset: int) -> Heads | None:
         """The heads that held at `offset`, if they were noted."""
