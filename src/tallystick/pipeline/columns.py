@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
@@ -30,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from tallystick.errors import Misuse, Refused
+from tallystick.pipeline.filters import Filters
 from tallystick.record.schema import Schema
 
 PROVENANCE = StructType(
@@ -105,9 +107,10 @@ def _plain(type_: DataType) -> str:
 
 
 class Projection:
-    """Opened batches, cut and cast to the columns that a query wants."""
+    """Opened batches, cut and cast to the columns that a query wants, and to the rows that its filters let through."""
 
-    def __init__(self, wanted: StructType) -> None:
+    def __init__(self, wanted: StructType, filters: Filters | None = None) -> None:
+        self._filters = filters or Filters(wanted)
         self._names = wanted.fieldNames()
         self._arrow = to_arrow_schema(wanted, timezone="UTC")
 
@@ -125,14 +128,14 @@ class Projection:
             if index >= 0:
                 columns.append(_cast(batch.column(index), field))
             elif field.name == "_leaf":
-                columns.append(pa.array(range(batch.num_rows), pa.int32()))
+                columns.append(pa.array(np.arange(batch.num_rows, dtype=np.int32)))
             elif field.name in facts:
                 columns.append(pa.repeat(pa.scalar(facts[field.name], field.type), batch.num_rows))
             else:
                 columns.append(pa.nulls(batch.num_rows, field.type))
         if not columns:  # count(*) over a user's schema without columns
             return batch.select([])
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+        return self._filters.apply(pa.RecordBatch.from_arrays(columns, schema=self._arrow))
 
 
 def _cast(array: Any, field: Any) -> Any:

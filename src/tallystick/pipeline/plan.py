@@ -7,7 +7,8 @@ fetches the headers of the range without bodies, proves them against the anchor,
 what it fetched to these names holds it to the anchored range; it needs no state of any lane, and it trusts the driver,
 which it must anyway. Slices are plain values: no key, no connection.
 
-A parcel in which something was found is named by zeros: the finding was told here, and no task reads it.
+A parcel in which something was found is named by zeros: the finding was told here, and no task reads it. So is a parcel
+whose rows the filters of the query exclude by their provenance; a run of such parcels is not fetched at all.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from tallystick.carriers.carrier import Fetched, LaneFront
 from tallystick.client.findings import Finding
 from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed
-from tallystick.client.session import HEAD_AGE_MAX_S
 from tallystick.client.subscribe import FoundError
-from tallystick.client.view import View
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.parcel.header import Kind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
 from tallystick.pipeline import quarantine
-from tallystick.pipeline.access import Access, locked
+from tallystick.pipeline.access import Access
 from tallystick.pipeline.edges import Told, anchors_of, offsets_at
+from tallystick.pipeline.filters import Filters
 from tallystick.pipeline.heads import HeadCache
 from tallystick.pipeline.options import Options
-from tallystick.runtime.disk import RealDisk
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ NO_NAME = bytes(NAME_BYTES)
 SLICE_BYTES_MAX = 64 << 20  # a task's share: what is lost with a failed one is fetched again
 SLICE_BYTES_MIN = 1 << 20  # below it starting a task costs more than its work; above it every core gets one
 _FETCH_BYTES = 4 << 20
+_BRIDGE_BYTES = 256 << 10  # what is passed over costs less to fetch than one more request
 _POLL_S = 0.05
 # What a publisher or an authority did openly is told and does not stop a reader.
 OPEN_REASONS = ("gap", "erased", "silent", "suspect")
@@ -75,39 +77,30 @@ class _Proved:
     names: list[bytes]
     publishers: list[bytes]
     sizes: list[int]
+    tells: list[bool]  # a gap or a commit: opened whatever the filters say
+    passed: list[int]  # bytes of what no filter lets through, 0 otherwise
 
 
 class Planner:
     def __init__(self, options: Options, access: Access) -> None:
         self._options, self._access = options, access
-        identity = access.session.identity
+        self._view, identity = access.session.view, access.session.identity
         self._book = PermitBook(identity.instance, [identity.authority], access.session.node.permit)
         self._heads = HeadCache(options.heads) if options.heads else None
         self._readers: dict[int, HeaderReader] = {}
-        self._view: View | None = None  # the newest: publishers' checkpoints are held against it
         self._seen_height = -1
 
     # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    @contextmanager
-    def _ledger(self) -> Iterator[View]:
-        """The view of the ledger, its memory held by this process alone: queries of one identity share it."""
-        session = self._access.session
-        with locked(session.identity.home):
-            memory = CheckpointMemory(session.identity.trust, RealDisk(session.identity.home / "ledger"))
-            self._view = View(session.node, memory, session.clock, HEAD_AGE_MAX_S)
-            yield self._view
-
     def anchors(self) -> dict[int, Anchored]:
         """The newest anchor of each partition that has one, proved."""
-        with self._ledger() as view:
-            found = {}
-            for partition in range(self._access.partitions):
-                value, head = view.value_at(b"anchor/" + self._place(partition))
-                self._seen_height = head.height
-                if value is not None:
-                    found[partition] = Anchored(value[0], value[1], value[2], value[3])
-            return found
+        found = {}
+        for partition in range(self._access.partitions):
+            value, head = self._view.value_at(b"anchor/" + self._place(partition))
+            self._seen_height = head.height
+            if value is not None:
+                found[partition] = Anchored(value[0], value[1], value[2], value[3])
+        return found
 
     def wait(self, first: Mapping[int, int], patience_s: float) -> dict[int, Anchored]:
         """The anchors, as soon as one reaches beyond `first`, or when patience ends."""
@@ -118,9 +111,7 @@ class Planner:
             if clock.monotonic() > deadline:
                 break
             clock.pause(_POLL_S)
-            with self._ledger() as view:
-                height = view.refresh().height
-            if height > self._seen_height:
+            if self._view.refresh().height > self._seen_height:
                 anchors = self.anchors()
         return anchors
 
@@ -130,17 +121,20 @@ class Planner:
     # ── Edges ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
-        edge, node, token = self._options.start, self._access.session.node, self._access.token
-        return offsets_at(edge, "starting", node, token, anchors, self._retired())
+        """The first offset to read in each partition."""
+        return self.edges(anchors)[0]
 
-    def end(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
-        edge, node, token = self._options.end, self._access.session.node, self._access.token
-        return offsets_at(edge, "ending", node, token, anchors, self._retired())
+    def edges(self, anchors: Mapping[int, Anchored]) -> tuple[dict[int, int], dict[int, int]]:
+        """The first offset to read in each partition, and the first not to be read."""
+        node, token, retired = self._access.session.node, self._access.token, self._retired()
+        return (
+            offsets_at(self._options.start, "starting", node, token, anchors, retired),
+            offsets_at(self._options.end, "ending", node, token, anchors, retired),
+        )
 
     def _retired(self) -> dict[int, int]:
         """Below which offset each partition has no bodies any more, as the ledger says."""
-        with self._ledger() as view:
-            marks = {p: view.value(b"retired/" + self._place(p)) for p in range(self._access.partitions)}
+        marks = {p: self._view.value(b"retired/" + self._place(p)) for p in range(self._access.partitions)}
         return {partition: 0 if mark is None else mark[0] for partition, mark in marks.items()}
 
     def check_anchored(self, anchors: Mapping[int, Anchored]) -> None:
@@ -188,9 +182,13 @@ class Planner:
     # ── Ranges ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def plan(
-        self, first: Mapping[int, int], end: Mapping[int, int], anchors: Mapping[int, Anchored]
+        self,
+        first: Mapping[int, int],
+        end: Mapping[int, int],
+        anchors: Mapping[int, Anchored],
+        filters: Filters | None = None,
     ) -> list[tuple[Slice, ...]]:
-        """The work of each task: together exactly the parcels from `first` to `end`."""
+        """The work of each task: together exactly the parcels from `first` to `end` that the filters let through."""
         for partition in end:
             if first[partition] > end[partition]:
                 raise Misuse(
@@ -199,14 +197,18 @@ class Planner:
         proved = {p: self._prove(p, first[p], end[p], anchors[p]) for p in sorted(end) if end[p] > first[p]}
         suspects = {partition: self._suspects(range_) for partition, range_ in proved.items()}
         told = {partition: self._told(partition, range_) for partition, range_ in proved.items()}
-        total = sum(sum(range_.sizes) for range_ in proved.values())
+        if filters is not None:
+            for partition, range_ in proved.items():
+                _pass_over(partition, range_, told[partition], filters)
+        total = max(1, sum(sum(range_.sizes) for range_ in proved.values()))
         spread = min(os.cpu_count() or 1, -(-total // SLICE_BYTES_MIN))
         tasks = min(self._options.partitions_max, max(spread, -(-total // SLICE_BYTES_MAX)))
         work: list[list[Slice]] = [[] for _ in range(tasks)]
         done = 0
         for partition, range_ in proved.items():
-            for number, (at, until) in _shares(range_.sizes, done, total, tasks):
-                work[number].append(self._slice(partition, range_, at, until, told[partition], suspects[partition]))
+            for number, share in _shares(range_.sizes, done, total, tasks):
+                for run in _runs(range_.passed, *share):
+                    work[number].append(self._slice(partition, range_, *run, told[partition], suspects[partition]))
             done += sum(range_.sizes)
         return [tuple(slices) for slices in work if slices]
 
@@ -230,8 +232,9 @@ class Planner:
 
     def _prove(self, partition: int, first: int, end: int, anchor: Anchored) -> _Proved:
         """The names of the range's parcels; what is found is reported."""
-        proved = _Proved(first, anchor, [NO_NAME] * (end - first), [bytes(PUBLISHER_BYTES)] * (end - first), [])
-        proved.sizes.extend([1] * (end - first))
+        count = end - first
+        names, publishers = [NO_NAME] * count, [bytes(PUBLISHER_BYTES)] * count
+        proved = _Proved(first, anchor, names, publishers, [1] * count, [False] * count, [0] * count)
         for item in self.headers(partition, first, end, anchor):
             if isinstance(item, Finding):
                 self._report(item)
@@ -239,6 +242,7 @@ class Planner:
             header, at = item.verified.header, item.offset - first
             proved.names[at], proved.publishers[at] = header.hash, item.verified.publisher
             proved.sizes[at] = header.body_bytes + len(header.encoded)
+            proved.tells[at] = header.kind in (Kind.GAP, Kind.COMMIT)
         return proved
 
     def headers(
@@ -269,7 +273,7 @@ class Planner:
             self._access.partitions,
             self._book,
             lane_front=lane_front,
-            check_seen=self._check_seen,
+            check_seen=self._view.check_seen,
             offset=first,
         )
         heads = self._heads.load(token, partition, first) if self._heads is not None else None
@@ -277,10 +281,6 @@ class Planner:
             reader.heads = heads
         self._readers[partition] = reader
         return reader
-
-    def _check_seen(self, size: int, root: bytes) -> None:
-        assert self._view is not None
-        self._view.check_seen(size, root)
 
     def _take(self, reader: HeaderReader, end: int, anchor: Anchored) -> list[Placed[VerifiedHeader] | Finding]:
         """The next headers. Where a range is not the anchored one, half of it is asked for, down to one parcel, so that
@@ -321,11 +321,10 @@ class Planner:
         """Publishers whose key was revoked at or below the anchor's height. A bound: what was anchored before the
         revocation, and read after it, is suspect too, since no proof of the earlier height is at hand."""
         found = []
-        with self._ledger() as view:
-            for publisher in sorted({one for one in proved.publishers if any(one)}):
-                value = view.value(b"identity/" + publisher)
-                if value is not None and value[7] and proved.anchor.height >= value[7]:
-                    found.append(publisher)
+        for publisher in sorted({one for one in proved.publishers if any(one)}):
+            value = self._view.value(b"identity/" + publisher)
+            if value is not None and value[7] and proved.anchor.height >= value[7]:
+                found.append(publisher)
         return tuple(found)
 
     def _told(self, partition: int, proved: _Proved) -> tuple[Told, ...]:
@@ -358,6 +357,40 @@ def _shares(sizes: Sequence[int], done: int, total: int, tasks: int) -> Iterator
             at, task = number, mine
         done += size
     yield task, (at, len(sizes))
+
+
+def _pass_over(partition: int, proved: _Proved, told: Sequence[Told], filters: Filters) -> None:
+    """Take the names from parcels whose rows no filter on their provenance lets through."""
+    offsets = np.arange(proved.first, proved.first + len(proved.names))
+    anchors = np.searchsorted([one.size for one in told], offsets, side="right")
+    facts = {
+        "_parcel": pa.array([name.hex() for name in proved.names]),
+        "_partition": pa.array(np.full(len(offsets), partition, np.int32)),
+        "_offset": pa.array(offsets),
+        "_height": pa.array(np.array([one.height for one in told])[anchors]),
+        "_publisher": pa.array([publisher.hex() for publisher in proved.publishers]),
+    }
+    mask = filters.mask(facts)
+    if mask is None:
+        return
+    for at, passes in enumerate(mask.to_pylist()):
+        if not passes and not proved.tells[at]:
+            proved.names[at], proved.passed[at], proved.sizes[at] = NO_NAME, proved.sizes[at], 0
+
+
+def _runs(passed: Sequence[int], at: int, until: int) -> Iterator[tuple[int, int]]:
+    """What is left of a share where parcels are passed over; a few between two others are fetched with them."""
+    start, end, gap = -1, at, 0
+    for number in range(at, until):
+        gap += passed[number]
+        if passed[number]:
+            continue
+        if start >= 0 and gap > _BRIDGE_BYTES:
+            yield start, end
+            start = -1
+        start, end, gap = (number if start < 0 else start), number + 1, 0
+    if start >= 0:
+        yield start, end
 
 
 def check_offsets(offsets: Mapping[str, object], token: bytes, partitions: int) -> dict[int, int]:

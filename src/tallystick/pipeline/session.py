@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 _SPARK_MIN = (4, 2)  # before, a stream's reader is told neither where it stands nor how much to read
 
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"  # without it Spark refuses a source that takes filters
+
 DEFAULTS = {
     # Imports and compiled code are loaded once, before workers are forked: half a second less for each.
     "spark.python.daemon.module": "tallystick.pipeline.daemon",
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    _PUSHDOWN: "true",
 }
 
 
@@ -48,4 +51,5 @@ def register(spark: SparkSession) -> None:
         )
     from tallystick.pipeline.source import TallyDataSource
 
+    spark.conf.set(_PUSHDOWN, "true")  # also in a session that was not configured here
     spark.dataSource.register(TallyDataSource)

@@ -12,11 +12,19 @@ that is keyed by batch id every row arrives once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -28,9 +36,10 @@ from pyspark.sql.types import StructType
 
 from tallystick.client.reader import Anchored
 from tallystick.errors import Misuse, Refused, TallystickError
-from tallystick.pipeline import task
+from tallystick.pipeline import sink, task
 from tallystick.pipeline.access import Access, admit
-from tallystick.pipeline.columns import check_wanted, spark_schema
+from tallystick.pipeline.columns import Projection, check_wanted, spark_schema
+from tallystick.pipeline.filters import Filters
 from tallystick.pipeline.options import Edge, Options
 from tallystick.pipeline.plan import Planner, Slice, check_offsets
 from tallystick.record.schema import Schema
@@ -55,11 +64,15 @@ def _explained() -> Iterator[None]:
 
 
 class TallyDataSource(DataSource):
-    """Reads a topic; the options are those of `options.NAMES`."""
+    """Reads a topic; the options are those of `options.NAMES`. Writes to one (`sink`), with options of its own."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = dict(options)
+
+    @property
+    def _options(self) -> Options:
         with _explained():
-            self._options = Options.parse(options)
+            return Options.parse(self._given)
 
     @classmethod
     def name(cls) -> str:
@@ -77,6 +90,12 @@ class TallyDataSource(DataSource):
             if self._options.end != Edge(rest="latest"):
                 raise Misuse("a stream has no end", hint="leave out ending…, or read in batch")
         return StreamReader(self._options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return sink.batch_sink(self._given, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return sink.stream_sink(self._given, schema, overwrite)
 
 
 @contextmanager
@@ -100,7 +119,11 @@ def _pinned(access: Access, options: Options) -> Schema:
 
 class BatchReader(DataSourceReader):
     def __init__(self, options: Options, wanted: StructType) -> None:
-        self._options, self._wanted = options, wanted
+        self._options, self._wanted, self._filters = options, wanted, Filters(wanted)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters that mean here what they mean to Spark, and give back the others."""
+        return [one for one in filters if not self._filters.take(one)]
 
     def partitions(self) -> Sequence[InputPartition]:
         with _explained(), _access(self._options) as access:
@@ -108,11 +131,11 @@ class BatchReader(DataSourceReader):
             planner = Planner(self._options, access)
             anchors = planner.anchors()
             planner.check_anchored(anchors)
-            work = planner.plan(planner.start(anchors), planner.end(anchors), anchors)
+            work = planner.plan(*planner.edges(anchors), anchors, self._filters)
         return [InputPartition(slices) for slices in work] or [InputPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition.value, self._options, self._wanted)
+        return _read(partition.value, self._options, Projection(self._wanted, self._filters))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -156,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [InputPartition(slices) for slices in self._planner.plan(first, until, anchors)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition.value, self._options, self._wanted)
+        return _read(partition.value, self._options, Projection(self._wanted))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint holds the offset; there is nothing to keep here."""
@@ -186,6 +209,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return check_offsets(offset, access.token, access.partitions)
 
 
-def _read(slices: tuple[Slice, ...], options: Options, wanted: StructType) -> Iterator[Any]:
+def _read(slices: tuple[Slice, ...], options: Options, projection: Projection) -> Iterator[Any]:
     with _explained():
-        yield from task.read(slices, options, wanted)
+        yield from task.read(slices, options, projection)

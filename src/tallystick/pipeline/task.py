@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.findings import Finding
@@ -23,7 +22,7 @@ from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
-from tallystick.pipeline.access import FOLDER, Access, join
+from tallystick.pipeline.access import Access, join
 from tallystick.pipeline.columns import DoesNotFit, Projection
 from tallystick.pipeline.edges import Told
 from tallystick.pipeline.options import Options
@@ -36,9 +35,8 @@ _LATE_MS = 60_000  # a parcel sealed so long before its anchor is late
 _ROWS_MIN = 8192  # parcels with fewer rows are joined before they go to the JVM
 
 
-def read(slices: tuple[Slice, ...], options: Options, wanted: StructType) -> Iterator[Any]:
-    """The rows of the slices as `pa.RecordBatch`es of the wanted schema."""
-    projection = Projection(wanted)
+def read(slices: tuple[Slice, ...], options: Options, projection: Projection) -> Iterator[Any]:
+    """The rows of the slices as `pa.RecordBatch`es of the projection."""
     waiting: list[Any] = []
     rows = 0
     with ThreadPoolExecutor(1, "fetch") as ahead:
@@ -106,7 +104,7 @@ class _SliceReader:
         """Its rows, if it has any; what does not hold is reported."""
         at = offset - self._slice.first
         name = self._slice.names[at * NAME_BYTES : (at + 1) * NAME_BYTES]
-        if name == NO_NAME:  # the driver found something in it, and told
+        if name == NO_NAME:  # the driver found something in it, and told; or the query does not want it
             return None
         parcel = None
         try:
@@ -168,7 +166,7 @@ class _SliceReader:
             return _Told(f"{error}: it was destroyed on purpose", reason="erased")
         return CannotOpen(
             f"cannot open: {error}",
-            hint=f"the query's permit begins later: remove {self._options.home}/{FOLDER}/*.permit to ask for a new one",
+            hint=f"the kept permit may begin later: remove {self._options.home}/grants, and a new one is asked for",
         )
 
     def _report(self, error: Refused, offset: int, parcel: Parcel | None = None) -> None:
