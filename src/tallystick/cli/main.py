@@ -27,6 +27,7 @@ COMMANDS = {
     "topic": "make topics, change schemas, show, rotate and close them",
     "right": "grant, take away and list rights",
     "permit": "list permits and give them back",
+    "policy": "check and explain policies and interests",
     "group": "show groups and reset their offsets",
     "publish": "seal rows and publish them",
     "subscribe": "fetch, verify and open what was published",

@@ -133,6 +133,7 @@ class Attribute:
         if self.kind is Kind.REAL and isinstance(value, int | float) and not isinstance(value, bool):
             return _real_ordinal(self.name, value)
         if self.kind is Kind.DATE:
+            value = _day(value) if isinstance(value, str) else value
             if not isinstance(value, date):
                 raise Misuse(f'attribute "{self.name}": expected a date such as 2026-01-31, found {value!r}')
             ordinal = (value - _FIRST_DAY).days
@@ -384,6 +385,14 @@ def suggestion(found: str, known: Iterable[str]) -> str:
         return f'did you mean "{close[0]}"?'
     shown = ", ".join(choices[:12]) + (", …" if len(choices) > 12 else "")
     return f"known: {shown}"
+
+
+def _day(text: str) -> date | str:
+    """The date that an ISO text means, as JSON has it; the text itself if it means none."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return text
 
 
 def _check_text(name: str, value: str) -> None:

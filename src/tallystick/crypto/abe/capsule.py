@@ -210,3 +210,11 @@ def _secret(target: group.Point, capsule: Capsule, context: bytes) -> bytes:
 def _formula(data: bytes) -> Formula:
     """Policies are few and capsules many."""
     return Formula.decode(data)
+
+
+def capsule_bytes(formula: Formula) -> int:
+    """How long a capsule under `formula` is; needs no library. Raises `Misuse` if its rows are too many."""
+    program = program_for(formula, EPOCH_MAX)
+    points = bytes(group.G2_BYTES * program.occurrences), bytes(group.G1_BYTES * len(program.rows))
+    empty = Capsule(bytes(IDENTIFIER_BYTES), EPOCH_MAX, formula, bytes(group.G2_BYTES), *points)
+    return len(empty.encode())

@@ -1,0 +1,156 @@
+"""`tally policy`: read a policy or an interest before anything is sealed under it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.output import Command
+from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.policy.formula import Formula
+    from tallystick.policy.space import AttributeSpace
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _common(command: Command) -> Command:
+    """FORMULA, --space and --interest."""
+    command = click.option("--interest", "is_interest", is_flag=True, help="An interest: over content, not keys.")(
+        command
+    )
+    command = click.option(
+        "--space", "space_file", type=_FILE, required=True, help="The attribute space: a TOML file that declares it."
+    )(command)
+    return click.argument("text", metavar="FORMULA")(command)
+
+
+@click.group("policy")
+def command() -> None:
+    """Check and explain policies and interests, offline.
+
+    \b
+    Examples:
+      tally policy check 'role::insurer && clearance >= 3' --space acme.toml
+      tally policy explain 'speed > 120 && road::motorway' --space drives.toml --interest
+    """
+
+
+@command.command("check")
+@_common
+@click.option("--attributes", help="JSON of what a principal holds (or an event): say whether it satisfies FORMULA.")
+@output.json_option
+def check(text: str, space_file: Path, is_interest: bool, attributes: str | None, as_json: bool) -> None:
+    """Check FORMULA and print its canonical form; the exit code is 2 if it is wrong.
+
+    A policy that nobody can satisfy, that everybody satisfies, or that no key can be made for is wrong.
+
+    \b
+    Examples:
+      tally policy check 'role::insurer && (region::EU || region::KR)' --space acme.toml
+      tally policy check 'clearance >= 3' --space acme.toml --attributes '{"clearance": 4}'
+    """
+    from tallystick.policy.evaluate import holds
+    from tallystick.policy.show import show
+
+    space, formula = _read(text, space_file, is_interest)
+    satisfied = None if attributes is None else holds(formula, space.values(_json(attributes)))
+    if as_json:
+        told: dict[str, Any] = {"formula": show(formula), "bytes": formula.encode()}
+        output.result_json(told if satisfied is None else {**told, "satisfied": satisfied})
+        return
+    output.result(show(formula))
+    if satisfied is not None:
+        output.result("satisfied" if satisfied else "not satisfied")
+
+
+@command.command("explain")
+@_common
+@output.json_option
+def explain(text: str, space_file: Path, is_interest: bool, as_json: bool) -> None:
+    """Say FORMULA in words and, for a policy, what a lock and a key under each encoding of numbers would cost.
+
+    \b
+    Examples:
+      tally policy explain '2 of (role::police, trained, clearance >= 3)' --space acme.toml
+      tally policy explain 'speed > 120' --space drives.toml --interest --json
+    """
+    from tallystick.policy.formula import leaves
+    from tallystick.policy.show import in_words, show
+
+    _space, formula = _read(text, space_file, is_interest)
+    words = in_words(formula)
+    count, size = sum(1 for _ in leaves(formula.root)), len(formula.encode())
+    costs = [] if is_interest else _costs(formula)
+    if as_json:
+        told = {"formula": show(formula), "words": words, "comparisons": count, "bytes": size, "encodings": costs}
+        output.result_json(told)
+        return
+    for line in (show(formula), *words, f"comparisons {count}, bytes {size}"):
+        output.result(line)
+    for cost in costs:
+        mark = " (as declared)" if cost["declared"] else ""
+        told_cost = cost["refused"] or (
+            f"rows {cost['rows']}, pairings at most {cost['pairings']}, bytes {cost['capsule_bytes']}, "
+            f"labels of a key {cost['key_labels']}"
+        )
+        output.result(f"{cost['encoding']}{mark}: {told_cost}")
+
+
+def _read(text: str, space_file: Path, is_interest: bool) -> tuple[AttributeSpace, Formula]:
+    from tallystick.policy.check import check_interest, check_policy
+    from tallystick.policy.parse import parse
+    from tallystick.policy.space import AttributeSpace
+
+    space = AttributeSpace.read(space_file.read_text(encoding="utf-8", errors="replace"))
+    formula = parse(text, space, "interest" if is_interest else "policy")
+    (check_interest if is_interest else check_policy)(formula)
+    return space, formula
+
+
+def _costs(formula: Formula) -> list[dict[str, Any]]:
+    """Under the encodings as declared, and with all numbers in each of the three."""
+    from tallystick.policy.labels import with_encoding
+    from tallystick.policy.space import Encoding
+
+    declared = {"encoding": "lock and key", "declared": True}
+    if all(attribute.is_text for attribute in formula.space.attributes):
+        return [{**declared, **_cost(formula)}]
+    others = [
+        {"encoding": encoding.name.lower(), "declared": False, **_cost(with_encoding(formula, encoding))}
+        for encoding in Encoding
+    ]
+    return [{**declared, **_cost(formula)}, *others]
+
+
+def _cost(formula: Formula) -> dict[str, Any]:
+    from tallystick.crypto.abe.capsule import capsule_bytes, program_for
+    from tallystick.policy.labels import number_labels
+
+    labels = sum(1 if one.is_text else len(set(number_labels(one, 0))) for one in formula.space.attributes)
+    try:
+        program, size = program_for(formula, 0), capsule_bytes(formula)
+    except Misuse as error:
+        return {"refused": str(error), "key_labels": labels}
+    return {
+        "refused": None,
+        "rows": len(program.rows),
+        "pairings": 2 + program.occurrences,
+        "capsule_bytes": size,
+        "key_labels": labels,
+    }
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        held = json.loads(text)
+    except ValueError as error:
+        raise Misuse(f"--attributes: not JSON ({error})") from error
+    if not isinstance(held, dict):
+        raise Misuse("--attributes: expected an object that maps names to values")
+    return held
