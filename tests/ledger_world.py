@@ -56,6 +56,8 @@ class World:
     ledger_key: SigningKey = field(default_factory=lambda: SigningKey.from_seed(seed("ledger")))
     witnesses: tuple[str, ...] = ()
     quorum: int = 0
+    ledger_keys: tuple[bytes, ...] = ()  # of a chain's validators, instead of `ledger_key`
+    ledger_threshold: int = 1
 
     def __post_init__(self) -> None:
         self.trust = TrustFile(
@@ -64,8 +66,8 @@ class World:
             name="test",
             roots=(self.root.public.raw,),
             threshold=1,
-            ledger_keys=(self.ledger_key.public.raw,),
-            ledger_threshold=1,
+            ledger_keys=self.ledger_keys or (self.ledger_key.public.raw,),
+            ledger_threshold=self.ledger_threshold,
             witnesses=self.witnesses,
             quorum=self.quorum,
         ).sign(self.root)

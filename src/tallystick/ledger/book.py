@@ -7,10 +7,10 @@ engine whose disk is full has lost nothing but the open block. Proofs come from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tallystick import wire
 from tallystick.crypto.merkle import EMPTY_ROOT, Tree
 from tallystick.errors import Forged, Misuse, Unavailable
 from tallystick.ledger.block import NO_PREVIOUS, Block
@@ -49,6 +49,7 @@ class Sealed:
     block: Block
     rows: list[Row]
     changes: dict[bytes, bytes | None]
+    before: dict[bytes, bytes | None]  # the values that they replace, where versions are retained
     entries: int
 
 
@@ -117,7 +118,7 @@ class Book:
         opened = self.open
         assert opened is not None
         changes = self.state.changes()
-        before: Mapping[bytes, bytes | None] = {key: self.store.value(key) for key in changes} if retain else {}
+        before = {key: self.store.value(key) for key in changes} if retain else {}
         state_root = self.map.advance(opened.height, changes, before)
         self.tree.extend(b"".join(row.leaf for row in opened.rows))
         block = Block(
@@ -130,19 +131,21 @@ class Book:
             state_root=state_root,
             previous=self.last.hash,
         )
-        self._sealed = Sealed(block, opened.rows, changes, opened.entries)
+        self._sealed = Sealed(block, opened.rows, changes, before, opened.entries)
         return self._sealed
 
-    def keep(self, note: bytes) -> Sealed:
+    def keep(self, note: bytes, *, can_undo: bool = False) -> Sealed:
         """Store the sealed block with its note, synced; where that fails it is dropped and the error raised."""
         sealed = self._sealed
         assert sealed is not None
+        block = sealed.block
+        undo = wire.encode([block.height, [list(item) for item in sealed.before.items()]]) if can_undo else None
         try:
-            self.store.write_block(sealed.block.height, sealed.block.encoded, note, sealed.rows, sealed.changes)
+            self.store.write_block(block.height, block.encoded, note, sealed.rows, sealed.changes, undo)
         except BaseException:
             self.drop()
             raise
-        self.last = sealed.block
+        self.last = block
         self.open = self._sealed = None
         self.state.seal()
         self.reader.view.refresh(sealed.changes)
@@ -203,3 +206,17 @@ def found(store: Store, trust: TrustFile, time_ms: int, note: bytes) -> None:
     block, genesis = genesis_block(trust, time_ms)
     store.set_meta("genesis", trust.to_json())
     store.write_block(0, block.encoded, note, [], genesis)
+
+
+def roll_back(store: Store) -> int:
+    """Take the newest block of a file back, for a validator that must finalise it again; the height that is left.
+
+    Only one: a file keeps how to undo its last block. Signed checkpoints of that height that are abroad stay valid.
+    """
+    height, undo = store.last_height(), store.meta("undo")
+    undo_height, before = wire.decode(undo, "undo") if undo is not None else (None, [])
+    if height is None or undo_height != height:
+        raise Misuse("ledger: its newest block cannot be taken back", hint="begin again from a snapshot of a peer")
+    block = Reader(store).block(height)
+    store.take_back(height, block.first, dict(before))
+    return height - 1

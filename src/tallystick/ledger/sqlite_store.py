@@ -112,10 +112,9 @@ class Store:
         note: bytes,
         rows: Sequence[Row],
         changes: Mapping[bytes, bytes | None],
+        undo: bytes | None = None,
     ) -> None:
-        """All of a block, or nothing of it."""
-        gone = [(key,) for key, value in changes.items() if value is None]
-        put = [item for item in changes.items() if item[1] is not None]
+        """All of a block, or nothing of it; `undo` says how to take it back, and replaces that of the block before."""
         with _translated(f"ledger block {height}"), self.db:
             self.db.execute("INSERT INTO blocks VALUES (?, ?, ?)", (height, data, note))
             self.db.executemany(
@@ -125,8 +124,24 @@ class Store:
                     for r in rows
                 ],
             )
-            self.db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", put)
-            self.db.executemany("DELETE FROM state WHERE key = ?", gone)
+            self._write_state(changes)
+            if undo is not None:
+                self.set_meta("undo", undo)
+
+    def take_back(self, height: int, first: int, before: Mapping[bytes, bytes | None]) -> None:
+        """The newest block and its transactions, gone; the values that it replaced, back."""
+        with _translated(f"ledger block {height}"), self.db:
+            self.db.execute("DELETE FROM blocks WHERE height = ?", (height,))
+            self.db.execute("DELETE FROM transactions WHERE number >= ?", (first,))
+            self.db.execute("DELETE FROM mentions")  # made again when they are next asked for
+            self.db.execute("DELETE FROM meta WHERE name IN ('undo', 'indexed')")
+            self._write_state(before)
+
+    def _write_state(self, changes: Mapping[bytes, bytes | None]) -> None:
+        put = [item for item in changes.items() if item[1] is not None]
+        gone = [(key,) for key, value in changes.items() if value is None]
+        self.db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", put)
+        self.db.executemany("DELETE FROM state WHERE key = ?", gone)
 
     @property
     def indexed(self) -> int:

@@ -17,16 +17,20 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from tallystick.abci.server import Server
 from tallystick.abci.supervisor import Supervisor
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Misuse, Unavailable
+from tallystick.ledger.book import roll_back
 from tallystick.ledger.cometbft.application import LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
+from tallystick.ledger.sqlite_store import Store
 from tallystick.node.instance import read_secret, write_secret
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
@@ -149,6 +153,39 @@ def find_cometbft() -> str:
     )
 
 
+def roll_back_validator(folder: Path, cometbft: str | None = None) -> int:
+    """Take the newest block back, in CometBFT and in the ledger, so that it is finalised again; the height left.
+
+    For a validator whose application was wrong about its last block; it must be stopped. No vote is taken back: the
+    block is the one that was decided.
+    """
+    lock = claim(folder)
+    try:
+        store = Store(str(folder / "ledger.sqlite"), create=False)
+        try:
+            height = roll_back(store)
+        finally:
+            store.close()
+        command = [cometbft or find_cometbft(), "rollback", "--home", str(folder / "comet")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unavailable(f"cometbft rollback: {(done.stderr or done.stdout).strip()[-300:]}")
+        return height
+    finally:
+        lock.close()
+
+
+def claim(folder: Path) -> IO[str]:
+    """One process a folder: the lock goes with the process."""
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise Unavailable(f"{folder}: another process runs this validator") from None
+    return lock
+
+
 class Validator:
     """One validator over its folder; `start`, then `stop`."""
 
@@ -156,12 +193,7 @@ class Validator:
         home = folder / "comet"
         if not (home / "config" / "genesis.json").exists():
             raise Misuse(f"{folder}: it belongs to no chain yet", hint="tally chain join")
-        self._lock = (folder / "lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise Unavailable(f"{folder}: another process runs this validator") from None
+        self._lock = claim(folder)
         self.folder = folder
         trust = TrustFile.parse((folder / "trust.json").read_text())
         key = SigningKey.from_seed(read_secret(folder / "note.key"))

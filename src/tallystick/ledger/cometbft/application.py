@@ -186,7 +186,7 @@ class LedgerApplication(Application):
             book, sealed = self.book, self._sealed
             if sealed is None:
                 raise Misuse("commit: no block was finalised")
-            book.keep(sign_checkpoint(self.origin, sealed.block, self._key))
+            book.keep(sign_checkpoint(self.origin, sealed.block, self._key), can_undo=True)
             self._sealed = None
             book.map.forget_before(sealed.block.height - self._settings.versions_max)
             keys = tuple(sealed.changes)

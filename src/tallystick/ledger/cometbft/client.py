@@ -42,6 +42,7 @@ from tallystick.trust.trustfile import TrustFile
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _BLOCKS_KEPT = 64
 
@@ -91,16 +92,16 @@ class CometbftLedger:
     def submit(self, data: bytes, now_ms: int) -> Submitted:
         transaction = parse(data)
         leaf, deadline = transaction.leaf, self._clock.monotonic() + self._settings.submit_s
-        found = self._ask("find", leaf)
-        refused_before = found[0] if _is_refusal(found) else -1  # it is tried again: that one does not count
+        found = self._find(leaf)
+        refused_before = found.height if isinstance(found, _Refusal) else -1  # it is tried again: that does not count
         again_at = 0.0
         while True:
-            if found is not None and not _is_refusal(found):
+            if isinstance(found, Submitted):
                 self._entries += len(transaction.entries)
-                return Submitted(leaf, *found)
-            if found is not None and found[0] > refused_before:
+                return found
+            if found is not None and found.height > refused_before:
                 self._refusals += 1
-                raise Refused(found[2], reason=found[1])
+                raise Refused(found.message, reason=found.reason)
             now = self._clock.monotonic()
             if now >= deadline:
                 raise self._not_placed()
@@ -110,7 +111,7 @@ class CometbftLedger:
             with self._lock:
                 height = self._seen
                 self._grown.wait_for(lambda: self._seen > height, min(again_at, deadline) - now)  # noqa: B023
-            found = self._ask("find", leaf)
+            found = self._find(leaf)
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
         deadline = self._clock.monotonic() + timeout_s
@@ -138,31 +139,31 @@ class CometbftLedger:
         return self._head().note
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        proof: list[bytes] = self._ask("consistency", old, new)
-        return proof
+        return self._ask("consistency", old, new, read=_octets_list)
 
     def receipt(self, number: int, entry: int) -> EntryProof:
         head = self._head()
 
-        def fetch(endpoint: Endpoint) -> EntryProof:
-            proof = EntryProof.decode(endpoint.ask("receipt", number, entry, head.size))
-            proof = replace(proof, note=head.note)
-            _believed(endpoint, lambda: proof.verify(self._trust))
+        def believe(answer: Any) -> EntryProof:
+            proof = replace(EntryProof.decode(answer), note=head.note)
+            if (proof.number, proof.index) != (number, entry):
+                raise Forged("receipt: it proves another entry")
+            check(proof, self._trust)
             return proof
 
-        return self._endpoints.attempt(fetch, self._settings.answer_s)
+        return self._ask("receipt", number, entry, head.size, read=believe)
 
     def state(self, key: bytes) -> StateProof:
         head = self._head()
 
-        def fetch(endpoint: Endpoint) -> StateProof:
-            proof = replace(StateProof.decode(endpoint.ask("state", key, head.height)), note=head.note)
+        def believe(answer: Any) -> StateProof:
+            proof = replace(StateProof.decode(answer), note=head.note)
             if proof.key != key:
-                raise Unavailable(f"{endpoint.name}: it proves another key")
-            _believed(endpoint, lambda: proof.verify(self._trust))
+                raise Forged("state proof: it proves another key")
+            check(proof, self._trust)
             return proof
 
-        proof = self._endpoints.attempt(fetch, self._settings.answer_s)
+        proof = self._ask("state", key, head.height, read=believe)
         with self._lock:
             self._keys[key] = None
             self._keys.move_to_end(key)
@@ -195,25 +196,25 @@ class CometbftLedger:
         found: list[tuple[bytes, list[bytes]]] = []
         end = min(first + most, self.height + 1)
         while first + len(found) < end:
-            page = self._ask("blocks", first + len(found), end - first - len(found))
+            page = self._ask("blocks", first + len(found), end - first - len(found), read=_read_blocks)
             if not page:
                 break
-            found += [(block, rows) for block, rows in page]
+            found += page
         return found
 
     def history(self, token: bytes, most: int = 1000, before: tuple[int, int] | None = None) -> list[HistoryItem]:
         place = None if before is None else list(before)
-        return queries.read_history(self._ask("history", token, most, place))
+        return self._ask("history", token, most, place, read=queries.read_history)
 
     def audit(self, query: Query) -> list[AuditItem]:
-        return queries.read_audit(self._ask("audit", *queries.write_query(query)))
+        return self._ask("audit", *queries.write_query(query), read=queries.read_audit)
 
     def query(self, read: Callable[[State], T]) -> T:
         """`read` on the state under the newest checkpoint; every value that it looks at is proved."""
         return read(State(lambda key: self.state(key).value))
 
     def scan(self, prefix: bytes, most: int = 1000) -> list[tuple[bytes, Any]]:
-        return [(key, wire.decode(value)) for key, value in self._ask("scan", prefix, most)]
+        return self._ask("scan", prefix, most, read=_read_values)
 
     def statistics(self) -> LedgerStatistics:
         head = self._head()
@@ -221,8 +222,31 @@ class CometbftLedger:
 
     # --- within ---
 
-    def _ask(self, name: str, *arguments: Any) -> Any:
-        return self._endpoints.attempt(lambda one: one.ask(name, *arguments), self._settings.answer_s)
+    def _ask(self, name: str, *arguments: Any, read: Callable[[Any], R]) -> R:
+        """What `read` makes of the first answer that it takes; an endpoint whose answer fails is as good as away."""
+
+        def fetch(endpoint: Endpoint) -> R:
+            answer = endpoint.ask(name, *arguments)
+            try:
+                return read(answer)
+            except (Refused, TypeError, ValueError, LookupError) as error:
+                log.warning("%s: its answer to %s does not hold: %s", endpoint.name, name, error)
+                raise Unavailable(f"{endpoint.name}: its answer does not hold: {error}") from error
+
+        return self._endpoints.attempt(fetch, self._settings.answer_s)
+
+    def _find(self, leaf: bytes) -> Submitted | _Refusal | None:
+        def read(found: Any) -> Submitted | _Refusal | None:
+            match found:
+                case None:
+                    return None
+                case [int(number), int(height), int(first)]:
+                    return Submitted(leaf, number, height, first)
+                case [int(height), str(reason), str(message)]:
+                    return _Refusal(height, reason, message)
+            raise Malformed("neither a place nor a refusal")
+
+        return self._ask("find", leaf, read=read)
 
     def _connect(self, endpoint: Endpoint) -> int:
         """The application's height, if it is that of our chain."""
@@ -243,7 +267,7 @@ class CometbftLedger:
             self._endpoints.attempt(lambda one: one.broadcast(data), max(0.0, deadline - self._clock.monotonic()))
         except Refused as refusal:
             # A number that is taken may be this transaction's own, handed in before and in a block by now.
-            if refusal.reason != "replayed" or self._ask("find", parse(data).leaf) is None:
+            if refusal.reason != "replayed" or self._find(parse(data).leaf) is None:
                 self._refusals += 1
                 raise
 
@@ -261,9 +285,14 @@ class CometbftLedger:
             known = self._blocks.get(height)
         if known is not None:
             return known
-        block = Block.decode(self._ask("block", height))
-        if block.height != height:
-            raise Forged(f"ledger: block {height} expected, found {block.height}")
+
+        def read(answer: Any) -> Block:
+            block = Block.decode(answer)
+            if block.height != height:
+                raise Forged(f"block {height} expected, found {block.height}")
+            return block
+
+        block = self._ask("block", height, read=read)
         with self._lock:
             self._blocks[height] = block
             if len(self._blocks) > _BLOCKS_KEPT:
@@ -343,34 +372,49 @@ class CometbftLedger:
             if page:
                 self._pass_on(page)
 
-    def _look(self, endpoint: Endpoint) -> list[Any]:
-        newest, page = endpoint.ask("follow", self._seen)
-        if newest < self._seen and len(self._endpoints.all) > 1:
-            raise Unavailable(f"{endpoint.name}: it is behind")
-        return list(page)
+    def _look(self, endpoint: Endpoint) -> list[tuple[Block, list[bytes] | None]]:
+        """Blocks that are new, each with the keys that it changed; None: nobody knows any more."""
+        try:
+            newest, page = endpoint.ask("follow", self._seen)
+            if newest < self._seen and len(self._endpoints.all) > 1:
+                raise Unavailable(f"{endpoint.name}: it is behind")
+            return [(Block.decode(block), None if keys is None else _octets_list(keys)) for block, keys in page]
+        except (Refused, TypeError, ValueError) as error:
+            raise Unavailable(f"{endpoint.name}: its answer does not hold: {error}") from error
 
-    def _pass_on(self, page: list[Any]) -> None:
-        changed: list[tuple[Block, list[bytes]]] = []
+    def _pass_on(self, page: list[tuple[Block, list[bytes] | None]]) -> None:
         with self._lock:
-            for encoded, keys in page:
-                block = Block.decode(encoded)
-                # After a gap nobody knows what changed: whatever was asked for is to be forgotten.
-                changed.append((block, list(self._keys) if keys is None else keys))
-            self._seen, self._seen_at = changed[-1][0].height, self._clock.monotonic()
+            everything = list(self._keys)  # after a gap whatever was asked for is to be forgotten
+            self._seen, self._seen_at = page[-1][0].height, self._clock.monotonic()
             self._grown.notify_all()
-        for block, keys in changed:
+        for block, keys in page:
             for listener in self._listeners:
-                listener(block, keys)
+                listener(block, everything if keys is None else keys)
 
 
-def _is_refusal(found: list[Any] | None) -> bool:
-    return found is not None and isinstance(found[1], str)
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A block came by, and the contracts did not take the transaction."""
+
+    height: int
+    reason: str
+    message: str
 
 
-def _believed(endpoint: Endpoint, verify: Callable[[], object]) -> None:
-    """Run a check; an endpoint whose proof fails is as good as away."""
-    try:
-        verify()
-    except Refused as refusal:
-        log.warning("%s: its proof does not verify: %s", endpoint.name, refusal)
-        raise Unavailable(f"{endpoint.name}: its proof does not verify: {refusal}") from refusal
+def check(proof: EntryProof | StateProof, trust: TrustFile) -> None:
+    """Raise `Forged` unless the proof holds under the checkpoint in it."""
+    proof.verify(trust)
+
+
+def _octets_list(answer: Any) -> list[bytes]:
+    if not isinstance(answer, list) or not all(type(one) is bytes for one in answer):
+        raise Malformed("not a list of byte strings")
+    return answer
+
+
+def _read_blocks(answer: Any) -> list[tuple[bytes, list[bytes]]]:
+    return [(Block.decode(block).encoded, _octets_list(rows)) for block, rows in answer]
+
+
+def _read_values(answer: Any) -> list[tuple[bytes, Any]]:
+    return [(key, wire.decode(value)) for key, value in answer]
