@@ -11,7 +11,12 @@ from tallystick.parcel.parcel import MAGIC as PARCEL_MAGIC
 
 
 def test_what_is_encoded_is_decoded() -> None:
-    for mark in (Mark(), Mark.refused(b"plain text", "plain"), Mark.refused(b"", "malformed")):
+    for mark in (
+        Mark(),
+        Mark.refused(b"plain text", "plain"),
+        Mark.refused(b"", "malformed"),
+        Mark.repeated(b"p" * 32),
+    ):
         assert is_mark(mark.encode())
         assert Mark.decode(mark.encode()) == mark
 
@@ -21,6 +26,7 @@ def test_leaves_differ_by_bytes_and_kind_and_not_by_reason() -> None:
     assert len(leaves) == 3
     assert Mark.refused(b"a", "plain").hash == Mark.refused(b"a", "no-right").hash
     assert Mark.refused(b"a", "plain").digest not in leaves
+    assert Mark.repeated(b"p" * 32).hash == b"p" * 32
 
 
 def test_no_parcel_is_a_mark() -> None:
@@ -35,7 +41,6 @@ def test_no_parcel_is_a_mark() -> None:
         MAGIC,
         MAGIC + wire.encode([b"", ""]) + b"\x00",
         MAGIC + wire.encode([b"", "plain"]),
-        MAGIC + wire.encode([bytes(32), ""]),
         MAGIC + wire.encode([bytes(31), "plain"]),
         MAGIC + wire.encode([bytes(32), "r" * 33]),
         MAGIC + bytes(1 << 20),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from actors import SCHEMA, Hand, await_topic, stored
+from actors import SCHEMA, Hand, await_topic, read_rows, stored
 from broker import broker
 from stack import READ, WRITE, Stack, wait_until
 
@@ -16,6 +16,7 @@ from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.marks import Mark, is_mark
+from tallystick.client.findings import Finding
 from tallystick.errors import Unavailable, Withheld
 from tallystick.ledger.engine import Query
 from tallystick.parcel.parcel import Parcel
@@ -87,7 +88,8 @@ def test_each_record_is_judged_and_what_is_refused_is_marked(direct: Direct) -> 
     direct.write(token, good[0], b'{"speed": 12}', forged, altered, unknown, good[2], good[1], good[1], good[2])
     found = direct.fetch(name, token, 9)
     assert reasons(found) == ["", "plain", "bad-signature", "altered", "not-advertised", "ahead", "", "", ""]
-    assert [Parcel.decode_front(found[i]).hash for i in (0, 6, 7, 8)] == [one.hash for one in (*good[:2], *good[1:])]
+    assert [Parcel.decode_front(found[i]).hash for i in (0, 6, 8)] == [parcel.hash for parcel in good]
+    assert Mark.decode(found[7]) == Mark.repeated(good[1].hash)
 
 
 def test_a_right_that_was_taken_away_ends_direct_writing(direct: Direct) -> None:
@@ -206,3 +208,15 @@ def test_after_a_crash_the_index_goes_on_behind_the_ledger(direct: Direct, monke
     direct.write(token, hand.seal(2))
     assert reasons(direct.fetch(name, token, 3)) == ["", "plain", ""]
     assert direct.stack.node.carrier._store.end_offset(Place(token, 0)) >= 3
+
+
+def test_subscribers_open_what_was_taken_and_hear_of_what_was_not(direct: Direct) -> None:
+    name, token = direct.topic()
+    hand = Hand(direct.car, name)
+    parcels = [hand.seal(number) for number in range(3)]
+    direct.write(token, parcels[0], b"plain junk", parcels[1], parcels[0], parcels[1], parcels[2])
+    direct.fetch(name, token, 6)
+    findings: list[Finding] = []
+    with direct.reader.subscriber(name, on_finding=findings.append) as subscriber:
+        assert read_rows(subscriber, 3) == [0, 1, 2]
+    assert [(finding.reason, finding.offset) for finding in findings] == [("refused", 1)]

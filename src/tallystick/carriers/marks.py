@@ -1,9 +1,11 @@
 """Marks: what lies at an offset that holds no parcel to open.
 
-A carrier with guards in front stores only what they took. On Kafka anybody with Kafka's leave appends, so a partition
-also holds what the notary refused, and offsets at which readers see nothing (the ends of transactions, aborted
-records). The tree has a leaf for each offset all the same: under labels of their own, so that no refused bytes pass for
-a parcel and no parcel for a mark. The reason is the notary's word; it stands in its anchor on the ledger.
+A carrier with guards in front stores only what they took, once. On Kafka anybody with Kafka's leave appends, so a
+partition also holds what the notary refused, parcels a second time, and offsets at which readers see nothing (the ends
+of transactions, aborted records). The tree has a leaf for each offset all the same: a parcel's hash where it is
+repeated, else under labels of their own, so that no refused bytes pass for a parcel and no parcel for a mark. The
+reason is the notary's word; it stands in its anchor on the ledger. A parcel that is falsely called repeated is missed
+by whoever reads its lane.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ MARK_BYTES_MAX = 256
 
 @dataclass(frozen=True)
 class Mark:
-    """Refused bytes, by their SHA-256, and why; or nothing at all: no digest, no reason."""
+    """Refused bytes, by their SHA-256, and why; a parcel once more, by its hash and without a reason; or nothing."""
 
     digest: bytes = b""
     reason: str = ""
@@ -32,12 +34,16 @@ class Mark:
     def refused(cls, data: bytes, reason: str) -> Mark:
         return cls(sha256(data).digest(), reason)
 
+    @classmethod
+    def repeated(cls, parcel: bytes) -> Mark:
+        return cls(parcel)
+
     @property
     def hash(self) -> bytes:
         """What stands in the partition's tree where a parcel's hash would."""
         if not self.digest:
             return named_hash("tallystick empty leaf 1", b"")
-        return named_hash("tallystick refused leaf 1", self.digest)
+        return named_hash("tallystick refused leaf 1", self.digest) if self.reason else self.digest
 
     def encode(self) -> bytes:
         return MAGIC + wire.encode([self.digest, self.reason])
@@ -48,8 +54,8 @@ class Mark:
             raise Malformed("not a mark")
         fields = Fields.parse(data[len(MAGIC) :], "mark", 2)
         mark = cls(fields.octets(at_most=32), fields.text(REASON_CHARACTERS_MAX))
-        if len(mark.digest) != (32 if mark.reason else 0):
-            raise Malformed("mark: a digest and a reason, or neither")
+        if len(mark.digest) not in (0, 32) or (mark.reason and not mark.digest):
+            raise Malformed("mark: a reason without a digest")
         return mark
 
 

@@ -296,7 +296,9 @@ class Scribe:
 
 
 def _alike(note: Note) -> object:
-    return (note.operator, note.token, note.operation, note.reason, note.host, note.partition)
+    # Acts on parcels apart from others: the counts of the former then add up to what is anchored, and an audit asks.
+    is_about_parcels = note.end > 0
+    return (note.operator, note.token, note.operation, note.reason, note.host, note.partition, is_about_parcels)
 
 
 def _entry(notes: list[Note]) -> bytes:

@@ -17,7 +17,8 @@ from tallystick import wire
 from tallystick.carriers.carrier import Fetched, Outcome, Stored
 from tallystick.carriers.frames import join_frames, split_frames
 from tallystick.carriers.log.carrier import Asked, LogCarrier
-from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
+from tallystick.carriers.log.report import Damaged
+from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.engine import Engine, Query
 from tallystick.runtime.answers import PARCELS, Answer, answer_value
 from tallystick.runtime.clock import Clock
@@ -161,19 +162,24 @@ class CarrierService:
         stored, wait_ms = bool(query.number("stored", 0)), min(query.number("wait", 0), WAIT_MS_MAX)
         await asyncio.to_thread(self._carrier.check_fetch, asked, token, partition, permit)
         await self._wait(token, partition, offset, stored, wait_ms)
-        fetched = await asyncio.to_thread(
-            self._carrier.fetch,
-            asked,
-            token,
-            partition,
-            permit,
-            offset,
-            bytes_max=query.number("bytes", 1 << 20),
-            stored=stored,
-            headers=bool(query.number("headers", 0)),
-            size=query.optional_number("size"),
-            end=query.optional_number("end"),
-        )
+        try:
+            fetched = await asyncio.to_thread(
+                self._carrier.fetch,
+                asked,
+                token,
+                partition,
+                permit,
+                offset,
+                bytes_max=query.number("bytes", 1 << 20),
+                stored=stored,
+                headers=bool(query.number("headers", 0)),
+                size=query.optional_number("size"),
+                end=query.optional_number("end"),
+            )
+        except Damaged as error:  # unlike what is unavailable for now: to try again would not help
+            hint = "its operator restores the node's log from a backup or a replica"
+            message = f"partition {partition}: the node's log is damaged: {error}"
+            raise Withheld(message, reason="damaged", hint=hint) from error
         return Answer(body=encode_fetched(fetched), content_type=PARCELS)
 
     async def _wait(self, token: bytes, partition: int, offset: int, stored: bool, wait_ms: int) -> None:
@@ -252,11 +258,12 @@ class CarrierService:
         return self._ledger.wait(submitted, SUBMIT_S)
 
     async def _checkpoint(self, request: Request) -> Answer:
-        return Answer(body=self._ledger.checkpoint(), content_type="text/plain; charset=utf-8")
+        note = await asyncio.to_thread(self._ledger.checkpoint)
+        return Answer(body=note, content_type="text/plain; charset=utf-8")
 
     async def _consistency(self, request: Request) -> Answer:
         query = _Query(request.query)
-        return answer_value(self._ledger.consistency(query.number("old"), query.number("new")))
+        return answer_value(await asyncio.to_thread(self._ledger.consistency, query.number("old"), query.number("new")))
 
     async def _state(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
         key = _Query(request.query).octets("key")

@@ -16,6 +16,7 @@ The reasons, one word each:
     gap              a publisher says that it had to drop rows
     cannot-open      a verified parcel does not open
     erased           its key was destroyed on purpose
+    refused          the notary behind Kafka did not take it: not opened, and its reason told
     suspect          anchored after its publisher's key was revoked
     bad-commit       a commit parcel that lies: not the ledger's list, another's parcels, or its rows a second time
     retired          rows of a write were retired, as the ledger says, before its commit parcel was read
@@ -30,7 +31,7 @@ from tallystick import wire
 from tallystick.crypto.hashes import named_hash
 
 # What a publisher, an authority or a carrier did openly is told and does not stop a reader.
-OPEN_REASONS = ("gap", "erased", "silent", "suspect", "retired")
+OPEN_REASONS = ("gap", "erased", "silent", "suspect", "refused", "retired")
 
 
 @dataclass(frozen=True)

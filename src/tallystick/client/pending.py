@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.marks import Mark
 from tallystick.client.reader import FRONTS, Anchored, Placed, V, parse
 from tallystick.errors import Malformed, Refused, Withheld
 from tallystick.parcel.commit import CommitList, WrittenRun, ledger_key
@@ -91,7 +92,7 @@ class Commits:
                 where,
                 first,
                 tuple(fronts[where, offset].hash for offset in range(first, end)),
-                tuple(_size(fronts[where, offset].header) for offset in range(first, end)),
+                tuple(fronts[where, offset].header.size_bytes for offset in range(first, end)),
                 anchors[where],
             )
             for where, first, end in _ranges(listed)
@@ -143,7 +144,10 @@ class Commits:
                         f"partition {partition}: offsets {first} to {end} were asked for, {len(parcels)} parcels came",
                         reason="missing",
                     )
-                yield from (((partition, offset), parcel) for offset, parcel in enumerate(parcels, first))
+                for offset, parcel in enumerate(parcels, first):
+                    if isinstance(parcel, Mark):
+                        raise BadCommit(f"offset {offset} of partition {partition} holds no parcel to open")
+                    yield (partition, offset), parcel
                 first += len(parcels)
 
     def _check_run(self, run: WrittenRun, parcels: list[Parcel], commit: Header, publisher: bytes) -> None:
@@ -175,7 +179,3 @@ def _ranges(listed: CommitList) -> list[tuple[int, int, int]]:
         else:
             ranges.append((partition, first, first + count))
     return ranges
-
-
-def _size(header: Header) -> int:
-    return header.body_bytes + len(header.encoded)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tallystick.carriers.carrier import Fetched, LaneFront
+from tallystick.carriers.marks import Mark, is_mark
 from tallystick.client.findings import Finding
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
@@ -112,7 +113,7 @@ class PartitionReader(Generic[V]):
         return self._take_parcels(parse(self._reading, fetched, self.partition, self.offset, anchor), anchor)
 
     def _take_parcels(
-        self, parcels: list[Parcel], anchor: Anchored, *, anchored: bool = True
+        self, parcels: Sequence[Parcel | Mark], anchor: Anchored, *, anchored: bool = True
     ) -> list[Placed[V] | Finding]:
         heads = dict(self.heads)
         try:
@@ -126,10 +127,13 @@ class PartitionReader(Generic[V]):
             return found
         return [Placed(one.verified, one.offset, None) if isinstance(one, Placed) else one for one in found]
 
-    def _take_lanes(self, parcels: list[Parcel], anchor: Anchored) -> list[Placed[V] | Finding]:
+    def _take_lanes(self, parcels: Sequence[Parcel | Mark], anchor: Anchored) -> list[Placed[V] | Finding]:
         found: list[Placed[V] | Finding] = []
         by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
         for offset, parcel in enumerate(parcels, self.offset):
+            if isinstance(parcel, Mark):
+                found += self._refused(offset, parcel)
+                continue
             try:
                 by_lane.setdefault((self._publisher(parcel.header), parcel.header.lane), []).append((offset, parcel))
             except Refused as error:
@@ -137,6 +141,14 @@ class PartitionReader(Generic[V]):
         for (publisher, lane), items in by_lane.items():
             found += self._take_lane(publisher, lane, items, anchor)
         return found
+
+    def _refused(self, offset: int, mark: Mark) -> list[Finding]:
+        """What the notary refused is told and not opened; a parcel once more, or an offset without a record, is
+        nothing to tell of: a parcel that is missing for it is missed in its lane."""
+        if not mark.reason:
+            return []
+        message = f"offset {offset}: the notary refused it: {mark.reason}"
+        return [Finding("refused", message, self._token, self.partition, offset, b"", b"", 0)]
 
     def skip_to(self, offset: int) -> None:
         """Go on from a later offset, below which nothing is left; lanes are joined to their heads anew."""
@@ -152,7 +164,7 @@ class PartitionReader(Generic[V]):
                 reason="altered",
             )
         before = len(self._unproved)
-        parcels = [self._reading.decode(data) for data in fetched.parcels]
+        parcels = [decode(self._reading, data) for data in fetched.parcels]
         if not self._unproved:
             self._proved_end = self.offset
         self._unproved += [leaf_hash(parcel.hash) for parcel in parcels]
@@ -325,14 +337,18 @@ class PartitionReader(Generic[V]):
         return self._book.get(header.topic(self._token).permit).principal
 
 
-def parse(reading: Reading[V], fetched: Fetched, partition: int, offset: int, anchor: Anchored) -> list[Parcel]:
+def decode(reading: Reading[V], data: bytes) -> Parcel | Mark:
+    return Mark.decode(data) if is_mark(data) else reading.decode(data)
+
+
+def parse(reading: Reading[V], fetched: Fetched, partition: int, offset: int, anchor: Anchored) -> list[Parcel | Mark]:
     """(a): the parcels from `offset` on that were fetched, whose hashes are the anchored ones; else `Withheld`."""
     if fetched.first != offset or fetched.first + len(fetched.parcels) > anchor.size:
         raise Withheld(f"partition {partition}: offset {offset} was asked for, {fetched.first} came", reason="altered")
-    parcels = []
+    parcels: list[Parcel | Mark] = []
     for at, data in enumerate(fetched.parcels, offset):
         try:
-            parcels.append(reading.decode(data))
+            parcels.append(decode(reading, data))
         except Malformed as error:
             raise Withheld(f"partition {partition}, offset {at}: not a parcel: {error}", reason="altered") from error
     leaves = [leaf_hash(parcel.hash) for parcel in parcels]

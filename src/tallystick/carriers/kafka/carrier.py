@@ -218,8 +218,8 @@ class KafkaCarrier(LogCarrier):
 
     def _take_over(self, place: Place, items: Sequence[Judged]) -> None:
         for one in items:
-            if isinstance(one.found, Parcel):
-                self._passed_on(place, one.offset, one.found, one.principal)
+            if one.parcel is not None:
+                self._passed_on(place, one.offset, one.parcel, one.principal)
         self._heads.settle()
 
     def _passed_on(self, place: Place, offset: int, parcel: Parcel, principal: bytes) -> None:

@@ -32,7 +32,7 @@ from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused, Withheld
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.live import Live
-from tallystick.guards.publish import Contradiction, publish
+from tallystick.guards.publish import Contradiction, Repeated, publish
 from tallystick.guards.rules import Act, GuardLimits, Right, Rules, TopicRules
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.operations import Role
@@ -49,20 +49,43 @@ READ_BYTES = 64 << 20  # of one partition at once, where an index catches up
 
 @dataclass(frozen=True)
 class Judged:
-    """One offset: a parcel of `principal`, or a mark."""
+    """One offset: a parcel of `principal`, a mark, or both where the parcel lies here a second time."""
 
     offset: int
-    found: Parcel | Mark
+    parcel: Parcel | None = None
+    mark: Mark | None = None
     principal: bytes = b""
     passed: bool = False  # a gateway wrote the operation down
 
     @property
+    def is_new(self) -> bool:
+        """Whether it is a parcel that readers shall open here."""
+        return self.parcel is not None and self.mark is None
+
+    @property
+    def reason(self) -> str:
+        """Why it was refused, if it was."""
+        return "" if self.mark is None else self.mark.reason
+
+    @property
     def hash(self) -> bytes:
-        return self.found.hash
+        return self._shown.hash
 
     @property
     def header(self) -> bytes:
-        return self.found.encode() if isinstance(self.found, Mark) else self.found.encode_front()
+        """What the index keeps."""
+        return self._shown.encode() if isinstance(self._shown, Mark) else self._shown.encode_front()
+
+    @property
+    def _shown(self) -> Parcel | Mark:
+        found = self.mark or self.parcel
+        assert found is not None
+        return found
+
+
+def _empty(first: int, end: int) -> list[Judged]:
+    """Offsets at which nothing is to be seen."""
+    return [Judged(offset, mark=Mark()) for offset in range(first, end)]
 
 
 class Judgement(NamedTuple):
@@ -122,13 +145,11 @@ class Notary:
         refused: list[Refusal] = []
         taken: set[bytes] = set()
         for record in self._waiting[place]:
-            items += [Judged(offset, Mark()) for offset in range(before + len(items), record.offset)]
+            items += _empty(before + len(items), record.offset)
             one = self._judge(record, place, lanes, taken, time_ms)
-            if isinstance(one.found, Mark):
-                if len(refused) == REFUSALS_MAX and not _extends(refused[-1], one):
-                    break
-                _add(refused, one)
-            else:
+            if one.reason and not _add(refused, one):
+                break
+            if one.is_new:
                 taken.add(one.hash)
             items.append(one)
         root = self._root_with(place, items)
@@ -147,21 +168,21 @@ class Notary:
             rules: Rules = _Passed(self._rules) if passed else self._rules
             try:
                 judged = publish(record.value, act, rules, self._live, lanes, self._has_lock, self._limits)
-                partitions = judged.partitions
+                partitions, repeated = judged.partitions, isinstance(judged, Repeated)
             except Contradiction as error:
                 if not self._is_known(place, parcel, taken):
                     self._contradicted(error, place)
                     raise Refused(str(error), reason="equivocation") from error
-                partitions = error.partitions
+                partitions, repeated = error.partitions, True
             places = [(t.token, number) for t, number in zip(parcel.header.topics, partitions, strict=True)]
             if tuple(place) not in places:
                 raise Refused("the lane does not belong in this partition", reason="wrong-partition")
         except Refused as error:
-            return Judged(record.offset, Mark.refused(record.value, error.reason))
-        head = lanes.head(principal, parcel.header.lane)
-        if head is None or parcel.header.sequence > head.sequence:
-            lanes.advance(principal, parcel.header)
-        return Judged(record.offset, parcel, principal, passed)
+            return Judged(record.offset, mark=Mark.refused(record.value, error.reason))
+        if repeated:
+            return Judged(record.offset, parcel, Mark.repeated(parcel.hash), principal, passed)
+        lanes.advance(principal, parcel.header)
+        return Judged(record.offset, parcel, None, principal, passed)
 
     def _is_passed(self, record: Record, parcel: Parcel) -> bool:
         if record.passage is None:
@@ -191,11 +212,10 @@ class Notary:
         accepted: dict[bytes, list[Judged]] = {}
         reasons: dict[str, int] = {}
         for one in judgement.items:
-            if isinstance(one.found, Parcel):
-                if not one.passed:
-                    accepted.setdefault(one.principal, []).append(one)
-            elif one.found.reason:
-                reasons[one.found.reason] = reasons.get(one.found.reason, 0) + 1
+            if one.is_new and not one.passed:
+                accepted.setdefault(one.principal, []).append(one)
+            elif one.reason:
+                reasons[one.reason] = reasons.get(one.reason, 0) + 1
         written = [
             entries.operation(
                 principal,
@@ -223,8 +243,8 @@ class Notary:
             self._store.stage([place], one.hash, one.header, b"", now_ms)
         self._store.sync()
         for one in items:
-            if isinstance(one.found, Parcel):
-                self._learn(place, one.found.header, one.principal)
+            if one.parcel is not None and one.is_new:
+                self._learn(place, one.parcel.header, one.principal)
         self._waiting[place] = [record for record in self._waiting.get(place, []) if record.offset >= anchor.size]
 
     def drop(self, place: Place) -> None:
@@ -244,13 +264,14 @@ class Notary:
             raise Withheld(f"{place}: the index ends at {end}, the anchor continues {anchor.before}", reason="missing")
         self.drop(place)
         items: list[Judged] = []
+        taken: set[bytes] = set()
         while end + len(items) < anchor.size:
             at = end + len(items)
             for record in self._kafka.read(place, at, anchor.size, READ_BYTES):
-                items += [Judged(offset, Mark()) for offset in range(end + len(items), record.offset)]
-                items.append(self._recall(record, anchor.refused))
+                items += _empty(end + len(items), record.offset)
+                items.append(self._recall(record, place, anchor.refused, taken))
             if end + len(items) == at:  # nothing visible is left below the anchor
-                items += [Judged(offset, Mark()) for offset in range(at, anchor.size)]
+                items += _empty(at, anchor.size)
         if self._root_with(place, items) != anchor.root:
             raise Withheld(
                 f"{place}: the records from offset {end} to {anchor.size} are not those that were anchored",
@@ -259,15 +280,19 @@ class Notary:
         self.take(Judgement(place, items, anchor), now_ms)
         return items
 
-    def _recall(self, record: Record, refused: Sequence[Refusal]) -> Judged:
+    def _recall(self, record: Record, place: Place, refused: Sequence[Refusal], taken: set[bytes]) -> Judged:
+        """What another notary said of a record."""
         for refusal in refused:
             if refusal.first <= record.offset < refusal.end:
-                return Judged(record.offset, Mark.refused(record.value, refusal.reason))
+                return Judged(record.offset, mark=Mark.refused(record.value, refusal.reason))
         try:
             parcel = Parcel.decode(record.value)
-            return Judged(record.offset, parcel, self._principal_of(parcel.header))
+            principal = self._principal_of(parcel.header)
         except Refused as error:
             raise Withheld(f"offset {record.offset}: anchored as a parcel, and is none", reason="altered") from error
+        again = Mark.repeated(parcel.hash) if self._is_known(place, parcel, taken) else None
+        taken.add(parcel.hash)
+        return Judged(record.offset, parcel, again, principal)
 
     # Inside.
 
@@ -307,17 +332,16 @@ class Notary:
         self._bytes[place] = self._bytes.get(place, 0) + header.body_bytes
 
 
-def _extends(refusal: Refusal, one: Judged) -> bool:
-    assert isinstance(one.found, Mark)
-    return refusal.end == one.offset and refusal.reason == one.found.reason
-
-
-def _add(refused: list[Refusal], one: Judged) -> None:
-    assert isinstance(one.found, Mark)
-    if refused and _extends(refused[-1], one):
-        refused[-1] = Refusal(refused[-1].first, one.offset + 1, one.found.reason)
-    else:
-        refused.append(Refusal(one.offset, one.offset + 1, one.found.reason))
+def _add(refused: list[Refusal], one: Judged) -> bool:
+    """Tell of one more refusal; False where an anchor can tell no more."""
+    last = refused[-1] if refused else None
+    if last is not None and (last.end, last.reason) == (one.offset, one.reason):
+        refused[-1] = last._replace(end=one.offset + 1)
+        return True
+    if len(refused) == REFUSALS_MAX:
+        return False
+    refused.append(Refusal(one.offset, one.offset + 1, one.reason))
+    return True
 
 
 class _Passed:
