@@ -19,10 +19,10 @@ first: it is part of the lane, and pending.
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tallystick import wire
 from tallystick.client.publish import Delivery, Publisher, PublisherSettings
@@ -32,7 +32,10 @@ from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_key, ledger_write, merge
+from tallystick.record.schema import Schema
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
+
+T = TypeVar("T")
 
 PATIENCE_S = 120.0  # until everything is anchored; a node that restarts is back long before
 _MARKS_MAX = 1_000  # batches of which is kept that they are committed; Spark runs at most the last one again
@@ -102,14 +105,17 @@ class PartWriter:
     def __init__(self, session: Session, topic: str, folder: Path, **settings: Any) -> None:
         self._session, self._topic, self._folder, self._settings = session, topic, folder, settings
 
-    def write(self, write: tuple[bytes, int], batches: Iterator[Any]) -> tuple[WrittenRun, ...]:
-        """Seal rows (`Publisher.send` takes them) for this write and batch; what was anchored, for the list."""
+    def write(
+        self, write: tuple[bytes, int], rows: Iterator[T], fit: Callable[[T, Schema], Any] = lambda rows, _: rows
+    ) -> tuple[WrittenRun, ...]:
+        """Seal rows for this write and batch, as `fit(rows, the topic's schema)` makes them fit for `Publisher.send`;
+        what was anchored, for the list."""
         delivered: list[Delivery] = []
         with _publisher(self._session, self._topic, self._folder, write, delivered, **self._settings) as publisher:
             _settle(publisher)
             delivered.clear()  # so far what an earlier process left
-            for rows in batches:
-                publisher.send(rows)
+            for some in rows:
+                publisher.send(fit(some, publisher.schema))
                 publisher.poll()
             _settle(publisher)
         return _runs(delivered)

@@ -150,6 +150,11 @@ class Header:
         """Data that counts only once the commit parcel of its write lists its lane."""
         return self.write is not None and self.kind is not Kind.COMMIT
 
+    @property
+    def size_bytes(self) -> int:
+        """What the parcel takes to fetch, nearly."""
+        return self.body_bytes + len(self.encoded)
+
     def partition(self, partitions: int) -> int:
         return lane_partition(self.lane, partitions)
 

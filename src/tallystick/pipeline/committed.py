@@ -1,0 +1,113 @@
+"""Commit parcels as the driver reads them: each becomes the ranges of pending parcels that it makes count.
+
+The rows of a write belong to the query, or to the micro-batch, in whose range its commit parcel lies, wherever the rows
+lie themselves; that is a function of the range alone, so a micro-batch that is planned again is the same. The driver
+opens commit parcels itself, with the keys of the query's permit, and proves what they name (client/pending.py) before a
+task is told of it. What does not hold is a finding, and nothing of that write is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tallystick.carriers.carrier import Fetched
+from tallystick.client.findings import Finding
+from tallystick.client.pending import Commits, Written
+from tallystick.client.reader import Anchored, Placed
+from tallystick.errors import Refused, Withheld
+from tallystick.parcel.locks import MissingKey
+from tallystick.parcel.open import open_content
+from tallystick.parcel.parcel import Parcel, VerifiedHeader, describe
+from tallystick.parcel.verify import PermitBook, verify_named
+from tallystick.pipeline.access import Access
+
+_FETCH_BYTES = 4 << 20
+
+
+class CommitReader:
+    def __init__(
+        self, access: Access, book: PermitBook, fetch_headers: Callable[[int, int, int, int], Fetched]
+    ) -> None:
+        self._access, self._view = access, access.session.view
+        self._commits = Commits(
+            access.session.identity.instance,
+            access.token,
+            access.partitions,
+            book,
+            fetch=fetch_headers,
+            anchor=self._anchor,
+            value=self._view.value,
+            check_seen=self._view.check_seen,
+        )
+
+    def ranges(self, partition: int, commit: Placed[VerifiedHeader]) -> Iterator[Written | Finding]:
+        """What the commit parcel at this place makes count, and what was found."""
+        try:
+            for written in self._commits.resolve(commit, partition, self._open(partition, commit)):
+                yield from self._left(partition, commit, written)
+        except Refused as error:
+            message = f"{error}; {error.hint}" if error.hint else str(error)
+            yield self._finding(error.reason, message, partition, commit)
+
+    def _open(self, partition: int, commit: Placed[VerifiedHeader]) -> bytes:
+        """The list inside; its header was proved, so its bytes are held to its name."""
+        access, header, offset = self._access, commit.verified.header, commit.offset
+        assert commit.anchor is not None
+        fetched = access.session.node.fetch(
+            access.token,
+            partition,
+            access.permit,
+            offset,
+            bytes_max=_FETCH_BYTES,
+            size=commit.anchor.size,
+            end=offset + 1,
+        )
+        if len(fetched.parcels) != 1:
+            raise Withheld(
+                f"{describe(header)}: it is anchored at offset {offset} of partition {partition}, and the node does"
+                " not show it",
+                reason="missing",
+            )
+        try:
+            verified = verify_named(Parcel.decode(fetched.parcels[0]), header.hash, commit.verified.permits)
+        except Refused as error:
+            raise Withheld(f"partition {partition}, offset {offset}: {error}", reason="altered") from error
+        try:
+            return open_content(verified, access.ring)
+        except MissingKey:
+            access.update()
+            return open_content(verified, access.ring)
+
+    def _left(self, partition: int, commit: Placed[VerifiedHeader], written: Written) -> Iterator[Written | Finding]:
+        """What retention has left of a range; what it took is told."""
+        mark = self._view.value(b"retired/" + self._place(written.partition))
+        gone = 0 if mark is None else min(max(0, mark[0] - written.first), len(written.names))
+        if gone:
+            message = (
+                f"partition {written.partition}: {gone} parcels of a write were retired from offset {written.first} on"
+            )
+            yield self._finding("retired", message, partition, commit)
+        if gone < len(written.names):
+            yield replace(written, first=written.first + gone, names=written.names[gone:], sizes=written.sizes[gone:])
+
+    def _anchor(self, partition: int) -> Anchored | None:
+        value = self._view.value(b"anchor/" + self._place(partition))
+        return None if value is None else Anchored(value[0], value[1], value[2], value[3])
+
+    def _place(self, partition: int) -> bytes:
+        return self._access.token + partition.to_bytes(4, "big")
+
+    def _finding(self, reason: str, message: str, partition: int, commit: Placed[VerifiedHeader]) -> Finding:
+        header, parcel = commit.verified.header, commit.verified.parcel
+        return Finding(
+            reason,
+            message,
+            self._access.token,
+            partition,
+            commit.offset,
+            commit.verified.publisher,
+            header.lane,
+            header.sequence,
+            (header.encoded, parcel.signature),
+        )

@@ -1,0 +1,259 @@
+"""The sink `tally`: `df.write.format("tally")` and `df.writeStream.format("tally")` seal a frame's rows onto a topic.
+
+A write is one job, or one streaming query; its batches are numbered. Each task attempt seals its rows, marked pending,
+into the lane of a folder that it alone holds, and returns where they lie; the driver makes what the attempts sealed
+that Spark took count, all at once (client/writes.py). What others sealed, failed, killed or speculative, never does.
+
+A streaming query is named by its identifier, which lies in its checkpoint and which tasks are told, so a query that is
+started again goes on with its batches, and another query in the same folder is another write. A job is a write of its
+own, unless it is given a name: a job that is run again under that name finishes what was begun, or finds it done.
+
+What Spark ships, logs and shows are options, a schema and places. Each process opens its own session as the identity in
+`home`; signing and lane keys stay there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tallystick.client.session import Session
+from tallystick.client.writes import Committer, PartWriter, held
+from tallystick.crypto.hashes import named_hash
+from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.parcel.commit import CommitList, WrittenRun
+from tallystick.pipeline.columns import DoesNotFit, spark_schema
+from tallystick.record.schema import Schema
+from tallystick.runtime.entropy import SystemEntropy
+from tallystick.trust.permit import Operation
+
+NAMES = ("home", "topic", "write", "writes")
+_FOLDER = "spark"  # in the identity's folder
+_SLOTS_MAX = 1_024  # processes of one identity that write to one topic from one machine at once
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark tells a task
+
+
+class WriteFailed(TallystickError):
+    """What Spark shows of an error: reason, message and remedy in one line."""
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except WriteFailed:
+        raise
+    except TallystickError as error:
+        reason = f"{error.reason}: " if isinstance(error, Refused) else ""
+        hint = f"; {error.hint}" if error.hint else ""
+        raise WriteFailed(f"{reason}{error}{hint}") from error
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    home: str
+    topic: str
+    write: str | None = None  # a job's name
+    writes: str | None = None  # the folder of lists
+    checkpoint: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> SinkOptions:
+        known = {name.lower(): name for name in (*NAMES, "path", "checkpointLocation")}
+        values: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() not in known:
+                raise Misuse(f'option "{name}" is unknown to the sink', hint="known are " + ", ".join(NAMES))
+            values[known[name.lower()]] = value
+        topic = values.get("topic") or values.get("path")
+        if not values.get("home") or not topic:
+            missing = "topic" if values.get("home") else "home"
+            raise Misuse(f'option "{missing}" is missing', hint=f'.option("{missing}", …); home is an identity folder')
+        return cls(values["home"], topic, values.get("write"), values.get("writes"), values.get("checkpointLocation"))
+
+    def folder(self, part: str) -> Path:
+        """The identity's own folder for what writes to this topic need."""
+        name = named_hash("tallystick spark topic 1", self.topic.encode()).hex()[:16]
+        return Path(self.home) / _FOLDER / part / name
+
+    def lists(self) -> Path:
+        """Where the driver's lists lie: they must be there again when the query is started again."""
+        if self.writes is not None:
+            return Path(self.writes)
+        if self.checkpoint is None:
+            return self.folder("writes")
+        place = urlsplit(self.checkpoint)
+        if place.scheme not in ("", "file"):
+            raise Misuse(
+                f"checkpointLocation {self.checkpoint} is not a folder of this machine",
+                hint="name one that outlives the driver: .option('writes', …)",
+            )
+        return Path(unquote(place.path) if place.scheme else self.checkpoint) / "tally"
+
+
+@dataclass(frozen=True)
+class Sealed(WriterCommitMessage):
+    """What a task attempt has sealed, pending."""
+
+    write: bytes
+    batch: int
+    runs: tuple[WrittenRun, ...]
+
+
+class _Sink:
+    """What both writers do; on the driver made anew for each batch, on executors unpickled."""
+
+    def __init__(self, options: SinkOptions, token: bytes) -> None:
+        self._options, self._token = options, token
+
+    def _seal(self, write: tuple[bytes, int], batches: Iterator[pa.RecordBatch]) -> Sealed:
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return Sealed(*write, ())
+        options = self._options
+        with Session.open(options.home) as session, _slot(options.folder("lanes")) as folder:
+            writer = PartWriter(session, options.topic, folder)
+            return Sealed(*write, writer.write(write, chain([first], filled), _fitted))
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        sealed = [message for message in messages if isinstance(message, Sealed)]
+        runs = tuple(run for one in sealed for run in one.runs)
+        if not runs:  # nothing to make count; the next batch has another number
+            return
+        write, batch = sealed[0].write, sealed[0].batch
+        if any((one.write, one.batch) != (write, batch) for one in sealed):
+            raise Misuse("the tasks of one batch sealed for different writes")
+        with Session.open(self._options.home) as session:
+            committer = Committer(session, self._options.topic, self._options.lists())
+            committer.commit(CommitList(self._token, write, batch, runs))
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions, token: bytes) -> None:
+        super().__init__(options, token)
+        if options.write is None:
+            self._write = SystemEntropy().bytes(32)
+        else:
+            self._write = _write_id(token, "job", options.write)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sealed:
+        with _explained():
+            return self._seal((self._write, 0), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with _explained():
+            self._commit(messages)
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sealed:
+        with _explained():
+            query, batch = (_told(name) for name in (_QUERY, _BATCH))
+            return self._seal((_write_id(self._token, "query", query), int(batch)), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with _explained():
+            self._commit(messages)
+
+
+def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
+    """The writer of a job."""
+    with _explained():
+        options = SinkOptions.parse(given)
+        return BatchSink(options, _checked(options, schema, overwrite))
+
+
+def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamSink:
+    """The writer of a streaming query's batch."""
+    with _explained():
+        options = SinkOptions.parse(given)
+        if options.write is not None:
+            raise Misuse("a streaming query is named by its checkpoint", hint="leave out write")
+        if options.checkpoint is None and options.writes is None:
+            raise Misuse(
+                "the sink must know the query's checkpoint: it is set for the session, not for the query",
+                hint=".option('checkpointLocation', …)",
+            )
+        options.lists()
+        return StreamSink(options, _checked(options, schema, overwrite))
+
+
+def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> bytes:
+    """The topic's token, if the frame can be sealed onto it."""
+    if overwrite:
+        raise Misuse(
+            "a topic cannot be overwritten: what was anchored stays",
+            hint='use mode "append" (in streams the output mode "append" or "update"), or create another topic',
+        )
+    with Session.open(options.home) as session:
+        try:
+            grant = session.grants.obtain(Operation.ADVERTISE, options.topic)
+        except Refused as error:
+            if error.reason != "unknown-topic":
+                raise
+            hint = "the topic's owner creates it (tally topic create) and grants the right (tally right grant)"
+            raise Misuse(
+                f'topic "{options.topic}" is unknown, or not to be known by this identity', hint=hint
+            ) from error
+    check_columns(schema, grant.schemas[-1])
+    return grant.grant.token
+
+
+def check_columns(given: StructType, schema: Schema) -> None:
+    """Raise `Misuse` unless rows of the frame's schema are rows of the topic's."""
+    expected = {field.name: field for field in spark_schema(schema, False).fields}
+    for field in given.fields:
+        if field.name not in expected:
+            raise Misuse(f'column "{field.name}" is not in the topic', hint=f"it has {', '.join(expected)}")
+        wanted, found = (one.simpleString() for one in (expected[field.name].dataType, field.dataType))
+        if wanted != found:
+            raise Misuse(
+                f'column "{field.name}": {wanted} expected, found {found}',
+                hint=f'cast it: .withColumn("{field.name}", col("{field.name}").cast("{wanted}"))',
+            )
+    for name, field in expected.items():
+        if not field.nullable and name not in given.names:
+            raise Misuse(f'column "{name}" is missing, and the topic allows no null there')
+
+
+def _fitted(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """The batch in the topic's types, which may be narrower than Spark's."""
+    fields = [schema.arrow.field(name) for name in batch.schema.names]
+    try:
+        columns = [column.cast(field.type) for column, field in zip(batch.columns, fields, strict=True)]
+    except pa.ArrowInvalid as error:
+        raise DoesNotFit(f"a value does not fit the topic: {error}", hint="round or clip the column") from error
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+@contextmanager
+def _slot(lanes: Path) -> Iterator[Path]:
+    """A folder with a lane that no other process writes to now: the first that is free."""
+    for number in range(_SLOTS_MAX):
+        with held(lanes / str(number), wait=False) as is_free:
+            if is_free:
+                yield lanes / str(number)
+                return
+    raise Unavailable(f"{lanes}: {_SLOTS_MAX} processes write to this topic at once", hint="write fewer partitions")
+
+
+def _told(name: str) -> str:
+    context = TaskContext.get()
+    value = None if context is None else context.getLocalProperty(name)
+    if value is None:
+        raise Misuse(f"Spark does not tell its tasks {name}", hint="this sink is written for Spark 4.2 to 4.3")
+    return value
+
+
+def _write_id(token: bytes, kind: str, name: str) -> bytes:
+    return named_hash("tallystick write 1", b"\x00".join([token, kind.encode(), name.encode()]))
