@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.pipeline.jobs.audit_settings import AuditSettings
+from tallystick.pipeline.jobs.trip_settings import TripSettings
 
 if TYPE_CHECKING:
     from tallystick.pipeline.jobs.run import Run
@@ -39,6 +40,7 @@ class Job:
     options: tuple[Option, ...] = ()
     needs_home: bool = False
     needs_topic: bool = False
+    needs_spark: bool = True
     streams: bool = True  # it can follow what comes, with --stream
 
     def load(self) -> Callable[[Run], dict[str, Any]]:
@@ -68,6 +70,13 @@ _REFINE = Job(
     (Option("dbc", "The DBC of topics that hold CAN frames; that of the simulated fleet otherwise.", Path),),
 )
 
+_TRIPS = Job(
+    "trips",
+    "cut signals into the table trips: distance, duration, idling, fuel, harsh driving, a line for the map",
+    "tally pipeline run trips --warehouse tables",
+    tuple(Option(one.name, one.metadata["help"], float, one.default) for one in fields(TripSettings)),
+)
+
 _AUDIT = Job(
     "audit",
     "replay the ledger, hold a topic's log to it, and write what misbehaved to the table findings",
@@ -81,4 +90,18 @@ _AUDIT = Job(
     needs_home=True,
 )
 
-JOBS = {job.name: job for job in (_INGEST, _REFINE, _AUDIT)}
+_PROVE = Job(
+    "prove",
+    "write the proofs of rows of a table as files, and say where the table differs from what was sealed",
+    "tally pipeline run prove --home reader --where \"vin = 'X' and speed_kmh > 120\" --out proofs --warehouse tables",
+    (
+        Option("where", "Which rows, as a condition in SQL; all otherwise."),
+        Option("out", "The folder of the proofs, which must be empty.", Path, Path("proofs")),
+        Option("table", "The table whose rows are meant; it must have provenance columns.", str, "bronze"),
+        Option("most", "Refuse to prove more rows than so many.", int, 10_000),
+    ),
+    needs_home=True,
+    streams=False,
+)
+
+JOBS = {job.name: job for job in (_INGEST, _REFINE, _TRIPS, _AUDIT, _PROVE)}

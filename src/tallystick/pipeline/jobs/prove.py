@@ -1,0 +1,225 @@
+"""`prove`: the proofs of any rows of a table as files, for anybody to check offline with `tally verify`.
+
+A row of `bronze`, or of any table that kept its provenance columns, says where it comes from: partition, offset, leaf.
+For each parcel one task fetches it, checks its receipt under the trust file, opens it once, and proves all of its rows
+that are wanted. What a proof holds is the row as it was sealed, never the row of the table; the two are compared, and
+the manifest says where they differ. A table that somebody edited is thus found, column by column.
+
+Proofs go back to the driver as bytes, which writes them: a cluster needs no shared folder. Left out: rows of tables
+that were computed from several rows; they have no provenance columns.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tallystick.errors import Misuse, Refused
+from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.prove import Prover, verify_proof
+from tallystick.parcel.verify import verify_named
+from tallystick.pipeline.access import Access, admit, join
+from tallystick.pipeline.columns import Projection
+from tallystick.pipeline.jobs.run import Run, explained
+from tallystick.record.schema import Schema
+from tallystick.trust.receipt import Receipt
+
+PLACE = ("_partition", "_offset", "_leaf")
+PROVED, DIFFERS, FAILED = "proved", "differs", "failed"
+MANIFEST = "manifest.json"
+_RESULT = (
+    "partition int, offset bigint, leaf int, group int, parcel string, status string, message string, proof binary"
+)
+_PARCEL_BYTES = 1  # a fetch gives at least one parcel, whatever it weighs
+
+
+def run(run: Run) -> dict[str, Any]:
+    table, where, most = run.warehouse.table(run.options["table"]), run.options.get("where"), run.options["most"]
+    out: Path = run.options["out"]
+    facts = run.warehouse.facts()
+    if "topic" not in facts:
+        raise Misuse(f"{run.warehouse.folder}: no topic was ingested here", hint="tally pipeline run ingest …")
+    if out.exists() and any(out.iterdir()):
+        raise Misuse(f"{out}: not empty", hint="name a new folder with --out")
+    access = admit(str(run.home), facts["topic"])
+    try:
+        with explained():
+            rows = wanted(table.read(run.spark), where, most)
+            proofs = prove_rows(rows, str(run.home), access.permit)
+            return _write(proofs.toLocalIterator(prefetchPartitions=True), out, run)
+    finally:
+        access.close()
+
+
+def wanted(rows: DataFrame, where: str | None, most: int) -> DataFrame:
+    """The rows of a table that a condition in SQL selects; raises `Misuse` where none, too many, or none can be."""
+    missing = [name for name in PLACE if name not in rows.columns]
+    if missing:
+        raise Misuse(f"the table has no column {missing[0]}: its rows cannot be traced to parcels")
+    if where:
+        try:
+            rows = rows.where(where)
+        except (AnalysisException, ParseException) as error:
+            told = str(error).splitlines()[0]
+            raise Misuse(f"--where: {told}", hint=f"columns are {', '.join(rows.columns)}") from error
+    found = rows.limit(most + 1).count()
+    if not found:
+        raise Misuse("no row of the table is meant", hint="look at it first: spark.read.parquet(…).where(…)")
+    if found > most:
+        raise Misuse(f"more than {most} rows are meant", hint="say more exactly which with --where, or raise --most")
+    return rows
+
+
+def prove_rows(rows: DataFrame, home: str, permit: bytes) -> DataFrame:
+    """A row for each proof (partition, offset, leaf, group, parcel, status, message, proof), a parcel opened once."""
+    schema = rows.schema
+
+    def prove(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        access, projection = join(home, permit), Projection(schema)
+        for batch in _by_parcel(pa.Table.from_batches(list(batches), schema=to_arrow_schema(schema, timezone="UTC"))):
+            yield pa.RecordBatch.from_pylist(_prove_parcel(access, projection, batch), schema=_ARROW)
+
+    # The parcels of a table are dealt to tasks whole, so that none is opened twice. A place that somebody took out of
+    # the table is no place.
+    return (
+        rows.na.fill(-1, subset=list(PLACE))
+        .repartition(F.col("_partition"), F.col("_offset"))
+        .mapInArrow(prove, _RESULT)
+    )
+
+
+_ARROW = pa.schema(
+    [
+        *(("partition", pa.int32()), ("offset", pa.int64()), ("leaf", pa.int32()), ("group", pa.int32())),
+        *(("parcel", pa.string()), ("status", pa.string()), ("message", pa.string()), ("proof", pa.binary())),
+    ]
+)
+
+
+def _by_parcel(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows of each parcel, in the order of their leaves."""
+    table = table.sort_by([(name, "ascending") for name in PLACE])
+    places = list(zip(*(table.column(name).to_pylist() for name in PLACE[:2]), strict=True))
+    first = 0
+    for at in range(1, len(places) + 1):
+        if at == len(places) or places[at] != places[first]:
+            yield table.slice(first, at - first)
+            first = at
+
+
+def _prove_parcel(access: Access, projection: Projection, rows: pa.Table) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = rows.to_pylist()
+    partition, offset = shown[0]["_partition"], shown[0]["_offset"]
+    try:
+        opened = _Opened(access, partition, offset)
+        groups = projection.groups(opened.schema)
+        provers = {group: opened.prover(group) for group in groups}
+    except Refused as error:
+        return [_result(row, 0, FAILED, f"{error.reason}: {error}") for row in shown]
+    trust, found = access.session.identity.trust, []
+    for group, prover in provers.items():
+        sealed = projection.apply(prover.batch.data, {}).to_pylist()
+        columns = [name for name in opened.schema.groups[group] if name in shown[0]]
+        for row in shown:
+            try:
+                data = prover.prove(row["_leaf"]).encode()
+                verify_proof(data, trust)  # what we hand out we have checked
+            except (Refused, Misuse) as error:
+                found.append(_result(row, group, FAILED, str(error), opened.name))
+                continue
+            told = _differences(row, sealed[row["_leaf"]], columns, opened.name)
+            found.append(_result(row, group, DIFFERS if told else PROVED, "; ".join(told), opened.name, data))
+    return found
+
+
+class _Opened:
+    """A parcel that its receipt proves to lie at this place, and what its proofs need."""
+
+    def __init__(self, access: Access, partition: int, offset: int) -> None:
+        self._access, node, token = access, access.session.node, access.token
+        fetched = node.fetch(token, partition, access.permit, offset, bytes_max=_PARCEL_BYTES, end=offset + 1)
+        if fetched.first != offset or not fetched.parcels:
+            raise Refused(f"partition {partition} has no parcel at offset {offset}", reason="missing")
+        parcel = Parcel.decode(fetched.parcels[0])
+        self._receipt = Receipt.decode(node.receipt(token, partition, offset))
+        anchored = self._receipt.verify(parcel.hash, token, access.session.identity.trust)
+        if (anchored.partition, anchored.offset) != (partition, offset):
+            raise Refused("the receipt is for another place", reason="wrong-place")
+        self.name = parcel.hash
+        self._verified = verify_named(parcel, parcel.hash)
+        header = parcel.header
+        self.schema: Schema = access.schema(header.schema_version, header.schema_hash)
+        self._permit = node.permit(header.topic(token).permit)
+
+    def prover(self, group: int) -> Prover:
+        access = self._access
+        authority = access.session.identity.authority.encode()
+        return Prover(self._verified, access.ring, self.schema, group, self._permit, authority, self._receipt)
+
+
+def _differences(row: dict[str, Any], sealed: dict[str, Any], columns: list[str], parcel: bytes) -> list[str]:
+    """Where the table's row is not the sealed one, in words."""
+    told = [
+        f"{name}: sealed is {_show(sealed[name])}, the table has {_show(row[name])}"
+        for name in columns
+        if not _same(row[name], sealed[name])
+    ]
+    if row.get("_parcel") not in (None, parcel.hex()):
+        told.append(f"_parcel: at this place lies {parcel.hex()[:16]}…, the table has {_show(row['_parcel'])}")
+    return told
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, where a NaN equals a NaN and lists and structs go by their items."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    return bool(one == other)
+
+
+def _show(value: Any) -> str:
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _result(
+    row: dict[str, Any], group: int, status: str, message: str, parcel: bytes = b"", proof: bytes | None = None
+) -> dict[str, Any]:
+    place = dict(zip(("partition", "offset", "leaf"), (row[name] for name in PLACE), strict=True))
+    facts = {"group": group, "parcel": parcel.hex() or None, "status": status, "message": message or None}
+    return {**place, **facts, "proof": proof}
+
+
+def _write(proofs: Iterable[Any], out: Path, run: Run) -> dict[str, Any]:
+    """The proofs as files, and the manifest that lists them."""
+    out.mkdir(parents=True, exist_ok=True)
+    listed, counts = [], dict.fromkeys((PROVED, DIFFERS, FAILED), 0)
+    for one in proofs:
+        item: dict[str, Any] = {**one.asDict(), "file": None}
+        data = item.pop("proof")
+        if data is not None:
+            item["file"] = f"{one.partition}-{one.offset}-{one.leaf}-{one.group}.proof"
+            item["sha256"] = sha256(data).hexdigest()
+            (out / item["file"]).write_bytes(data)
+        counts[one.status] += 1
+        if one.status != PROVED:
+            run.tell(f"warning: partition {one.partition}, offset {one.offset}, row {one.leaf}: {one.message}")
+        listed.append(item)
+    listed.sort(key=lambda item: (item["partition"], item["offset"], item["leaf"], item["group"]))
+    facts = run.warehouse.facts()
+    manifest = {"format": 1, "instance": facts["instance"], "token": facts["token"], **counts, "proofs": listed}
+    (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    return {"folder": str(out), **counts}
