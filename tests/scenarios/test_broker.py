@@ -8,7 +8,6 @@ is down.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +33,11 @@ from test_publishing import operate
 
 import tallystick.carriers.log.carrier as log_carrier
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
-from tallystick.carriers.log.segments import FILE_HEADER_BYTES, HEAD_BYTES, Place
+from tallystick.carriers.log.segments import FILE_HEADER_BYTES, Place
 from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.subscribe import FoundError, Subscriber
 from tallystick.crypto.merkle import leaf_hash
+from tallystick.demo import disk
 from tallystick.errors import Forged, Refused, TallystickError, Unavailable
 from tallystick.guards.publish import Accepted
 from tallystick.ledger import entries
@@ -495,10 +495,33 @@ def test_bytes_flipped_in_a_stored_segment_reach_no_reader(stack: Stack, topic: 
         changed[position] ^= 1 << number
         assert read_edited(stack, topic, segment, bytes(changed)) != list(range(4))
     # Whoever edits a disk on purpose mends the checksums too.
-    for at in (HEAD_BYTES + 50, -1):
-        assert read_edited(stack, topic, segment, mended(whole, at)) != list(range(4))
+    for change in (disk.altered(0), disk.altered(0, in_header=True), disk.swapped(1)):
+        assert read_edited(stack, topic, segment, disk.rewritten(whole, change)) != list(range(4))
     assert read_edited(stack, topic, segment, whole) == list(range(4))
     stack.start_node()
+
+
+def test_an_edited_log_is_found_by_name(stack: Stack, topic: Topic) -> None:
+    token = another_topic(stack, topic, "edited")
+    publish(topic.car, "edited", range(4))
+    segment = disk.newest_segment(stack.folders.node, token, 0)
+    whole = segment.read_bytes()
+    for change, expected in [
+        (disk.altered(1), "altered"),
+        (disk.altered(1, in_header=True), "altered"),
+        (disk.dropped(1), "missing"),
+        (disk.swapped(1), "altered"),
+        (disk.cut(2), "missing"),
+    ]:
+        stack.stop_node()
+        segment.write_bytes(disk.rewritten(whole, change))
+        stack.start_node()
+        got, reasons = found_by(topic.reader.subscriber("edited"), 4)
+        assert (reasons, got in ([], [0])) == ([expected], True)
+    stack.stop_node()
+    segment.write_bytes(whole)
+    stack.start_node()
+    assert found_by(topic.reader.subscriber("edited"), 4) == ([0, 1, 2, 3], [])
 
 
 def read_edited(stack: Stack, topic: Topic, segment: Path, data: bytes) -> list[int]:
@@ -519,15 +542,3 @@ def read_edited(stack: Stack, topic: Topic, segment: Path, data: bytes) -> list[
         stack.stop_node()
     assert got == list(range(len(got)))  # whatever came was right
     return got
-
-
-def mended(whole: bytes, at: int) -> bytes:
-    """The first frame with one byte of its header or body flipped, under checksums that fit."""
-    data, start = bytearray(whole), FILE_HEADER_BYTES
-    length = int.from_bytes(data[start + 4 : start + 8], "little")
-    header = int.from_bytes(data[start + HEAD_BYTES - 8 : start + HEAD_BYTES - 4], "little")
-    data[start + at if at >= 0 else start + length + at] ^= 1
-    head_end = start + HEAD_BYTES + header
-    data[start + 8 : start + 12] = zlib.crc32(data[head_end : start + length]).to_bytes(4, "little")
-    data[start : start + 4] = zlib.crc32(data[start + 4 : head_end]).to_bytes(4, "little")
-    return bytes(data)
