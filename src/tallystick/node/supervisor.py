@@ -87,6 +87,9 @@ class Child:
             log.warning("%s did not end within %.0f s and is killed", self.name, STOP_S)
             self.process.kill()
             self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 class Supervisor:
