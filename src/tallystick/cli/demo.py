@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,7 +49,6 @@ def command(
     from tallystick.demo.traffic import Size
     from tallystick.runtime.clock import SystemClock
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as an interrupt does: in order
     folder = _folder(folder)
     clock = SystemClock()
     began = clock.monotonic()
@@ -57,7 +58,8 @@ def command(
 
     with_spark = not skip_spark and _has_spark()
     say(f"everything goes to {folder}")
-    told = Show(folder, Size(vehicles, sensors, minutes, seed), with_spark=with_spark, say=say).run()
+    with _ending_in_order():
+        told = Show(folder, Size(vehicles, sensors, minutes, seed), with_spark=with_spark, say=say).run()
     if as_json:
         output.result_json(_document(told))
     else:
@@ -66,6 +68,16 @@ def command(
     if bad:
         output.failure(f"{bad} of {len(told.scenes)} attacks were not seen to be stopped", f"look at {folder}")
     return output.EXIT_FAULT if bad else 0
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """SIGTERM ends the demo as an interrupt does: its processes first."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _folder(folder: Path | None) -> Path:

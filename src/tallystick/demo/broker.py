@@ -5,11 +5,12 @@ Each works on a copy, served by an impostor, so that the honest story goes on.
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 
 from tallystick.demo import disk
-from tallystick.demo.evidence import finding
+from tallystick.demo.evidence import Found, finding
 from tallystick.demo.impostor import Impostor, Snapshot
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, expected
 from tallystick.demo.stage import TOPICS, Stage
@@ -21,12 +22,11 @@ def spoil(stage: Stage, name: str, change: disk.Change, reason: str) -> Seen:
     """A copy of the node's disk, edited and served: what its readers say."""
     snapshot = require_snapshot(stage)
     impostor = Impostor(stage, name, snapshot.ledger, snapshot.log)
-    segment = _longest_segment(stage, impostor.node)
-    disk.edit(segment, change)
+    disk.edit(_longest_segment(stage, impostor.node), change)
     with impostor, impostor.welcome(snapshot.home(READER)) as reader:
         found = finding(reader, TOPIC, reason)
         spark = ask_spark(stage, reader.identity.home, reason)
-    return Seen(f"{found.reason}: {found.message}{spark}", shown(stage, found.place or segment))
+    return Seen(f"{found.reason}: {found.message}{spark}", keep(stage, impostor, found))
 
 
 def require_snapshot(stage: Stage) -> Snapshot:
@@ -45,8 +45,16 @@ def ask_spark(stage: Stage, home: Path, *reasons: str) -> str:
     return f"; Spark: {expected(answer.reason, *reasons, of='Spark')}"
 
 
+def keep(stage: Stage, impostor: Impostor, found: Found) -> str:
+    """Where the evidence is, from the demo's folder on: the finding or the contradiction, else the copy itself."""
+    if found.place is None:
+        return shown(stage, impostor.folder)
+    evidence = stage.folder / "evidence"
+    evidence.mkdir(exist_ok=True)
+    return shown(stage, Path(shutil.copy(found.place, evidence / impostor.name)))
+
+
 def shown(stage: Stage, path: Path) -> str:
-    """As the demo's folder has it."""
     return str(path.relative_to(stage.folder))
 
 
@@ -60,8 +68,9 @@ def _longest_segment(stage: Stage, node: Path) -> Path:
 
 
 def _scene(attack: str, name: str, change: disk.Change, reason: str) -> Scene:
-    wanted = f'"{reason}" to subscribers' + " and to Spark"
-    return Scene(attack, wanted, partial(spoil, name=name, change=change, reason=reason))
+    return Scene(
+        attack, f'"{reason}" to subscribers and to Spark', partial(spoil, name=name, change=change, reason=reason)
+    )
 
 
 SCENES = [

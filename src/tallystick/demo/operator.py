@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tallystick import wire
 from tallystick.client.session import Session
-from tallystick.demo.broker import READER, TOPIC, ask_spark, require_snapshot, shown
+from tallystick.demo.broker import READER, TOPIC, ask_spark, keep, require_snapshot, shown
 from tallystick.demo.evidence import finding
 from tallystick.demo.impostor import Impostor, copy_ledger
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, refusal
@@ -36,11 +36,11 @@ def edit_rights(stage: Stage) -> Seen:
         copy_ledger(database, edited)
     finally:
         _execute(database, "DELETE FROM state WHERE key = ?", key)
-    difference = _difference(stage, edited)
+    _must_be_named(stage, edited, key)
     impostor = Impostor(stage, "edited", edited, require_snapshot(stage).log)
     _must_not_start(impostor)
     return Seen(
-        f"no proof of it verifies, the authority answers {permit}, no node starts on it, and fsck says {difference}",
+        f"no proof of it verifies, the authority answers {permit}, no node starts on it, and fsck names the very row",
         shown(stage, impostor.ledger),
     )
 
@@ -50,11 +50,14 @@ def _execute(database: Path, statement: str, *values: bytes) -> None:
         connection.execute(statement, values)
 
 
-def _difference(stage: Stage, ledger: Path) -> str:
+def _must_be_named(stage: Stage, ledger: Path, key: bytes) -> None:
+    """A replay of the ledger finds the row that no entry gives."""
     try:
         fsck(str(ledger), stage.trust)
     except Forged as error:
-        return f'"{str(error).partition("(")[0].strip()} … stored"'
+        if key.hex()[:64] not in str(error):
+            raise NotObserved(f"fsck names something else: {error}") from error
+        return
     raise AttackSucceeded("fsck finds nothing in the edited database")
 
 
@@ -74,7 +77,7 @@ def put_back(stage: Stage) -> Seen:
     with impostor, impostor.welcome(snapshot.home(READER)) as reader:
         found = finding(reader, TOPIC, "rollback", "split-view")
         spark = ask_spark(stage, reader.identity.home, "rollback", "split-view")
-    return Seen(f"{found.reason}: {found.message}{spark}", shown(stage, found.place or impostor.ledger))
+    return Seen(f"{found.reason}: {found.message}{spark}", keep(stage, impostor, found))
 
 
 def fork(stage: Stage) -> Seen:
@@ -93,7 +96,7 @@ def fork(stage: Stage) -> Seen:
     rows = _read_clean(stage.people[READER])
     return Seen(
         f"the newcomer: {found.message}{spark}; the other subscriber read {rows:,} rows in peace",
-        shown(stage, found.place or impostor.ledger),
+        keep(stage, impostor, found),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tallystick.demo import broker, operator, publishing, reading, undoing
+from tallystick.demo import broker, jobs, operator, publishing, reading, undoing
 from tallystick.demo.evidence import subscription
 from tallystick.demo.impostor import begin_snapshot, finish_snapshot
 from tallystick.demo.scene import Performed, Scene, Seen, Verdict, perform
@@ -58,6 +58,8 @@ class Show:
             self._perform(stage, ON_THE_DISK)
             self._perform(stage, [_afterwards(group)])
             group.close()
+            if stage.spark is not None:
+                self._perform(stage, [jobs.scene(lambda: self._rows, self._say)])
         self.told.seconds = stage.clock.monotonic() - began
         return self.told
 
@@ -84,8 +86,8 @@ class Show:
     def _copy(self, stage: Stage, group: Group) -> None:
         """Copies of the node's disk before and after a right was withdrawn and more was published."""
         stage.snapshot = begin_snapshot(stage)
-        nurse = stage.people["nurse"].identity.principal
-        stage.owner("vitals").author.write(entries.withdraw(stage.tokens["vitals"], nurse, int(READ)))
+        analyst = stage.people[broker.READER].identity.principal
+        stage.owner("vitals").author.write(entries.withdraw(stage.tokens["vitals"], analyst, int(READ)))
         self._work(stage, group, replace(self._size, minutes=self._size.minutes * SECOND_PART), part=1)
         finish_snapshot(stage, stage.snapshot, broker.READER, "homes")
         self._say("the operator copies the node's disk")

@@ -49,6 +49,11 @@ class SparkProcess:
         """Read a whole topic as the identity in `home`."""
         return SparkRead(**self._ask({"do": "read", "home": str(home), "topic": topic}))
 
+    def run(self, job: str, warehouse: Path, home: Path, topic: str) -> dict[str, Any]:
+        """Run a job of the pipeline as the identity in `home`; its summary."""
+        where = {"warehouse": str(warehouse), "home": str(home), "topic": topic}
+        return self._ask({"do": "job", "name": job, **where})
+
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -74,3 +79,5 @@ class SparkProcess:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()

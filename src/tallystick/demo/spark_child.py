@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
 from tallystick.errors import Refused, TallystickError
 from tallystick.pipeline.jobs.registry import JOBS
 from tallystick.pipeline.jobs.run import Run, explained
@@ -52,8 +54,8 @@ def main(folder: Path) -> None:
         request = json.loads(line)
         try:
             answer = ACTS[request.pop("do")](spark, **request)
-        except TallystickError as error:
-            answer = {"failure": str(error)}
+        except (TallystickError, PySparkException) as error:
+            answer = {"failure": str(error).partition("\n")[0]}
         print(json.dumps(answer, default=str), file=answers, flush=True)
     spark.stop()
 

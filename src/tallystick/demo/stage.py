@@ -152,6 +152,7 @@ class Stage:
         for name, (topic_name, operations) in CAST.items():
             self.enrol(TOPICS[topic_name].tenant, name, topic_name, operations)
         self.grant("vitals", "analyst", READ)
+        self.grant("telemetry", "hospital", READ)  # its owner audits it
 
     def enrol(self, tenant: str, name: str, topic: str | None = None, operations: Operation = READ) -> Session:
         """One more principal of a tenant, with a right on a topic if one is named."""

@@ -1,0 +1,190 @@
+"""`tally demo`: the whole of it with a small fleet, interrupted, without Java, and with its defences switched off."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stack import wait_until
+
+from tallystick.cli import main
+from tallystick.cli.demo import _has_spark
+from tallystick.client import reader as client_reader
+from tallystick.demo import broker, operator, publishing, reading, show, undoing
+from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, Verdict, expected, perform, refusal
+from tallystick.demo.stage import Stage
+from tallystick.demo.table import WIDTH, lines
+from tallystick.errors import Refused
+from tallystick.ledger.memory import CheckpointMemory
+from tallystick.parcel import verify
+
+SMALL = ["--vehicles", "10", "--sensors", "5", "--minutes", "1", "--skip-spark"]
+ATTACKS = [*reading.SCENES, *publishing.SCENES, *undoing.SCENES, *broker.SCENES, *operator.SCENES]
+
+
+def told(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    code = main.run(["demo", *SMALL, "--json", "--folder", str(folder)])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_every_attack_is_stopped_and_seen_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, document = told(tmp_path / "demo", capsys)
+    assert [
+        (one["attack"], one["verdict"], one["happened"]) for one in document["scenes"] if one["verdict"] != "stopped"
+    ] == []
+    assert (code, document["good"]) == (0, True)
+    shown = [one["attack"] for one in document["scenes"]]
+    assert shown == [*(scene.attack for scene in ATTACKS), "all of the above, to honest readers"]
+    for name in ("altered", "put-back", "forked"):  # what the readers kept is named and there
+        assert (tmp_path / "demo" / "evidence" / name).exists()
+    assert all(one["evidence"] for one in document["scenes"])
+    assert set(document["rows_per_s"]) == {"publish telemetry", "read telemetry"}
+
+
+# What a defence is worth shows when it is gone: in the node's process through `sitecustomize`, in the readers' here.
+NODE_WITHOUT_DEFENCES = """
+import tallystick.carriers.log.carrier as carrier
+from tallystick.ledger.contracts import operations, reputation
+from tallystick.trust.permit import UndoOrder
+
+carrier.LogCarrier.check_fetch = lambda *_: None
+operations._judge = lambda call, operator, *_: reputation.fall(call, operator)
+carrier.unsubscribe = lambda data, act, rules, live: live.remove(UndoOrder.decode(data).identifier)
+"""
+
+
+@pytest.mark.slow
+def test_without_its_defences_the_attacks_succeed_and_the_demo_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NODE_WITHOUT_DEFENCES)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for place, name in [
+        (CheckpointMemory, "_check"),
+        (CheckpointMemory, "check_seen"),
+        (client_reader, "verify_range"),
+        (client_reader, "check_follows"),
+        (verify, "check_follows"),
+    ]:
+        monkeypatch.setattr(place, name, lambda *_: None)
+    network = [reading.read_without_permit, publishing.framing, undoing.fake_unsubscribe, publishing.equivocate]
+    disk = ["a broker reorders parcels on disk", "a ledger put back to an older copy"]
+    monkeypatch.setattr(show, "OVER_THE_NETWORK", [one for one in ATTACKS if one.carry_out in network])
+    monkeypatch.setattr(show, "ON_THE_DISK", [one for one in ATTACKS if one.attack in disk])
+    code, document = told(tmp_path / "demo", capsys)
+    verdicts = {one["attack"]: one["verdict"] for one in document["scenes"]}
+    assert verdicts == {
+        "reading without a permit": "SUCCEEDED",
+        "framing a neighbour": "SUCCEEDED",
+        "an equivocating publisher": "stopped",  # this defence was left alone
+        "fake unsubscribe": "SUCCEEDED",
+        "a broker reorders parcels on disk": "SUCCEEDED",
+        "a ledger put back to an older copy": "SUCCEEDED",
+        "all of the above, to honest readers": "UNCLEAR",  # one of them was silenced
+    }
+    assert (code, document["good"]) == (1, False)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes through /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "demo"
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "tallystick.cli", "demo", *SMALL, "--folder", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert demo.stderr is not None
+    assert any("two processes" in line for line in demo.stderr)
+    assert len(running(folder)) == 3  # with the demo itself
+    demo.send_signal(number)
+    assert "Traceback" not in demo.communicate(timeout=60)[1]
+    assert demo.returncode == 130
+    wait_until(lambda: running(folder) == [])
+
+
+def running(folder: Path) -> list[int]:
+    """Processes that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+# --- scenes, verdicts and the table ---
+
+
+def raising(error: Exception) -> Scene:
+    def carry_out(_stage: Stage) -> Seen:
+        raise error
+
+    return Scene("an attack", "is stopped", carry_out)
+
+
+@pytest.mark.parametrize(
+    ("scene", "verdict"),
+    [
+        (Scene("an attack", "is stopped", lambda _: Seen("it was", "here")), Verdict.STOPPED),
+        (raising(AttackSucceeded("it was taken")), Verdict.SUCCEEDED),
+        (raising(NotObserved("nothing came")), Verdict.UNCLEAR),
+        (raising(Refused("for another reason")), Verdict.UNCLEAR),
+        (raising(OSError("no disk")), Verdict.UNCLEAR),
+    ],
+)
+def test_what_is_not_seen_to_be_stopped_is_not(tmp_path: Path, scene: Scene, verdict: Verdict) -> None:
+    performed = perform(scene, Stage(tmp_path))
+    assert performed.verdict is verdict
+    told = show.Told(tmp_path, [performed])
+    assert told.is_good == (verdict is Verdict.STOPPED)
+
+
+def test_a_refusal_counts_for_its_own_reason_alone() -> None:
+    def refuse() -> None:
+        raise Refused("no", reason="no-right")
+
+    assert refusal(refuse, "no-right", of="it") == "no-right"
+    with pytest.raises(NotObserved, match="refused as no-right, expected forged"):
+        refusal(refuse, "forged", of="it")
+    with pytest.raises(AttackSucceeded, match="it: taken"):
+        refusal(lambda: None, "no-right", of="it")
+    assert expected("a", "b", "a", of="it") == "a"
+
+
+def test_the_table_fits_a_terminal(tmp_path: Path) -> None:
+    long = Scene("an attack with a rather long name " * 3, "x" * 200, lambda _: Seen("word " * 60, "path/" * 30))
+    printed = list(lines([perform(long, Stage(tmp_path))]))
+    assert max(map(len, printed)) <= WIDTH
+    assert sum(line.count("word") for line in printed) == 60
+
+
+# --- the machine ---
+
+
+def test_without_java_one_sentence_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert not _has_spark()
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: Spark is left out: ")
+    assert "java" in line
+
+
+def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("precious")
+    assert main.run(["demo", *SMALL, "--folder", str(tmp_path)]) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["mine"]
