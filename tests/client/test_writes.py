@@ -14,6 +14,7 @@ import pytest
 from actors import Hand, Topic, rows, settle, stored
 from stack import Stack, wait_until
 
+from tallystick.client.pending import Commits
 from tallystick.client.subscribe import FoundError, Received, Subscriber
 from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.errors import Misuse, Withheld
@@ -231,6 +232,22 @@ def test_what_the_same_list_does_once_the_ledger_has_it(topic: Topic) -> None:
     liar.win(content)
     liar.commit(content.encoded)
     assert everything(topic) == [1, 2]
+
+
+def test_without_the_set_on_the_ledger_a_batch_that_is_run_twice_would_count_twice(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    liar = Liar(topic)
+    lists = [listed(topic, WRITE, liar.pending(1, 2)) for _ in range(2)]  # of two runs
+    liar.win(lists[0])
+    for one in lists:
+        liar.commit(one.encoded)
+    with topic.reader.subscriber(topic.name, on_bad="report") as subscriber:
+        assert seqs(read(subscriber)) == [1, 2]
+        assert [finding.reason for finding in subscriber.findings] == ["bad-commit"]
+    monkeypatch.setattr(Commits, "_check_list", lambda *_: None)
+    monkeypatch.setattr(Commits, "_check_first", lambda *_: None)
+    assert everything(topic) == [1, 1, 2, 2]
 
 
 def test_lanes_of_another_publisher(topic: Topic) -> None:
