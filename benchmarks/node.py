@@ -104,8 +104,8 @@ class Ours(_Server):
         while not self._is_ready():
             time.sleep(0.05)
         self._owner = self._enrol("owner", self._authority.authority.create_tenant("bench"))
-        self._car = self._enrol("car", self._authority.authority.invite_to("bench"))
-        self._reader = self._enrol("reader", self._authority.authority.invite_to("bench"))
+        self.car = self._enrol("car", self._authority.authority.invite_to("bench"))
+        self.reader = self._enrol("reader", self._authority.authority.invite_to("bench"))
         self._publishers: dict[int, Publisher] = {}
         self._subscribers: dict[int, Subscriber] = {}
         return self
@@ -119,8 +119,8 @@ class Ours(_Server):
     def publish(self, size: int, records: int) -> None:
         """Seal, spool, send and have promised."""
         if size not in self._publishers:
-            self._topic(size)
-            self._publishers[size] = self._car.publisher(f"bench{size}", batch_rows_max=size, heartbeat_s=3600.0)
+            self.create(f"bench{size}")
+            self._publishers[size] = self.car.publisher(f"bench{size}", batch_rows_max=size, heartbeat_s=3600.0)
         self._publishers[size].send(_columns(records))
         if left := self._publishers[size].flush(120):
             raise RuntimeError(f"{left} parcels were not stored")
@@ -128,22 +128,23 @@ class Ours(_Server):
     def fetch(self, size: int, records: int) -> None:
         """Fetch, verify in full and open what `publish` stored first."""
         if size not in self._subscribers:
-            self._subscribers[size] = self._reader.subscriber(f"bench{size}", fetch_bytes_max=1 << 20)
+            self._subscribers[size] = self.reader.subscriber(f"bench{size}", fetch_bytes_max=1 << 20)
             self._subscribers[size].poll(0)
         subscriber, found = self._subscribers[size], 0
         subscriber.seek(0, 0)
         while found < records:
             found += sum(one.batch.rows for one in subscriber.poll(0))
 
-    def _topic(self, size: int) -> None:
+    def create(self, name: str, partitions: int = 1) -> None:
+        """A topic that the car writes and the reader reads."""
         from tallystick.authority.client import topic_entries
         from tallystick.ledger import entries
 
-        draft = self._owner.authority.create_topic(f"bench{size}", data.SCHEMA.encode())
+        draft = self._owner.authority.create_topic(name, data.SCHEMA.encode(), partitions)
         self._owner.author.write(*topic_entries(draft, self._owner.holder))
         self._owner.author.write(
-            entries.grant(draft.token, self._car.identity.principal, 6),
-            entries.grant(draft.token, self._reader.identity.principal, 5),
+            entries.grant(draft.token, self.car.identity.principal, 6),
+            entries.grant(draft.token, self.reader.identity.principal, 5),
         )
         self._authority.authority.work()  # the authority sees the topic and the rights
 
