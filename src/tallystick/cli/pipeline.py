@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, table
+from tallystick.cli.common import home_option, naming, table
 from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.registry import JOBS, Job, Option
 
@@ -133,7 +133,7 @@ def _make_command(job: Job) -> click.Command:
         )
         if job.needs_home and home is None:
             raise Misuse(f"{job.name} acts as an identity", hint="name its folder with --home, or in TALLY_HOME")
-        with _stopping(one):
+        with _stopping(one), naming(topic) if topic else nullcontext():
             summary = job.load()(one)
         _report({"job": job.name, **summary}, as_json)
 

@@ -132,8 +132,8 @@ class Dbc:
             raise Misuse(f"not a DBC: {error}") from error
         return Dbc(database.messages)
 
-    def keys(self) -> dict[str, str]:
-        """The names of all signals, with their units."""
+    def units(self) -> dict[str, str]:
+        """The unit of every signal, by its name."""
         return {signal.key: signal.unit for message in self.messages.values() for signal in message.signals}
 
     def decode(self, can_ids: npt.NDArray[Any], payloads: pa.Array) -> list[Decoded]:

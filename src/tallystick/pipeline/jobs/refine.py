@@ -65,7 +65,7 @@ def refine(bronze: DataFrame, dbc: str | None = None) -> DataFrame:
         )
     if {"can_id", "payload"} <= set(names):
         return _refine_frames(bronze, vehicle, Dbc.parse(dbc or can.dbc_text()), dbc or can.dbc_text())
-    known = {BY_COLUMN[name].path: F.col(name) for name in names if name in BY_COLUMN}
+    known = {BY_COLUMN[name].path: name for name in names if name in BY_COLUMN}
     if not known:
         raise Misuse(
             f"none of {', '.join(names)} is a signal", hint="tally fleet schema telemetry shows columns that are"
@@ -74,18 +74,23 @@ def refine(bronze: DataFrame, dbc: str | None = None) -> DataFrame:
     return bronze.select(
         "ts",
         F.col(vehicle).alias("vehicle_id"),
-        _tree({path: _typed(path, column) for path, column in known.items()}),
+        _tree({path: _typed(bronze, path, name) for path, name in known.items()}),
         *others,
         *_provenance(names),
     )
 
 
-def _typed(path: str, column: Column) -> Column:
-    """A column in the type that VSS gives the signal: rounded where that is whole, null where it does not fit."""
+def _typed(frame: DataFrame, path: str, name: str) -> Column:
+    """A column in the type that VSS gives the signal: rounded where that is whole, null where it does not fit.
+
+    Doubles stay doubles: the odometer of an old car would lose sixteen metres as a float.
+    """
     from pyspark.sql import functions as F
 
-    datatype = BY_PATH[path].datatype
-    return (F.round(column) if "int" in datatype else column).try_cast(_TYPES[datatype])
+    kind, column = _TYPES[BY_PATH[path].datatype], F.col(f"`{name}`")
+    if kind == "float" and frame.schema[name].dataType.simpleString() == "double":
+        return column
+    return (F.round(column) if kind.endswith("int") else column).try_cast(kind)
 
 
 def _tree(columns: Mapping[str, Column]) -> Column:
@@ -124,9 +129,7 @@ def _dbc_text(path: Path | None) -> str | None:
 
 
 def _refine_frames(bronze: DataFrame, vehicle: str, dbc: Dbc, text: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    paths = sorted(key for key in dbc.keys() if key in BY_PATH)  # noqa: SIM118
+    paths = sorted(key for key in dbc.units() if key in BY_PATH)
     kept = [name for name in bronze.columns if name not in ("payload", vehicle)]
     fields = [f"`{field.name}` {field.dataType.simpleString()}" for field in bronze.select(*kept).schema.fields]
     schema = ", ".join(
@@ -136,7 +139,7 @@ def _refine_frames(bronze: DataFrame, vehicle: str, dbc: Dbc, text: str) -> Data
     frames = bronze.withColumnRenamed(vehicle, "vehicle_id")
     decoded = frames.mapInArrow(_decoder(text, paths, [*kept, "vehicle_id"]), schema)
     own = [name for name in kept if name != "ts" and name not in PROVENANCE.names]
-    tree = _tree({path: _typed(path, F.col(f"`{path}`")) for path in paths}) if paths else None
+    tree = _tree({path: _typed(decoded, path, path) for path in paths}) if paths else None
     return decoded.select(
         "ts",
         "vehicle_id",
