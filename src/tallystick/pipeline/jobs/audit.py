@@ -78,7 +78,7 @@ class Auditor:
                 tables.table(audit_ledger.TABLE), run.spark, self._session.node, self._first, head, self._advance
             )
         except Refused as error:
-            self._write(self._of_ledger([_told(error)]), None)
+            self._write(self._findings([_told(error)]), None)
             raise
         parcels = self._look_at_log()
         self._learn_names()
@@ -138,14 +138,14 @@ class Auditor:
             frames = [frame.coalesce(1).cache() for frame in frames]
         audited = Audited(frames[0], frames[1], as_time(head.time_ms), self._settings)
         try:
-            found = judge(audited, frames[2].select("identifier", "name")).toArrow()
+            found = judge(audited, frames[2].select("identifier", "name")).toArrow().to_pylist()
         finally:
             for frame in frames:
                 frame.unpersist()
-        return pa.concat_tables([found, self._of_ledger([])])
+        return self._findings(found)
 
-    def _of_ledger(self, found: list[dict[str, Any]]) -> pa.Table:
-        """Findings about the ledger as a whole: those at hand, and the contradictions that were kept."""
+    def _findings(self, found: list[dict[str, Any]]) -> pa.Table:
+        """Those at hand, and those about the ledger as a whole that were kept."""
         session = self._session
         kept = [_contradiction(data, session.identity.trust) for data in session.memory.evidence()]
         return pa.Table.from_pylist([*found, *kept], schema=to_arrow_schema(SCHEMA, timezone="UTC"))

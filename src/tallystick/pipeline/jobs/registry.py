@@ -104,4 +104,13 @@ _PROVE = Job(
     streams=False,
 )
 
-JOBS = {job.name: job for job in (_INGEST, _REFINE, _TRIPS, _AUDIT, _PROVE)}
+_REPORT = Job(
+    "report",
+    "make one page of a warehouse: traffic, trips, findings, ledger, lag; offline, without Spark",
+    "tally pipeline run report --warehouse tables --out report.html",
+    (Option("out", "The file; report.html in the warehouse otherwise.", Path),),
+    needs_spark=False,
+    streams=False,
+)
+
+JOBS = {job.name: job for job in (_INGEST, _REFINE, _TRIPS, _AUDIT, _PROVE, _REPORT)}

@@ -1,0 +1,320 @@
+"""What a report shows, out of a warehouse's tables: read as parquet files, without Spark, node or network.
+
+Each function gives None where its table is not there; the page then says which job writes it. Times are seconds since
+1970, in bins of a round width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from tallystick.pipeline.jobs import lines
+from tallystick.pipeline.jobs.report_svg import step_s
+from tallystick.pipeline.jobs.warehouse import Warehouse
+
+Numbers = npt.NDArray[np.float64]
+TRACKS_MAX = 600  # lines on the map: more would be a blot, and megabytes
+EVENTS_MAX = 800
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Sums over time."""
+
+    times: list[float]
+    values: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    bins: Bins
+    rows: int | None  # None where every parcel is padded
+    parcels: int
+    bytes: int
+    publishers: int
+
+
+@dataclass(frozen=True)
+class Trips:
+    bins: Bins
+    count: int
+    open: int
+    vehicles: int
+    distance_km: float
+    idle_s: float
+    fuel_l: float
+    braking: int
+    acceleration: int
+    lines: list[list[list[float]]]
+    events: list[tuple[float, float, bool, str]]  # longitude, latitude, whether it braked, which vehicle
+    left_out: int
+    farthest: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    growth: Bins  # entries and bytes, summed up
+    kinds: list[tuple[str, float]]
+    topics: list[tuple[str, float]]  # parcels accepted, by topic
+    refused: Bins
+    reasons: list[tuple[str, float]]
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Lag:
+    bins: Bins  # medians, NaN where there is none
+    steps: list[tuple[str, int, float, float, float]]  # what, of how many parcels, median, 95 in 100, most
+
+
+class Tables:
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        names = self.read("names")
+        self.names: dict[str, str] = {}
+        if names is not None:
+            self.names = dict(zip(names["identifier"].to_pylist(), names["name"].to_pylist(), strict=True))
+
+    def read(self, name: str, columns: Sequence[str] | None = None, *, newest: bool = False) -> pa.Table | None:
+        """Some columns of a table, or of its newest batch; None where it has no rows."""
+        table = self._warehouse.table(name)
+        places = [table.place(number) for number in table.batches()][-1 if newest else 0 :]
+        files = [str(path) for place in places for path in sorted(place.glob("*.parquet"))]
+        if not files:
+            return None
+        found = ds.dataset(files)
+        return found.to_table(columns=[one for one in columns or found.schema.names if one in found.schema.names])
+
+    def name(self, identifier: str | None) -> str:
+        """What an identifier is called, as far as the auditor was told; else its first digits."""
+        if identifier is None:
+            return "nobody known"
+        return self.names.get(identifier) or f"{identifier[:8]}…"
+
+    def findings(self) -> list[dict[str, Any]] | None:
+        table = self.read("findings", newest=True)
+        return None if table is None else list(table.to_pylist())
+
+    def audited(self) -> dict[str, Any] | None:
+        """What the newest audit says of the ledger."""
+        return self._warehouse.table("findings").last()
+
+    def sizes(self) -> list[tuple[str, int, int]]:
+        """Each table: name, batches, rows."""
+        found = []
+        for folder in sorted(path.parent for path in self._warehouse.folder.glob("*/batch=0")):
+            table = self._warehouse.table(folder.name)
+            numbers = table.batches()
+            found.append((folder.name, len(numbers), sum(table.facts(number)["rows"] for number in numbers)))
+        return found
+
+    # ── Traffic ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def traffic(self) -> Traffic | None:
+        columns = ["publisher", "rows", "bytes", "sealed", "found", "partition", "offset"]
+        table = self.read("parcels", columns)
+        if table is None:
+            return None
+        table = table.filter(pc.is_null(table["found"]))
+        if not table.num_rows:
+            return None
+        at = _seconds(table["sealed"])
+        known = ~np.isnan(at)
+        rows = _numbers(table["rows"])
+        bins = _bins(
+            at[known],
+            {
+                "rows": np.nan_to_num(rows)[known],
+                "parcels": np.ones(known.sum()),
+                "bytes": _numbers(table["bytes"])[known],
+            },
+        )
+        return Traffic(
+            bins=bins,
+            rows=None if np.isnan(rows).all() else int(np.nansum(rows)),
+            parcels=table.num_rows,
+            bytes=int(pc.sum(table["bytes"]).as_py() or 0),
+            publishers=len(pc.unique(table["publisher"])),
+        )
+
+    # ── Trips ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def trips(self) -> Trips | None:
+        closed = self._trip_rows(is_open=False)
+        still = self._trip_rows(is_open=True)
+        every = [*closed, *still]
+        if not every:
+            return None
+        shown = [(trip, lines.geometry(trip["line"])) for trip in every]
+        drawn = [(trip, line["coordinates"]) for trip, line in shown if line is not None]
+        events = [
+            (event["longitude"], event["latitude"], event["acceleration_ms2"] < 0, str(trip["vehicle_id"]))
+            for trip in every
+            for event in trip["events"] or []
+            if None not in (event["longitude"], event["latitude"])
+        ]
+        distances: dict[str, float] = {}
+        for trip in every:
+            who = str(trip["vehicle_id"])
+            distances[who] = distances.get(who, 0.0) + (trip["distance_km"] or 0.0)
+        at = np.array([trip["start_ts"].timestamp() for trip in every])
+        return Trips(
+            bins=_bins(at, {"trips": np.ones(len(at))}),
+            count=len(every),
+            open=len(still),
+            vehicles=len(distances),
+            distance_km=_total(every, "distance_km"),
+            idle_s=_total(every, "idle_s"),
+            fuel_l=_total(every, "fuel_l"),
+            braking=int(_total(every, "harsh_braking")),
+            acceleration=int(_total(every, "harsh_acceleration")),
+            lines=[line for _, line in drawn[:TRACKS_MAX]],
+            events=events[:EVENTS_MAX],
+            left_out=max(0, len(drawn) - TRACKS_MAX),
+            farthest=sorted(distances.items(), key=lambda item: (-item[1], item[0]))[:8],
+        )
+
+    def _trip_rows(self, *, is_open: bool) -> list[dict[str, Any]]:
+        table = self._warehouse.table("trips")
+        numbers = table.batches()
+        places = [table.place(numbers[-1]) / "_open"] if is_open and numbers else [table.place(n) for n in numbers]
+        files = [str(path) for place in places for path in sorted(place.glob("*.parquet"))]
+        return list(ds.dataset(files).to_table().to_pylist()) if files else []
+
+    # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ledger(self) -> Ledger | None:
+        columns = ["time", "kind", "bytes", "token", "operation", "reason", "count", "end"]
+        table = self.read("ledger", columns)
+        if table is None:
+            return None
+        at, size = _seconds(table["time"]), _numbers(table["bytes"])
+        grown = _bins(at, {"entries": np.ones(len(at)), "bytes": size})
+        summed = {name: [float(one) for one in np.cumsum(values)] for name, values in grown.values.items()}
+        refused = table.filter(pc.is_valid(table["reason"]))
+        taken = table.filter(
+            pc.and_kleene(
+                pc.and_kleene(pc.equal(table["kind"], "operation"), pc.is_null(table["reason"])),
+                pc.and_kleene(pc.equal(table["operation"], "write"), pc.greater(table["end"], 0)),
+            )
+        )
+        return Ledger(
+            growth=Bins(grown.times, summed),
+            kinds=_sums(table["kind"], np.ones(len(at)))[:8],
+            topics=[(self.name(token), value) for token, value in _sums(taken["token"], _numbers(taken["count"]))[:10]],
+            refused=_bins(_seconds(refused["time"]), {"refused": _numbers(refused["count"])}, within=at),
+            reasons=_sums(refused["reason"], _numbers(refused["count"]))[:10],
+            entries=table.num_rows,
+            bytes=int(size.sum()),
+        )
+
+    # ── Lag ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lag(self) -> Lag | None:
+        parcels = self.read("parcels", ["token", "partition", "offset", "sealed", "found"])
+        ledger = self.read("ledger", ["time", "acted", "kind", "token", "partition", "operation", "reason", "end"])
+        if parcels is None or ledger is None:
+            return None
+        parcels = parcels.filter(pc.and_(pc.is_null(parcels["found"]), pc.is_valid(parcels["sealed"])))
+        is_read = pc.and_kleene(pc.equal(ledger["operation"], "read"), pc.is_null(ledger["reason"]))
+        is_anchor = pc.is_in(ledger["kind"], pa.array(["anchor", "notarise"]))
+        sealed: list[Numbers] = []
+        anchored: list[Numbers] = []
+        read: list[Numbers] = []
+        for token, partition in sorted(
+            {*zip(parcels["token"].to_pylist(), parcels["partition"].to_pylist(), strict=True)}
+        ):
+            here = parcels.filter(_at(parcels, token, partition))
+            place = _at(ledger, token, partition)
+            marks, reads = ledger.filter(pc.and_(place, is_anchor)), ledger.filter(pc.and_kleene(place, is_read))
+            offsets = _numbers(here["offset"])
+            sealed.append(_seconds(here["sealed"]))
+            anchored.append(_first(_numbers(marks["end"]), _seconds(marks["time"]), offsets))
+            read.append(_first(_numbers(reads["end"]), _seconds(reads["acted"]), offsets))
+        if not sealed:
+            return None
+        begun, fixed, seen = np.concatenate(sealed), np.concatenate(anchored), np.concatenate(read)
+        first, second = np.maximum(fixed - begun, 0), np.maximum(seen - fixed, 0)
+        steps = [_step("sealed to anchored", first), _step("anchored to first read", second)]
+        return Lag(_medians(begun, {"sealed to anchored": first, "anchored to first read": second}), steps)
+
+
+def _at(table: pa.Table, token: str, partition: int) -> Any:
+    return pc.and_kleene(pc.equal(table["token"], token), pc.equal(table["partition"], partition))
+
+
+def _first(ends: Numbers, times: Numbers, offsets: Numbers) -> Numbers:
+    """When each offset was first covered by an end above it; NaN where it never was."""
+    order = np.argsort(times, kind="stable")
+    reach, times = np.maximum.accumulate(ends[order]) if len(ends) else ends, times[order]
+    place = np.searchsorted(reach, offsets, side="right")
+    return np.append(times, np.nan)[np.minimum(place, len(times))]
+
+
+def _step(name: str, values: Numbers) -> tuple[str, int, float, float, float]:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return name, 0, float("nan"), float("nan"), float("nan")
+    return name, len(known), float(np.median(known)), float(np.percentile(known, 95)), float(known.max())
+
+
+def _edges(within: Numbers) -> tuple[float, int, int]:
+    """The beginning of the first bin, the width of one, and how many there are."""
+    if not len(within):
+        return 0.0, 1, 0
+    low, high = float(within.min()), float(within.max())
+    width = step_s(low, high)
+    begin = low // width * width
+    return begin, width, int((high - begin) // width) + 1
+
+
+def _bins(at: Numbers, values: dict[str, Numbers], within: Numbers | None = None) -> Bins:
+    begin, width, count = _edges(at if within is None else within)
+    place = ((at - begin) // width).astype(np.int64)
+    sums = {name: np.bincount(place, weights=value, minlength=count) for name, value in values.items()}
+    return Bins([begin + width * n for n in range(count)], {name: [float(v) for v in s] for name, s in sums.items()})
+
+
+def _medians(at: Numbers, values: dict[str, Numbers]) -> Bins:
+    begin, width, count = _edges(at)
+    place = ((at - begin) // width).astype(np.int64)
+    found: dict[str, list[float]] = {}
+    for name, value in values.items():
+        known = ~np.isnan(value)
+        found[name] = [
+            float(np.median(value[known & (place == n)])) if (known & (place == n)).any() else float("nan")
+            for n in range(count)
+        ]
+    return Bins([begin + width * n for n in range(count)], found)
+
+
+def _sums(keys: Any, values: Numbers) -> list[tuple[str, float]]:
+    """What each key comes to, most first."""
+    table = pa.table({"key": keys, "value": values}).group_by("key").aggregate([("value", "sum")])
+    pairs = zip(table["key"].to_pylist(), table["value_sum"].to_pylist(), strict=True)
+    return sorted(((str(key), float(value)) for key, value in pairs), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _seconds(column: Any) -> Numbers:
+    """Times as seconds since 1970; NaN where there is none."""
+    micros = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.int64())
+    return _numbers(micros) / 1e6
+
+
+def _numbers(column: Any) -> Numbers:
+    """A column as floats; NaN where there is nothing."""
+    array: Numbers = np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return array
+
+
+def _total(trips: list[dict[str, Any]], name: str) -> float:
+    return float(sum(trip[name] or 0 for trip in trips))
