@@ -19,8 +19,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -30,10 +32,12 @@ from experiments.bsw07 import scheme as bsw07
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
 from tallystick.crypto.abe.keys import MasterKey, epoch_label
-from tallystick.policy.formula import Formula
+from tallystick.policy.evaluate import node_holds
+from tallystick.policy.formula import Formula, OneOf, Within, all_of, any_of
+from tallystick.policy.interests import InterestIndex
 from tallystick.policy.labels import LabelGate, label_tree, labels_of, with_encoding
 from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace, Encoding, category, integer
+from tallystick.policy.space import AttributeSpace, Encoding, category, integer, real, string
 
 COUNTS = (5, 10, 20, 50, 100)
 TARGETS = {"keygen_50": 3.0, "encapsulate_50": 2.0, "decapsulate_50": 30.0}
@@ -129,6 +133,66 @@ def number_cases() -> Iterator[harness.Case | harness.Figure]:
         yield from bench.schemes(name, formula, plain, labels, bits)
 
 
+MILLION = 1_000_000
+DRIVES = AttributeSpace.of(
+    "",
+    category("road", ["lane", "motorway", "ring", "street"]),
+    string("city"),
+    real("speed"),
+    integer("hour", 5),
+    integer("fuel", 7),
+)
+
+
+def million_interests() -> Iterator[Formula]:
+    """Two to four comparisons, a third of the longer ones with an alternative; leaves are shared, to save memory."""
+    random = Random(7)
+    roads = [OneOf("road", (value,)) for value in DRIVES["road"].values]
+    cities = [OneOf("city", (f"city {number}",)) for number in range(500)]
+    speed = DRIVES["speed"].ordinal
+    speeds = [Within("speed", ((speed(low), speed(low + wide)),)) for low in range(0, 200, 5) for wide in (5, 20, 60)]
+    hours = [Within("hour", ((low, low + wide),)) for low in range(24) for wide in (0, 3, 7)]
+    fuels = [Within("fuel", ((0, high),)) for high in range(5, 100, 5)]
+    pools = (roads, cities, speeds, hours, fuels)
+    for _ in range(MILLION):
+        parts = [random.choice(pool) for pool in random.sample(pools, random.randint(2, 4))]
+        if len(parts) > 2 and random.random() < 1 / 3:
+            parts = [parts[0], any_of(parts[1:])]
+        yield Formula(DRIVES, parts[0] if len(parts) == 1 else all_of(parts))
+
+
+def match_cases() -> Iterator[harness.Case | harness.Figure]:
+    """The peer asks every interest in turn; three events, of which each finds thousands."""
+    index = InterestIndex()
+    roots = []
+    for number, interest in enumerate(million_interests()):
+        index.add(number, interest)
+        roots.append(interest.root)
+    started = time.process_time()
+    index.file()
+    filed_s = time.process_time() - started
+    events = [
+        DRIVES.values({"road": "motorway", "city": "city 7", "speed": 131.5, "hour": 8, "fuel": 40}),
+        DRIVES.values({"road": "street", "city": "city 42", "speed": 48.0, "hour": 17, "fuel": 71}),
+        DRIVES.values({"road": "lane", "city": "elsewhere", "speed": 20.0, "hour": 3}),
+    ]
+
+    def ours() -> list[list[object]]:
+        return [index.match(event) for event in events]  # type: ignore[misc]
+
+    def loop() -> list[list[object]]:
+        held = [dict(event.values) for event in events]
+        return [[number for number, root in enumerate(roots) if node_holds(root, one)] for one in held]
+
+    assert ours() == loop()
+    yield harness.Case(
+        "match_million", ours, loop, amount=len(events), unit="ms/event", scale=1e3, target=100.0, rounds_max=3
+    )
+    statistics = index.statistics()
+    yield harness.Figure("match_million_bytes", statistics.bytes_count / MILLION, None, "bytes/interest")
+    yield harness.Figure("match_million_filing", 1e6 * filed_s / MILLION, None, "us/interest")
+
+
 def _key_size(bench: Bench, count: int, labels: frozenset[bytes]) -> harness.Figure:
     ours = len(bench.master.issue(b"holder", labels, [EPOCH]).encode())
     theirs = group.G1_BYTES + (count + 1) * (group.G1_BYTES + group.G2_BYTES) + sum(map(len, labels))
@@ -139,7 +203,7 @@ def _case(name: str, ours: harness.Work, peer: harness.Work) -> harness.Case:
     return harness.Case(name, ours, peer, unit="ms", scale=1e3, target=TARGETS.get(name), rounds_max=ROUNDS)
 
 
-SUBJECTS = {"bare": bare_cases, "schemes": scheme_cases, "numbers": number_cases}
+SUBJECTS = {"bare": bare_cases, "schemes": scheme_cases, "numbers": number_cases, "matching": match_cases}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ Formulas are drawn by a seeded generator and not by Hypothesis's own recursion, 
 from __future__ import annotations
 
 from datetime import date, timedelta
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -27,6 +28,26 @@ ACME = AttributeSpace.of(
 CONTENT = AttributeSpace.of(
     "", category("road", ["lane", "motorway", "street"]), real("speed"), integer("gear", 4), string("vin"), flag("rain")
 )
+# So small that everything can be tried.
+SMALL = AttributeSpace.of(
+    "t", category("c", ["x", "y"]), category("m", ["p", "q"], many=True), integer("n", 2), flag("f")
+)
+
+
+def every_holding() -> list[dict[str, Any]]:
+    """Every principal that has all attributes of SMALL."""
+    choices = [
+        ("t.c", [("x",), ("y",)]),
+        ("t.m", [("p",), ("q",), ("p", "q")]),
+        ("t.n", list(range(4))),
+        ("t.f", [("false",), ("true",)]),
+    ]
+    names = [name for name, _ in choices]
+    return [dict(zip(names, values, strict=True)) for values in product(*(found for _, found in choices))]
+
+
+EVERY = every_holding()
+
 VINS = ["A1", "B 2", 'C"3', "or", "7"]
 SPEEDS = [-2.0, -1.5, -0.0, 0.0, 29.9, 30.0, 50.5, 119.0, 120.0, 120.1, 1e300]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import product
 from random import Random
-from typing import Any
 
 import pytest
-from formulas import ACME, CONTENT, RANDOMS, some_node
+from formulas import ACME, CONTENT, EVERY, RANDOMS, SMALL, some_node
 from hypothesis import given
 
 from tallystick.errors import Misuse
@@ -16,26 +14,7 @@ from tallystick.policy.check import check_interest, check_policy
 from tallystick.policy.evaluate import node_holds
 from tallystick.policy.formula import NEVER, Formula, canonical
 from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace, category, flag, integer
-
-SMALL = AttributeSpace.of(
-    "t", category("c", ["x", "y"]), category("m", ["p", "q"], many=True), integer("n", 2), flag("f")
-)
-
-
-def every_holding() -> list[dict[str, Any]]:
-    """Every principal that has all attributes of SMALL."""
-    choices = [
-        ("t.c", [("x",), ("y",)]),
-        ("t.m", [("p",), ("q",), ("p", "q")]),
-        ("t.n", list(range(4))),
-        ("t.f", [("false",), ("true",)]),
-    ]
-    names = [name for name, _ in choices]
-    return [dict(zip(names, values, strict=True)) for values in product(*(found for _, found in choices))]
-
-
-EVERY = every_holding()
+from tallystick.policy.space import AttributeSpace, integer
 
 
 @given(RANDOMS)

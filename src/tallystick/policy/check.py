@@ -19,6 +19,14 @@ STEPS_MAX = 20_000  # evaluations of the formula; a second or less
 Cell = str | Interval | None  # a value, an interval that no comparison cuts, or none of the values named
 
 
+def can_be_satisfied(formula: Formula) -> bool:
+    """False only if it is certain that nothing satisfies the formula."""
+    try:
+        return _Search(formula, sought=True).found()
+    except Misuse:
+        return True
+
+
 def check_interest(formula: Formula) -> None:
     """Raises `Misuse` if no event can satisfy it."""
     if not _Search(formula, sought=True).found():

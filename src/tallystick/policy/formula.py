@@ -30,19 +30,19 @@ FORMULA_BYTES_MAX = 48 * 1024  # a lock carries it, and has 64 KiB in all
 Interval = tuple[int, int]  # both ends belong to it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OneOf:
     attribute: str
     values: tuple[str, ...]  # sorted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Within:
     attribute: str
     intervals: tuple[Interval, ...]  # sorted, with gaps between them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gate:
     need: int
     parts: tuple[Node, ...]
@@ -190,7 +190,7 @@ def _canonical_all(parts: Iterable[Node], space: AttributeSpace) -> Node:
             rest.append(part)
             continue
         known = merged.get(part.attribute)
-        both = part if known is None else _intersection(known, part)
+        both = part if known is None else intersection(known, part)
         if both is None:
             return NEVER
         merged[part.attribute] = both
@@ -249,7 +249,8 @@ def _union(first: Leaf, second: Leaf) -> Leaf:
     return Within(first.attribute, unite((*first.intervals, *second.intervals)))
 
 
-def _intersection(first: Leaf, second: Leaf) -> Leaf | None:
+def intersection(first: Leaf, second: Leaf) -> Leaf | None:
+    """What satisfies both leaves over one single-valued attribute; None if nothing does."""
     if isinstance(first, OneOf) and isinstance(second, OneOf):
         values = tuple(value for value in first.values if value in second.values)
         return OneOf(first.attribute, values) if values else None
