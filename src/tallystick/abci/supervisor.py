@@ -61,8 +61,12 @@ class Supervisor:
             self._process = None
         self._server.stop()
 
+    def ask_to_stop(self) -> None:
+        """Let `wait` return; from a signal handler, say. `stop` is still to be called."""
+        self._stopping.set()
+
     def wait(self) -> None:
-        """Return when `stop` was called."""
+        """Return when it is to stop."""
         self._stopping.wait()
 
     def statistics(self) -> PairStatistics:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tallystick.cli import output
 from tallystick.cli.common import folder_argument
 from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.node.settings import NodeSettings
+    from tallystick.trust.trustfile import TrustFile
 
 PASSPHRASE_BYTES = 20
 
@@ -22,6 +27,15 @@ PASSPHRASE_BYTES = 20
 @click.option("--authority-port", type=click.IntRange(0, 65535), default=7412, show_default=True, help="0: any.")
 @click.option("--witness", "witnesses", multiple=True, metavar="VKEY", help="A witness's key (tally witness init).")
 @click.option("--witness-url", "witness_urls", multiple=True, metavar="URL", help="Where the node finds a witness.")
+@click.option("--ledger", default="", metavar="URL", help="cometbft://host:port,… instead of the embedded ledger.")
+@click.option(
+    "--validator",
+    "validators",
+    multiple=True,
+    metavar="CARD",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A validator of that chain: the validator.json that tally chain init wrote.",
+)
 @click.option("--quorum", type=click.IntRange(0), default=None, help="Cosignatures to demand; by default all.")
 @output.json_option
 def command(
@@ -32,6 +46,8 @@ def command(
     authority_port: int,
     witnesses: tuple[str, ...],
     witness_urls: tuple[str, ...],
+    ledger: str,
+    validators: tuple[Path, ...],
     quorum: int | None,
     as_json: bool,
 ) -> None:
@@ -44,10 +60,42 @@ def command(
     Examples:
       tally init fleet
       tally init fleet --port 8411 --authority-port 8412
+      tally init fleet --ledger cometbft://127.0.0.1:26657 --validator v0/validator.json
       tally init fleet --witness "$(cat witness.vkey)" --witness-url http://127.0.0.1:7420
     """
-    from tallystick.node.instance import Folders, create_instance, write_secret
+    from tallystick.node.instance import Folders
     from tallystick.node.settings import NodeSettings
+    from tallystick.node.validator import ValidatorCard
+
+    if bool(ledger) != bool(validators):
+        raise Misuse("--ledger and --validator go together", hint="the trust file must list the validators' keys")
+    cards = [ValidatorCard.decode(path.read_text()) for path in validators]
+    settings = NodeSettings(
+        host=host, port=port, authority_port=authority_port, ledger=ledger, witness_urls=witness_urls
+    )
+    trust, made = make_instance(
+        folder,
+        name,
+        settings,
+        witnesses=witnesses,
+        quorum=len(witnesses) if quorum is None else quorum,
+        validators=tuple(bytes.fromhex(card.note_key) for card in cards),
+    )
+    folders = Folders(folder)
+    if as_json:
+        output.result_json({"instance": trust.instance, "folder": str(folder), "passphrase_written": made})
+    else:
+        output.result(f"instance {trust.instance.hex()} in {folder}")
+    if made:
+        output.note(f"note: a passphrase was made and written to {folders.passphrase}, readable by you alone")
+        output.note("note: for anything but a trial keep it elsewhere, and name it by TALLY_PASSPHRASE_FILE")
+    output.note(f"note: {folders.root_key} is needed again only for new certificates: move it off this machine")
+    output.note(f"next: tally up {folder}")
+
+
+def make_instance(folder: Path, name: str | None, settings: NodeSettings, **options: Any) -> tuple[TrustFile, bool]:
+    """The new instance's trust file, and whether a passphrase was made for it; `options` are `create_instance`'s."""
+    from tallystick.node.instance import Folders, create_instance, write_secret
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
 
@@ -61,26 +109,9 @@ def command(
         passphrase = entropy.bytes(PASSPHRASE_BYTES).hex().encode()
         folders.passphrase.unlink(missing_ok=True)  # of an attempt that was cut short
         write_secret(folders.passphrase, passphrase + b"\n")
-    settings = NodeSettings(host=host, port=port, authority_port=authority_port, witness_urls=witness_urls)
-    trust = create_instance(
-        folder,
-        name or folder.resolve().name,
-        passphrase,
-        settings,
-        int(SystemClock().now() * 1000),
-        entropy,
-        witnesses=witnesses,
-        quorum=len(witnesses) if quorum is None else quorum,
-    )
-    if as_json:
-        output.result_json({"instance": trust.instance, "folder": str(folder), "passphrase_written": made})
-    else:
-        output.result(f"instance {trust.instance.hex()} in {folder}")
-    if made:
-        output.note(f"note: a passphrase was made and written to {folders.passphrase}, readable by you alone")
-        output.note("note: for anything but a trial keep it elsewhere, and name it by TALLY_PASSPHRASE_FILE")
-    output.note(f"note: {folders.root_key} is needed again only for new certificates: move it off this machine")
-    output.note(f"next: tally up {folder}")
+    now_ms = int(SystemClock().now() * 1000)
+    name = name or folder.resolve().name
+    return create_instance(folder, name, passphrase, settings, now_ms, entropy, **options), made
 
 
 def _given_passphrase() -> bytes | None:

@@ -37,10 +37,12 @@ COMMANDS = {
     "prove": "write the proof of one record to a file",
     "verify": "check a proof offline",
     "ledger": "newest checkpoint, fsck, histories, receipts, export",
+    "chain": "run validators of a CometBFT chain, watch and mend them",
     "audit": "search who did what, with names where they may be known",
     "witness": "cosign the checkpoints of a ledger",
     "authority": "show, back up and restore the authority",
     "erase": "destroy the keys of what must be forgotten",
+    "dev": "start and stop engines on this machine, for trials and tests",
     "doctor": "check this machine: versions, engines, clock and disk",
     "completion": "print the shell completion script",
 }

@@ -31,6 +31,7 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--port", type=_PORT, default=None, help="The node's, instead of that in node.toml; 0: any.")
 @click.option("--authority-port", type=_PORT, default=None, help="The authority's; 0: any.")
 @click.option("--node-url", default=None, help="Where the authority finds the node, if not on this machine.")
+@click.option("--ledger", default=None, help="cometbft://host:port,… instead of what node.toml says.")
 @click.option("--carrier", default=None, help="kafka://host:port,… instead of what node.toml says.")
 @click.option(
     "--kafka-settings",
@@ -48,6 +49,7 @@ def command(
     port: int | None,
     authority_port: int | None,
     node_url: str | None,
+    ledger: str | None,
     carrier: str | None,
     kafka_settings: str | None,
     json_logs: bool,
@@ -64,6 +66,7 @@ def command(
       tally up fleet
       tally up fleet --node-only --json-logs
       tally up fleet --authority-only --node-url https://node.example:7411
+      tally up fleet --ledger cometbft://127.0.0.1:26657,127.0.0.1:26667
       tally up fleet --carrier kafka://127.0.0.1:9092 --kafka-settings operator.json
     """
     from tallystick.node.settings import read_settings
@@ -75,6 +78,7 @@ def command(
     settings = read_settings(folders.node)
     settings = replace(
         settings,
+        ledger=ledger or settings.ledger,
         carrier=carrier or settings.carrier,
         kafka_settings=kafka_settings or settings.kafka_settings,
     )
@@ -99,6 +103,8 @@ def _run_both(
     from tallystick.runtime.clock import SystemClock
 
     options = ["--json-logs"] if json_logs else []
+    if settings.ledger:
+        options += ["--ledger", settings.ledger]
     if settings.carrier != "log":
         options += ["--carrier", settings.carrier]
     if settings.kafka_settings:

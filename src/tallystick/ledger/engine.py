@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tallystick.ledger.block import Block
+from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.proofs import StateProof
 from tallystick.trust.receipt import EntryProof
@@ -65,6 +66,17 @@ class Query:
     most: int = 1000
 
 
+@dataclass(frozen=True)
+class LedgerStatistics:
+    height: int
+    time_ms: int
+    transactions: int
+    waiting_entries: int
+    published_height: int | None
+    entries: int  # accepted since the start
+    refusals: int  # transactions refused since the start
+
+
 class Engine(Protocol):
     def submit(self, data: bytes, now_ms: int) -> Submitted:
         """Run a transaction; `Refused` with the contract's reason. The same bytes again give the first answer.
@@ -112,3 +124,34 @@ class Engine(Protocol):
     def on_block(self, listener: BlockListener) -> None:
         """Call `listener` after each block that is stored."""
         ...
+
+
+class NodeLedger(Engine, Protocol):
+    """What a node asks of the engine that is its own, beside what everybody may."""
+
+    @property
+    def height(self) -> int:
+        """Of the newest block that is stored."""
+        ...
+
+    def block(self, height: int) -> Block: ...
+
+    def tick(self, now_ms: int) -> Block | None:
+        """Make a block if one is due; an engine that makes its blocks by itself does nothing."""
+        ...
+
+    def flush(self, now_ms: int) -> Block | None:
+        """As `tick`, of whatever waits, now."""
+        ...
+
+    def newest_note(self) -> bytes:
+        """The newest note of the ledger's keys, witnesses or not: what is shown to them."""
+        ...
+
+    def cosign(self, note: bytes) -> Head:
+        """Take a note back with cosignatures; it is published once they suffice. Raises `Forged`."""
+        ...
+
+    def statistics(self) -> LedgerStatistics: ...
+
+    def close(self) -> None: ...

@@ -26,7 +26,7 @@ from tallystick.ledger.book import Book, OpenBlock, found, genesis_block
 from tallystick.ledger.checkpoints import Head, checkpoint_text, own_head, read_head, sign_checkpoint
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, Query, Submitted
+from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import Store
 from tallystick.ledger.transaction import parse
@@ -44,17 +44,6 @@ class LedgerSettings:
     block_ms: int = 5_000  # an empty block at least this often: the grain of leases and head age
     block_bytes_max: int = 4 << 20  # as on the chain engine
     versions_max: int = 1_024  # blocks that may wait for witnesses; 300 bytes for each changed key
-
-
-@dataclass(frozen=True)
-class LedgerStatistics:
-    height: int
-    time_ms: int
-    transactions: int
-    waiting_entries: int
-    published_height: int | None
-    entries: int  # accepted since the start
-    refusals: int  # transactions refused since the start
 
 
 class SqliteLedger:

@@ -28,8 +28,8 @@ from tallystick.guards.rules import GuardLimits
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block
 from tallystick.ledger.cache import RightsCache
-from tallystick.ledger.engine import Submitted
-from tallystick.ledger.sqlite import LedgerSettings, SqliteLedger
+from tallystick.ledger.engine import NodeLedger, Submitted
+from tallystick.ledger.sqlite import LedgerSettings
 from tallystick.ledger.transaction import compose, parse
 from tallystick.node.instance import NodeKeys
 from tallystick.node.settings import NodeSettings
@@ -52,7 +52,7 @@ class NodeCore:
         self,
         trust: TrustFile,
         keys: NodeKeys,
-        ledger: SqliteLedger,
+        ledger: NodeLedger,
         disk: Disk,
         clock: Clock,
         settings: NodeSettings,

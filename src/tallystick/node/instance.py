@@ -73,9 +73,14 @@ def create_instance(
     *,
     witnesses: tuple[str, ...] = (),
     quorum: int = 0,
+    validators: tuple[bytes, ...] = (),
     cost: Cost = Cost(),
 ) -> TrustFile:
-    """Make an instance: root, trust file, authority, node. Nothing that exists is overwritten."""
+    """Make an instance: root, trust file, authority, node. Nothing that exists is overwritten.
+
+    `validators` are the note keys of a chain, more than two thirds of which sign its checkpoints; without them the
+    node's own ledger key does.
+    """
     folders = Folders(folder)
     if folders.trust.exists():
         raise Misuse(f"{folder}: an instance is here already", hint="choose another folder, or tally up")
@@ -87,8 +92,8 @@ def create_instance(
         name=name,
         roots=(root.public.raw,),
         threshold=1,
-        ledger_keys=(SigningKey.from_seed(ledger_seed).public.raw,),
-        ledger_threshold=1,
+        ledger_keys=validators or (SigningKey.from_seed(ledger_seed).public.raw,),
+        ledger_threshold=2 * len(validators) // 3 + 1,
         witnesses=witnesses,
         quorum=quorum,
     ).sign(root)

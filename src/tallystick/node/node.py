@@ -18,7 +18,8 @@ from typing import IO
 from tallystick.carriers.service import CarrierService
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.guards.rules import Right
-from tallystick.ledger.engine import Submitted
+from tallystick.ledger.cometbft.client import CometbftLedger
+from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.health import add_health
@@ -146,8 +147,7 @@ class Node:
         return Witnessing(self.ledger, self.trust, self.settings.witness_urls)
 
     def _open_core(self, folder: Path) -> NodeCore:
-        settings, now_ms = ledger_settings(self.settings), self._now_ms
-        ledger = SqliteLedger(str(folder / "ledger.sqlite"), self.trust, self.keys.ledger_key, now_ms, settings)
+        ledger = self._open_ledger(folder)
         authority = folder / "authority.certificate"
         return NodeCore(
             self.trust,
@@ -159,6 +159,12 @@ class Node:
             settle=self._wait_for_block,
             introduce=[Certificate.decode(authority.read_bytes())] if authority.exists() else [],
         )
+
+    def _open_ledger(self, folder: Path) -> NodeLedger:
+        if self.settings.ledger:
+            return CometbftLedger(self.settings.ledger, self.trust, self.clock)
+        settings = ledger_settings(self.settings)
+        return SqliteLedger(str(folder / "ledger.sqlite"), self.trust, self.keys.ledger_key, self._now_ms, settings)
 
     def _wait_for_block(self, submitted: Submitted) -> None:
         self.ledger.wait(submitted, SUBMIT_S)

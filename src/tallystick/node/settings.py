@@ -42,6 +42,7 @@ class NodeSettings:
     retention_s: int = 0
     connection_bytes_per_s: int = 64 << 20  # of one connection, before anybody is asked who it is
     connection_requests_per_s: int = 2_000
+    ledger: str = ""  # cometbft://host:port,…: a chain instead of the embedded ledger
     witness_urls: tuple[str, ...] = ()
     json_logs: bool = False
 

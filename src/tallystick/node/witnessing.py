@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
-from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.ledger.engine import NodeLedger
 from tallystick.ledger.witness import encode_request, read_answer
 from tallystick.trust.checkpoint import witness_verifiers
 from tallystick.trust.notes import NOTE_BYTES_MAX, Checkpoint, Note, NoteSignature, NoteVerifier
@@ -31,7 +31,7 @@ Signatures = tuple[NoteSignature, ...]
 class Witnessing:
     """Asks the witnesses under `urls`; `round` is to be called again and again, by one thread."""
 
-    def __init__(self, ledger: SqliteLedger, trust: TrustFile, urls: Sequence[str]) -> None:
+    def __init__(self, ledger: NodeLedger, trust: TrustFile, urls: Sequence[str]) -> None:
         if len(urls) < trust.quorum:
             raise Misuse(
                 f"witness_urls: {trust.quorum} witnesses must cosign, {len(urls)} are named",

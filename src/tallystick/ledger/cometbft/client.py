@@ -29,9 +29,8 @@ from tallystick.ledger.checkpoints import Head, read_head
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.rpc import Endpoint, Endpoints
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, Query, Submitted
+from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.sqlite import LedgerStatistics
 from tallystick.ledger.transaction import parse
 from tallystick.runtime.clock import Clock
 from tallystick.trust.checkpoint import ledger_verifiers
@@ -69,16 +68,26 @@ class CometbftLedger:
         self.instance, self.origin = trust.instance, trust.origin
         self._trust, self._clock, self._settings = trust, clock, settings
         self._endpoints = Endpoints.parse(url, clock)
+        if len(self._endpoints.all) < trust.ledger_threshold:
+            raise Misuse(
+                f'ledger "{url}": {trust.ledger_threshold} validators must sign a checkpoint, it names fewer',
+                hint="name more of them, behind commas",
+            )
         self._lock = threading.RLock()
         self._grown = threading.Condition(self._lock)
         self._listeners: list[BlockListener] = []
         self._keys: OrderedDict[bytes, None] = OrderedDict()
         self._blocks: OrderedDict[int, Block] = OrderedDict()
-        self._published: Head | None = None
+        self._newest: tuple[int, Note] | None = None  # signed by enough validators
+        self._published: Head | None = None  # and, where that is asked for, by witnesses
         self._collecting = threading.Lock()
         self._entries = self._refusals = 0
         self._stopping = threading.Event()
-        self._seen, self._seen_at = self._endpoints.attempt(self._connect, settings.answer_s), clock.monotonic()
+        try:
+            self._seen, self._seen_at = self._endpoints.attempt(self._connect, settings.answer_s), clock.monotonic()
+        except BaseException:
+            self._endpoints.close()
+            raise
         self._follower = threading.Thread(target=self._follow, name="chain", daemon=True)
         self._follower.start()
 
@@ -116,9 +125,8 @@ class CometbftLedger:
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
         deadline = self._clock.monotonic() + timeout_s
         while True:
-            head = self._head(at_least=submitted.height)
-            if head.height >= submitted.height:
-                return self.block(submitted.height)
+            if self._signed(at_least=submitted.height)[0] >= submitted.height:
+                return self._fetch_block(submitted.height)
             if self._clock.monotonic() >= deadline:
                 raise Unavailable(f"ledger: block {submitted.height} lacks the validators' signatures yet")
             self._clock.pause(self._settings.poll_s)
@@ -127,8 +135,9 @@ class CometbftLedger:
         """The validators make the blocks."""
         return None
 
-    def flush(self, now_ms: int) -> None:
+    def flush(self, now_ms: int) -> Block | None:
         """Nothing waits here: `submit` returns when its transaction lies in a block."""
+        return None
 
     def on_block(self, listener: BlockListener) -> None:
         self._listeners.append(listener)
@@ -137,6 +146,16 @@ class CometbftLedger:
 
     def checkpoint(self) -> bytes:
         return self._head().note
+
+    def newest_note(self) -> bytes:
+        return self._signed()[1].encode()
+
+    def cosign(self, note: bytes) -> Head:
+        head = read_head(note, self._trust)
+        with self._lock:
+            if self._published is None or head.height > self._published.height:
+                self._published = head
+        return head
 
     def consistency(self, old: int, new: int) -> list[bytes]:
         return self._ask("consistency", old, new, read=_octets_list)
@@ -217,7 +236,10 @@ class CometbftLedger:
         return self._ask("scan", prefix, most, read=_read_values)
 
     def statistics(self) -> LedgerStatistics:
-        head = self._head()
+        with self._lock:
+            head = self._published
+        if head is None:
+            return LedgerStatistics(self._seen, 0, 0, 0, None, self._entries, self._refusals)
         return LedgerStatistics(head.height, head.time_ms, head.size, 0, head.height, self._entries, self._refusals)
 
     # --- within ---
@@ -301,28 +323,52 @@ class CometbftLedger:
 
     # --- checkpoints of two thirds ---
 
-    def _head(self, at_least: int | None = None) -> Head:
-        """The newest checkpoint with enough signatures; collected again when the chain has grown."""
+    def _head(self) -> Head:
+        """The newest checkpoint that may be shown: signed by the validators, and cosigned where that is asked for."""
+        if self._trust.quorum == 0:
+            self._signed()
         with self._lock:
-            published, seen = self._published, self._seen
-        if published is not None and published.height >= (seen if at_least is None else at_least):
-            return published
+            if self._published is None:
+                raise Unavailable("ledger: no checkpoint has the witnesses' quorum yet", hint="start the witnesses")
+            return self._published
+
+    def _signed(self, at_least: int | None = None) -> tuple[int, Note]:
+        """Height and note of the newest checkpoint with enough validators; collected again when the chain has grown."""
+        with self._lock:
+            known, wanted = self._newest, self._seen if at_least is None else at_least
+        if known is not None and known[0] >= wanted:
+            return known
         with self._collecting:
             with self._lock:
-                if self._published is not None and self._published.height >= max(seen, at_least or 0):
-                    return self._published
+                known = self._newest
+            if known is not None and known[0] >= wanted:
+                return known
             try:
-                head = self._collect()
+                found = self._collect() if known is not None else self._collect_first()
             except Unavailable:
-                if published is None:
+                if known is None:
                     raise
-                return published
+                return known
+            if known is not None and known[0] >= found[0]:
+                return known
+            head = read_head(found[1].encode(), self._trust) if self._trust.quorum == 0 else None
             with self._lock:
-                if self._published is None or head.height > self._published.height:
-                    self._published = head
-                return self._published
+                self._newest = found
+                self._published = head or self._published
+            return found
 
-    def _collect(self) -> Head:
+    def _collect_first(self) -> tuple[int, Note]:
+        """As `_collect`, with patience: validators may be starting."""
+        deadline = self._clock.monotonic() + self._settings.answer_s
+        while True:
+            try:
+                return self._collect()
+            except Unavailable:
+                if self._clock.monotonic() >= deadline:
+                    raise
+            self._clock.pause(self._settings.poll_s)
+
+    def _collect(self) -> tuple[int, Note]:
         threshold = self._trust.ledger_threshold
         heights: dict[Endpoint, int] = {}
         troubles: list[str] = []
@@ -335,7 +381,7 @@ class CometbftLedger:
             raise Unavailable(
                 f"ledger: {threshold} validators must sign a checkpoint, {len(heights)} answer"
                 + (f": {'; '.join(troubles)}" if troubles else ""),
-                hint="name more of them in the ledger's URL",
+                hint="tally chain status shows who is away",
             )
         height = sorted(heights.values(), reverse=True)[threshold - 1]
         texts: dict[str, dict[bytes, NoteSignature]] = {}
@@ -345,7 +391,7 @@ class CometbftLedger:
         text, signatures = max(texts.items(), key=lambda item: len(item[1]), default=("", {}))
         if len(signatures) < threshold:
             raise Unavailable(f"ledger: {len(signatures)} of {threshold} validators signed the checkpoint of {height}")
-        return read_head(Note(text, tuple(signatures.values())).encode(), self._trust)
+        return height, Note(text, tuple(signatures.values()))
 
     def _add_signatures(self, endpoint: Endpoint, data: bytes, texts: dict[str, dict[bytes, NoteSignature]]) -> None:
         """The good ones of one endpoint's note."""
@@ -371,6 +417,8 @@ class CometbftLedger:
                 continue
             if page:
                 self._pass_on(page)
+                with suppress(Unavailable):
+                    self._signed()  # before anybody waits for it
 
     def _look(self, endpoint: Endpoint) -> list[tuple[Block, list[bytes] | None]]:
         """Blocks that are new, each with the keys that it changed; None: nobody knows any more."""

@@ -1,0 +1,184 @@
+"""`tally chain`: the validators of a ledger that no single operator can rewrite."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import folder_argument, table
+from tallystick.errors import Misuse, Unavailable
+
+if TYPE_CHECKING:
+    from tallystick.node.validator import ValidatorCard
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group("chain")
+def command() -> None:
+    """Make, run, watch and mend validators of a CometBFT chain; each belongs to another operator.
+
+    \b
+    Examples:
+      tally chain init v0 --rpc 10.0.0.1:26657 --p2p 10.0.0.1:26656
+      tally chain status cometbft://10.0.0.1:26657,10.0.0.2:26657 --trust trust.json
+    """
+
+
+@command.command("init")
+@folder_argument
+@click.option("--rpc", required=True, metavar="HOST:PORT", help="Where nodes reach this validator.")
+@click.option("--p2p", required=True, metavar="HOST:PORT", help="Where other validators do.")
+@output.json_option
+def init(folder: Path, rpc: str, p2p: str, as_json: bool) -> None:
+    """Draw a validator's keys in DIR and write DIR/validator.json, which is handed to the others.
+
+    \b
+    Examples:
+      tally chain init v0 --rpc 10.0.0.1:26657 --p2p 10.0.0.1:26656
+    """
+    from tallystick.ledger.cometbft.home import NodeAddresses
+    from tallystick.node.validator import create_validator
+    from tallystick.runtime.entropy import SystemEntropy
+
+    for address in (rpc, p2p):
+        if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
+            raise Misuse(f'"{address}": expected HOST:PORT')
+    card = create_validator(folder, NodeAddresses(rpc, p2p), SystemEntropy())
+    if as_json:
+        output.result_json(asdict(card))
+    else:
+        output.result(f"validator {card.node_id} in {folder}")
+        output.note(f"next: hand {folder / 'validator.json'} to the others; tally init --validator … lists them all")
+
+
+@command.command("genesis")
+@click.argument("cards", nargs=-1, required=True, type=_FILE)
+@click.option("--trust", "trust_file", required=True, type=_FILE, help="The instance's trust file.")
+@click.option("-o", "--output", "file", required=True, type=click.Path(dir_okay=False, path_type=Path))
+def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path) -> None:
+    """Write the genesis of a chain with these validators; made once, by one of them, and handed to all.
+
+    \b
+    Examples:
+      tally chain genesis v*/validator.json --trust trust.json -o genesis.json
+    """
+    from tallystick.node.validator import make_genesis
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.trust.trustfile import TrustFile
+
+    if file.exists():
+        raise Misuse(f"{file} exists already", hint="a chain has one genesis: name another file")
+    trust = TrustFile.parse(trust_file.read_text())
+    file.write_text(make_genesis(trust, _read_cards(cards), int(SystemClock().now() * 1000)))
+    output.result(f"genesis of {len(cards)} validators in {file}")
+
+
+@command.command("join")
+@folder_argument
+@click.argument("cards", nargs=-1, type=_FILE)
+@click.option("--trust", "trust_file", required=True, type=_FILE)
+@click.option("--genesis", "genesis_file", required=True, type=_FILE)
+def join(folder: Path, cards: tuple[Path, ...], trust_file: Path, genesis_file: Path) -> None:
+    """Make the validator in DIR one of the chain of a genesis, with the peers of these cards.
+
+    \b
+    Examples:
+      tally chain join v0 v*/validator.json --trust trust.json --genesis genesis.json
+    """
+    from tallystick.node.validator import join_chain
+    from tallystick.trust.trustfile import TrustFile
+
+    join_chain(folder, TrustFile.parse(trust_file.read_text()), genesis_file.read_text(), _read_cards(cards))
+    output.result(f"{folder} belongs to the chain")
+    output.note(f"next: tally chain run {folder}")
+
+
+@command.command("run")
+@folder_argument
+def run(folder: Path) -> None:
+    """Run the validator in DIR until SIGINT or SIGTERM: application and CometBFT, which is started again if it ends.
+
+    \b
+    Examples:
+      tally chain run v0
+    """
+    from tallystick.node.validator import Validator
+    from tallystick.runtime.logs import configure_logs
+
+    configure_logs(json=False, level="warning")
+    validator = Validator(folder)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: validator.pair.ask_to_stop())
+    validator.start()
+    output.result(f"validator  {validator.rpc}")
+    sys.stdout.flush()
+    validator.pair.wait()
+    validator.stop()
+
+
+@command.command("status")
+@click.argument("url")
+@click.option("--trust", "trust_file", required=True, type=_FILE)
+@output.json_option
+def status(url: str, trust_file: Path, as_json: bool) -> None:
+    """Show heights and rounds of every validator that URL names, and name who is away, behind or differs.
+
+    Exits with 4 where fewer than the trust file's threshold are well.
+
+    \b
+    Examples:
+      tally chain status cometbft://127.0.0.1:26657,127.0.0.1:26667 --trust trust.json
+    """
+    from tallystick.ledger.cometbft.health import look
+    from tallystick.ledger.cometbft.rpc import Endpoints
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.trust.trustfile import TrustFile
+
+    endpoints = Endpoints.parse(url, SystemClock())
+    try:
+        health = look(endpoints, TrustFile.parse(trust_file.read_text()))
+    finally:
+        endpoints.close()
+    if as_json:
+        output.result_json({**asdict(health), "verdict": health.verdict})
+    else:
+        rows = [
+            [one.name, "–" if one.height is None else str(one.height), one.round, str(one.peers), one.verdict]
+            for one in health.validators
+        ]
+        for line in table([["validator", "height", "round", "peers", "state"], *rows]):
+            output.result(line)
+        output.result(health.verdict)
+    if health.verdict.startswith("halted"):
+        raise Unavailable("the chain does not go on", hint="start the validators that are away; docs/guides/chain.md")
+
+
+@command.command("rollback")
+@folder_argument
+def rollback(folder: Path) -> None:
+    """Take the newest block of the stopped validator in DIR back, so that it is executed again.
+
+    For a validator that stopped following because its application was wrong about its last block (`differs`, or
+    CONSENSUS FAILURE in comet.log), after what was wrong has been mended.
+
+    \b
+    Examples:
+      tally chain rollback v0
+    """
+    from tallystick.node.validator import roll_back_validator
+
+    output.result(f"{folder} is at height {roll_back_validator(folder)}")
+    output.note(f"next: tally chain run {folder}")
+
+
+def _read_cards(paths: tuple[Path, ...]) -> list[ValidatorCard]:
+    from tallystick.node.validator import ValidatorCard
+
+    return [ValidatorCard.decode(path.read_text()) for path in paths]

@@ -1,0 +1,80 @@
+"""`tally chain` and `tally dev chain` as an operator types them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from chain_world import free_ports, require_cometbft
+from commands import done, refused, tally
+
+from tallystick.node.devchain import running, validator_folders
+
+
+@pytest.fixture(autouse=True)
+def _passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TALLY_PASSPHRASE", "the passphrase of this test")
+
+
+@pytest.mark.chain
+def test_a_chain_of_four_is_made_watched_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TALLY_COMETBFT", require_cometbft())
+    fleet = tmp_path / "fleet"
+    try:
+        said = done("dev", "chain", "up", fleet, "--validators", 4, "--json")
+        url = said.rows[-1]["ledger"]
+        assert url.count(",") == 3
+        health = done("chain", "status", url, "--trust", fleet / "trust.json", "--json").json
+        assert [one["verdict"] for one in health["validators"]] == ["ok"] * 4
+        assert health["verdict"] == "it goes on"
+        assert done("dev", "chain", "up", fleet, "--json").json["ledger"] == url, "it runs already"
+        away = validator_folders(fleet)[2]
+        assert "another process" in refused(4, "chain", "rollback", away)[0]
+        assert done("dev", "chain", "down", fleet).out == "4 validators ended\n"
+        assert all(running(one) is None for one in validator_folders(fleet))
+        said_status = tally("chain", "status", url, "--trust", fleet / "trust.json")
+        assert said_status.code == 4
+        assert said_status.out.count("away") == 4
+        assert "halted" in said_status.out
+    finally:
+        tally("dev", "chain", "down", fleet)
+
+
+def test_validators_of_their_own_operators_make_one_genesis(tmp_path: Path) -> None:
+    ports = free_ports(4)
+    cards = []
+    for index in range(2):
+        folder = tmp_path / f"v{index}"
+        addresses = ("--rpc", f"127.0.0.1:{ports[2 * index]}", "--p2p", f"127.0.0.1:{ports[2 * index + 1]}")
+        done("chain", "init", folder, *addresses)
+        cards.append(folder / "validator.json")
+        assert "already" in refused(2, "chain", "init", folder, *addresses)[0]
+    fleet, genesis = tmp_path / "fleet", tmp_path / "genesis.json"
+    options = [word for card in cards for word in ("--validator", card)]
+    done("init", fleet, "--ledger", "cometbft://127.0.0.1:1", *options)
+    trust = ("--trust", fleet / "trust.json")
+    done("chain", "genesis", *cards, *trust, "-o", genesis)
+    assert "exists already" in refused(2, "chain", "genesis", *cards, *trust, "-o", genesis)[0]
+    for index in range(2):
+        done("chain", "join", tmp_path / f"v{index}", *cards, *trust, "--genesis", genesis)
+    homes = [tmp_path / f"v{index}" / "comet" / "config" for index in range(2)]
+    assert homes[0].joinpath("genesis.json").read_bytes() == homes[1].joinpath("genesis.json").read_bytes()
+    assert f"127.0.0.1:{ports[3]}" in homes[0].joinpath("config.toml").read_text()
+    assert homes[0].joinpath("priv_validator_key.json").stat().st_mode & 0o077 == 0
+
+
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    assert "expected HOST:PORT" in refused(2, "chain", "init", tmp_path / "v", "--rpc", "x", "--p2p", "y:1")[0]
+    assert "no chain is here" in refused(2, "dev", "chain", "down", tmp_path)[0]
+    assert "belongs to no chain" in refused(2, "chain", "run", tmp_path)[0]
+    assert "go together" in refused(2, "init", tmp_path / "f", "--ledger", "cometbft://127.0.0.1:1")[0]
+    card = tmp_path / "card.json"
+    card.write_text("{}")
+    assert "validator card" in refused(3, "init", tmp_path / "f", "--ledger", "x", "--validator", card)[0]
+    done("init", tmp_path / "sqlite")
+    ports = ("--rpc", "127.0.0.1:1", "--p2p", "127.0.0.1:2")
+    done("chain", "init", tmp_path / "v0", *ports)
+    trust = ("--trust", tmp_path / "sqlite" / "trust.json")
+    said = refused(2, "chain", "genesis", tmp_path / "v0" / "validator.json", *trust, "-o", tmp_path / "g")
+    assert "does not list every validator's note key" in said[0]
+    assert said[1].startswith("hint:")
