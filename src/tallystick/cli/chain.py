@@ -62,7 +62,8 @@ def init(folder: Path, rpc: str, p2p: str, as_json: bool) -> None:
 @click.argument("cards", nargs=-1, required=True, type=_FILE)
 @click.option("--trust", "trust_file", required=True, type=_FILE, help="The instance's trust file.")
 @click.option("-o", "--output", "file", required=True, type=click.Path(dir_okay=False, path_type=Path))
-def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path) -> None:
+@output.json_option
+def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, as_json: bool) -> None:
     """Write the genesis of a chain with these validators; made once, by one of them, and handed to all.
 
     \b
@@ -77,7 +78,10 @@ def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path) -> None:
         raise Misuse(f"{file} exists already", hint="a chain has one genesis: name another file")
     trust = TrustFile.parse(trust_file.read_text())
     file.write_text(make_genesis(trust, _read_cards(cards), int(SystemClock().now() * 1000)))
-    output.result(f"genesis of {len(cards)} validators in {file}")
+    if as_json:
+        output.result_json({"file": str(file), "validators": len(cards)})
+    else:
+        output.result(f"genesis of {len(cards)} validators in {file}")
 
 
 @command.command("join")
@@ -85,7 +89,8 @@ def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path) -> None:
 @click.argument("cards", nargs=-1, type=_FILE)
 @click.option("--trust", "trust_file", required=True, type=_FILE)
 @click.option("--genesis", "genesis_file", required=True, type=_FILE)
-def join(folder: Path, cards: tuple[Path, ...], trust_file: Path, genesis_file: Path) -> None:
+@output.json_option
+def join(folder: Path, cards: tuple[Path, ...], trust_file: Path, genesis_file: Path, as_json: bool) -> None:
     """Make the validator in DIR one of the chain of a genesis, with the peers of these cards.
 
     \b
@@ -96,13 +101,17 @@ def join(folder: Path, cards: tuple[Path, ...], trust_file: Path, genesis_file: 
     from tallystick.trust.trustfile import TrustFile
 
     join_chain(folder, TrustFile.parse(trust_file.read_text()), genesis_file.read_text(), _read_cards(cards))
-    output.result(f"{folder} belongs to the chain")
+    if as_json:
+        output.result_json({"folder": str(folder), "peers": len(cards)})
+    else:
+        output.result(f"{folder} belongs to the chain")
     output.note(f"next: tally chain run {folder}")
 
 
 @command.command("run")
 @folder_argument
-def run(folder: Path) -> None:
+@output.json_option
+def run(folder: Path, as_json: bool) -> None:
     """Run the validator in DIR until SIGINT or SIGTERM: application and CometBFT, which is started again if it ends.
 
     \b
@@ -117,7 +126,10 @@ def run(folder: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: validator.pair.ask_to_stop())
     validator.start()
-    output.result(f"validator  {validator.rpc}")
+    if as_json:
+        output.result_json({"validator": validator.rpc})
+    else:
+        output.result(f"validator  {validator.rpc}")
     sys.stdout.flush()
     validator.pair.wait()
     validator.stop()
@@ -162,7 +174,8 @@ def status(url: str, trust_file: Path, as_json: bool) -> None:
 
 @command.command("rollback")
 @folder_argument
-def rollback(folder: Path) -> None:
+@output.json_option
+def rollback(folder: Path, as_json: bool) -> None:
     """Take the newest block of the stopped validator in DIR back, so that it is executed again.
 
     For a validator that stopped following because its application was wrong about its last block (`differs`, or
@@ -174,7 +187,11 @@ def rollback(folder: Path) -> None:
     """
     from tallystick.node.validator import roll_back_validator
 
-    output.result(f"{folder} is at height {roll_back_validator(folder)}")
+    height = roll_back_validator(folder)
+    if as_json:
+        output.result_json({"height": height})
+    else:
+        output.result(f"{folder} is at height {height}")
     output.note(f"next: tally chain run {folder}")
 
 

@@ -73,7 +73,8 @@ def up(folder: Path, validators: int, as_json: bool) -> None:
 
 @chain.command("down")
 @folder_argument
-def down(folder: Path) -> None:
+@output.json_option
+def down(folder: Path, as_json: bool) -> None:
     """End the validators of DIR; what they hold stays.
 
     \b
@@ -85,4 +86,8 @@ def down(folder: Path) -> None:
 
     if not validator_folders(folder):
         raise Misuse(f"{folder}: no chain is here", hint=f"tally dev chain up {folder}")
-    output.result(f"{stop_chain(folder, SystemClock())} validators ended")
+    ended = stop_chain(folder, SystemClock())
+    if as_json:
+        output.result_json({"ended": ended})
+    else:
+        output.result(f"{ended} validators ended")
