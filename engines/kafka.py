@@ -263,11 +263,18 @@ class Cluster:
             "ssl.key.location": certificate,
         }
 
-    def write_settings(self) -> Path:
-        """`operator.json`: what a notary or gateway of this cluster is configured with."""
-        path = self.folder / "operator.json"
-        path.write_text(json.dumps(self.operator(), indent=2) + "\n")
-        return path
+    def client(self) -> dict[str, str]:
+        """What every other client needs, besides a user's name and password."""
+        certificates = self.folder / "certificates"
+        return {"bootstrap.servers": self.url.removeprefix("kafka://"), "ssl.ca.location": str(certificates / "ca.pem")}
+
+    def write_settings(self) -> tuple[Path, Path]:
+        """`operator.json` and `client.json`: what a node of this cluster is configured with."""
+        written = []
+        for name, settings in (("operator", self.operator()), ("client", self.client())):
+            written.append(self.folder / f"{name}.json")
+            written[-1].write_text(json.dumps(settings, indent=2) + "\n")
+        return written[0], written[1]
 
 
 def _free_ports(count: int) -> list[int]:

@@ -14,6 +14,12 @@ from engines.kafka import Cluster
 _started: list[Cluster] = []
 
 
+def node_settings(cluster: Cluster) -> dict[str, str]:
+    """What makes a node a gateway and notary of this cluster."""
+    operator, client = cluster.write_settings()
+    return {"carrier": cluster.url, "kafka_settings": str(operator), "kafka_client_settings": str(client)}
+
+
 def broker() -> Cluster:
     """The run's one-broker cluster; the test is skipped where Kafka cannot be had."""
     if not _started:

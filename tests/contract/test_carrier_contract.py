@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored
-from broker import broker
+from broker import broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import Carrier, Fetched
@@ -118,8 +118,7 @@ def log(folder: Path) -> Iterator[Running]:
 @contextmanager
 def kafka(folder: Path) -> Iterator[Running]:
     cluster = broker()
-    settings = {"carrier": cluster.url, "kafka_settings": str(cluster.write_settings())}
-    with Stack(folder, node=settings) as stack:
+    with Stack(folder, node=node_settings(cluster)) as stack:
         yield Running(stack, lambda session: session.node, lambda token, partition, below: None)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, read_rows, stored
-from broker import broker
+from broker import broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
@@ -67,9 +67,8 @@ class Direct:
 @pytest.fixture(scope="module")
 def direct(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Direct]:
     cluster = broker()
-    settings = {"carrier": cluster.url, "kafka_settings": str(cluster.write_settings())}
     kafka = KafkaClient(cluster.operator())
-    with Stack(tmp_path_factory.mktemp("direct"), node=settings) as stack:
+    with Stack(tmp_path_factory.mktemp("direct"), node=node_settings(cluster)) as stack:
         yield Direct(stack, kafka)
     kafka.close()
 

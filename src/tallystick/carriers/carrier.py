@@ -11,10 +11,12 @@ from tallystick.trust.promise import Promise
 
 @dataclass(frozen=True)
 class Stored:
-    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics."""
+    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics. Where nobody of ours
+    took it, there are `offsets` (token, partition, offset) without a promise."""
 
     promises: tuple[Promise, ...]
     again: bool = False
+    offsets: tuple[tuple[bytes, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,9 @@ class Carrier(Protocol):
     def lane_front(
         self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
     ) -> LaneFront | None: ...
+
+    def verdict(self, token: bytes, partition: int, offset: int) -> str:
+        """Why what lies at an anchored offset was refused; empty if it was not."""
 
     def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """The path of each offset in the tree of `size` parcels."""

@@ -124,11 +124,20 @@ class RemoteNode:
         fields = Fields(value, "answer", 4)
         return LaneFront(fields.number(), fields.octets(at_most=1 << 20), fields.number(), _hashes(fields))
 
+    def verdict(self, token: bytes, partition: int, offset: int) -> str:
+        query = urlencode({"partition": partition, "offset": offset})
+        value = wire.decode(self._http.request("GET", f"/v1/topics/{token.hex()}/verdict", query).body, "answer")
+        return value if isinstance(value, str) else ""
+
     def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """The path of each offset in the tree of `size` parcels, for the publisher to check."""
         body = wire.encode([partition, size, list(offsets)])
         paths = _list(self._http.request("POST", f"/v1/topics/{token.hex()}/inclusion", "", body).body)
         return [list(_hashes(Fields([path], "answer", 1))) for path in paths]
+
+    def kafka_credentials(self, certificate: bytes) -> bytes:
+        """How Kafka knows this principal, sealed to it."""
+        return self._http.request("POST", "/v1/kafka/credentials", body=certificate).body
 
     # Ledger.
 

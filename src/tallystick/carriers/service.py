@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl
 from tallystick import wire
 from tallystick.carriers.carrier import Fetched, Outcome, Stored
 from tallystick.carriers.frames import join_frames, split_frames
+from tallystick.carriers.kafka.credentials import PATH as CREDENTIALS_PATH
+from tallystick.carriers.kafka.credentials import Credentials
 from tallystick.carriers.log.carrier import Asked, LogCarrier
 from tallystick.carriers.log.report import Damaged
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
@@ -101,8 +103,11 @@ class PublishWorker(threading.Thread):
 class CarrierService:
     """Routes of a node. `start` is called on the event loop's own thread, by the first request if need be."""
 
-    def __init__(self, carrier: LogCarrier, ledger: Engine, gate: Gate, clock: Clock) -> None:
-        self._carrier, self._ledger, self._clock = carrier, ledger, clock
+    def __init__(
+        self, carrier: LogCarrier, ledger: Engine, gate: Gate, clock: Clock, credentials: Credentials | None = None
+    ) -> None:
+        """`credentials` let principals go to Kafka themselves, where there is one."""
+        self._carrier, self._ledger, self._clock, self._credentials = carrier, ledger, clock, credentials
         self._worker = PublishWorker(carrier)
         self._worker.start()
         self._grown: asyncio.Event | None = None
@@ -120,6 +125,7 @@ class CarrierService:
             ("POST", "/v1/topics/{token}/locks", self._put_locks),
             ("POST", "/v1/topics/{token}/inclusion", self._inclusion),
             ("GET", "/v1/topics/{token}/lanes/{lane}", self._lane_front),
+            ("GET", "/v1/topics/{token}/verdict", self._verdict),
             ("POST", "/v1/undo", self._undo),
             ("GET", "/v1/locks/{name}", self._lock),
             ("GET", "/v1/permits/{identifier}", self._permit),
@@ -131,6 +137,8 @@ class CarrierService:
             ("GET", "/v1/ledger/audit", self._audit),
         ]:
             router.add(method, path, signed(handler))
+        if self._credentials is not None:
+            router.add("POST", CREDENTIALS_PATH, signed(self._issue_credentials))
         # What witnesses and strangers may see: the ledger's own signed word.
         router.add("GET", "/v1/ledger/checkpoint", self._checkpoint)
         router.add("GET", "/v1/ledger/consistency", self._consistency)
@@ -240,6 +248,15 @@ class CarrierService:
             raise Malformed("request: an offset is out of range")
         asked, token = self._asked(request, envelope), _hex(request.parameters["token"], 16)
         return answer_value(await asyncio.to_thread(self._carrier.inclusion, asked, token, partition, size, offsets))
+
+    async def _verdict(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
+        asked, query, token = self._asked(request, envelope), _Query(request.query), request.parameters["token"]
+        where = (_hex(token, 16), query.number("partition"), query.number("offset"))
+        return answer_value(await asyncio.to_thread(self._carrier.verdict, asked, *where))
+
+    async def _issue_credentials(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
+        assert self._credentials is not None
+        return Answer(body=await asyncio.to_thread(self._credentials.issue, envelope.principal, body))
 
     async def _lock(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
         return Answer(body=self._carrier.lock(_hex(request.parameters["name"], 32)))

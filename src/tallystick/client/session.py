@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.authority.client import Holder, OverHttp
+from tallystick.carriers.carrier import Carrier
+from tallystick.carriers.kafka.direct import DirectKafka
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.author import Author
 from tallystick.client.findings import Finding
@@ -62,6 +64,8 @@ class Session:
         authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
         self._authority_http = HttpClient([authority], signer, self.clock, self.entropy, insecure=insecure)
         self.node = RemoteNode(self._node_http)
+        self._kafka = DirectKafka.open(identity.home, self.node, identity.principal)
+        self.carrier: Carrier = self._kafka or self.node  # for parcels; permits, locks and the ledger are the node's
         self.holder = Holder(identity.instance, identity.principal, identity.signing_key, identity.sealing_key)
         self.authority = OverHttp(self._authority_http, identity.authority, self.holder, self.entropy)
         self.memory = CheckpointMemory(identity.trust, RealDisk(identity.home / "ledger"))
@@ -89,7 +93,7 @@ class Session:
         return Publisher(
             self.identity,
             topics,
-            carrier=self.node,
+            carrier=self.carrier,
             authority=self.authority,
             view=self.view,
             disk=RealDisk(self.identity.home / "spool" / folder),
@@ -120,7 +124,7 @@ class Session:
         return Subscriber(
             self.identity,
             topic,
-            carrier=self.node,
+            carrier=self.carrier,
             authority=self.authority,
             view=self.view,
             clock=self.clock,
@@ -157,6 +161,8 @@ class Session:
         return found, head
 
     def close(self) -> None:
+        if self._kafka is not None:
+            self._kafka.close()
         self._node_http.close()
         self._authority_http.close()
 

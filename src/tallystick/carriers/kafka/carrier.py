@@ -11,12 +11,15 @@ shown as it is: the reader holds it to the anchor and names it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any
 
 from tallystick.carriers.carrier import NotStored, Outcome
-from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Sent
-from tallystick.carriers.kafka.notary import Judged, Judgement, Notary
+from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Sent, describe
+from tallystick.carriers.kafka.keeper import Drift, Keeper
+from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.log.carrier import Asked, LogCarrier
 from tallystick.carriers.log.heads import joined, settled
@@ -29,10 +32,16 @@ from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.publish import Accepted, Contradiction, Repeated
-from tallystick.guards.rules import Act
+from tallystick.guards.rules import Act, Right
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.contracts.operations import Role
 from tallystick.parcel.parcel import Parcel, front_bytes
 from tallystick.trust.promise import Anchor
 
+log = logging.getLogger(__name__)
+
+CHECK_MS = 1_000  # how often Kafka's rules are held to the ledger's
 POLL_S = 0.02  # how long the notary waits for records where none are there
 FRONT_BYTES = 4 << 20  # of headers in one answer with bodies
 
@@ -47,6 +56,7 @@ class KafkaCarrier(LogCarrier):
         write: Callable[[Sequence[bytes]], int],
         follow: Callable[[int], tuple[int, list[tuple[Anchor, int, int]]]],
         topics: Callable[[], dict[bytes, tuple[int, int]]],
+        keeper: Keeper,
         node_key: Callable[[bytes], VerifyKey | None],
         **options: Any,
     ) -> None:
@@ -55,6 +65,7 @@ class KafkaCarrier(LogCarrier):
         transaction and entry); `topics` are the sealed topics on it: partitions and replicas by token."""
         super().__init__(*log, **options)
         self._kafka, self._write, self._follow, self._topics = kafka, write, follow, topics
+        self._keeper, self._checked_ms = keeper, 0
         self._followed = -1
         self._made: dict[bytes, int] = {}
         self._lanes = Lanes(self._limits.lanes_max, self._heads.lanes)
@@ -181,6 +192,7 @@ class KafkaCarrier(LogCarrier):
 
     def _notarise(self, now_ms: int) -> bool:
         self._make_topics()
+        self._keep(now_ms)
         self._catch_up(now_ms)
         places = [Place(token, partition) for token, count in self._made.items() for partition in range(count)]
         if not self.notary.poll(places, POLL_S):
@@ -191,6 +203,17 @@ class KafkaCarrier(LogCarrier):
             self._write_judgement(judgement, now_ms)
         self.on_growth()
         return True
+
+    def _keep(self, now_ms: int) -> None:
+        """Hold Kafka's own rules to the ledger's; what was changed behind its back is written down there."""
+        if now_ms - self._checked_ms < CHECK_MS:
+            return
+        self._checked_ms = now_ms
+        drift = self._keeper.check()
+        for one in drift:
+            log.error("kafka was changed: %s: %s", one.reason, one.what)
+        if drift:
+            self._write([_tell(one, now_ms) for one in drift])
 
     def _catch_up(self, now_ms: int) -> None:
         """Take over what notaries wrote since: others, or this one before a crash."""
@@ -260,16 +283,15 @@ class KafkaCarrier(LogCarrier):
             self._accuse(error.permit, other, error.parcel, self._block()[1])
 
 
-def describe(parcel: Parcel) -> list[tuple[str, bytes]]:
-    """What Kafka's own tools may route by; all of it stands in the clear header."""
-    header = parcel.header
-    return [
-        ("tally", b"1"),
-        ("tally-kind", header.kind.name.lower().encode()),
-        ("tally-lane", header.lane.hex().encode()),
-        ("tally-sequence", str(header.sequence).encode()),
-        ("tally-schema", str(header.schema_version).encode()),
-    ]
+def _tell(drift: Drift, now_ms: int) -> bytes:
+    """A drift as an operation of nobody's, in the topic's own history where it has one."""
+    return entries.operation(
+        *(NOBODY, Role.NONE, drift.token or NOBODY, int(Right.DESCRIBE)),
+        time_ms=now_ms,
+        request=sha256(drift.what.encode()).digest(),
+        reason=drift.reason,
+        host=HOST,
+    )
 
 
 def _front_end(value: bytes) -> int:

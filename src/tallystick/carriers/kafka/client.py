@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from tallystick.carriers.log.segments import Place
 from tallystick.errors import Misuse, TallystickError, Unavailable
+from tallystick.parcel.parcel import Parcel
 
 log = logging.getLogger(__name__)  # the library's own lines too
 
@@ -26,6 +27,7 @@ PARCEL_BYTES_MAX = 16 << 20  # what a topic of ours takes; guards hold publisher
 SEND_S = 30.0  # how long a record may take to be stored by all replicas
 ASK_S = 15.0  # one administrative request
 POLL_RECORDS = 1_000
+SCRAM_ROUNDS = 8192
 TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is for `retire` alone
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -33,6 +35,15 @@ TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is 
     "max.message.bytes": str(PARCEL_BYTES_MAX),
     "message.timestamp.type": "LogAppendTime",
 }
+
+
+class Entry(NamedTuple):
+    """One entry of Kafka's access control: whether `user` may do `operation` on `topic` ("*": on any)."""
+
+    user: str
+    topic: str
+    operation: str
+    allowed: bool = True
 
 
 class Record(NamedTuple):
@@ -85,6 +96,74 @@ class KafkaClient:
         topic = admin.NewTopic(token.hex(), partitions, replicas if replicas > 1 else -1, config=TOPIC_SETTINGS)
         with _translated(f"make topic {token.hex()}", ignore=("TOPIC_ALREADY_EXISTS",)):
             for future in self.admin.create_topics([topic], request_timeout=ASK_S).values():
+                future.result(ASK_S)
+
+    def topic_settings(self, tokens: Sequence[bytes]) -> dict[bytes, dict[str, str]]:
+        """The settings of sealed topics that must stay as they were made."""
+        if not tokens:
+            return {}
+        admin = _library("confluent_kafka.admin")
+        asked = {admin.ConfigResource(admin.ResourceType.TOPIC, token.hex()): token for token in tokens}
+        with _translated("read topic settings"):
+            answers = self.admin.describe_configs(list(asked), request_timeout=ASK_S)
+            found = {asked[resource]: future.result(ASK_S) for resource, future in answers.items()}
+        return {token: {name: str(found[token][name].value) for name in TOPIC_SETTINGS} for token in found}
+
+    def restore_settings(self, token: bytes) -> None:
+        admin = _library("confluent_kafka.admin")
+        entries = [
+            admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+            for name, value in TOPIC_SETTINGS.items()
+        ]
+        resource = admin.ConfigResource(admin.ResourceType.TOPIC, token.hex(), incremental_configs=entries)
+        with _translated(f"restore the settings of topic {token.hex()}"):
+            for future in self.admin.incremental_alter_configs([resource], request_timeout=ASK_S).values():
+                future.result(ASK_S)
+
+    # Access.
+
+    def access_entries(self) -> frozenset[Entry]:
+        """Every entry of Kafka's access control about principals of ours, or about sealed topics."""
+        admin = _library("confluent_kafka.admin")
+        everything = admin.AclBindingFilter(
+            *(admin.ResourceType.ANY, None, admin.ResourcePatternType.ANY, None, None),
+            *(admin.AclOperation.ANY, admin.AclPermissionType.ANY),
+        )
+        with _translated("read access control"):
+            found = self.admin.describe_acls(everything, request_timeout=ASK_S).result(ASK_S)
+        return frozenset(
+            Entry(one.principal, one.name, one.operation.name, one.permission_type is admin.AclPermissionType.ALLOW)
+            for one in found
+            if one.restype is admin.ResourceType.TOPIC and (one.name == "*" or token_of(one.name))
+        )
+
+    def change_access(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
+        admin = _library("confluent_kafka.admin")
+        new, old = [_binding(admin.AclBinding, one) for one in added], list(removed)
+        with _translated("change access control"):
+            if new:
+                for future in self.admin.create_acls(new, request_timeout=ASK_S).values():
+                    future.result(ASK_S)
+            if old:
+                filters = [_binding(admin.AclBindingFilter, one) for one in old]
+                for future in self.admin.delete_acls(filters, request_timeout=ASK_S).values():
+                    future.result(ASK_S)
+
+    def make_user(self, name: str, password: bytes) -> None:
+        """Give a user a password, or another one."""
+        admin = _library("confluent_kafka.admin")
+        scram = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_512, SCRAM_ROUNDS)
+        self._change_users([admin.UserScramCredentialUpsertion(name, scram, password)], ())
+
+    def forget_user(self, name: str) -> None:
+        """Take a user's password away: its connections end when Kafka next asks for it."""
+        admin = _library("confluent_kafka.admin")
+        gone = admin.UserScramCredentialDeletion(name, admin.ScramMechanism.SCRAM_SHA_512)
+        self._change_users([gone], ("RESOURCE_NOT_FOUND",))
+
+    def _change_users(self, changes: list[Any], ignore: Sequence[str]) -> None:
+        with _translated("change users", ignore=ignore):
+            for future in self.admin.alter_user_scram_credentials(changes, request_timeout=ASK_S).values():
                 future.result(ASK_S)
 
     # Writing.
@@ -150,8 +229,16 @@ class KafkaClient:
                         return found
                 at = max(at, _position(consumer, place))
                 if time.monotonic() > deadline:
+                    self._check_readable(consumer, place)
                     raise Unavailable(f"kafka: {place} holds nothing readable at offset {at}", retry_after_s=1.0)
             return found
+
+    def _check_readable(self, consumer: Any, place: Place) -> None:
+        """Raise what Kafka says of a partition that does not answer: a reader is told nothing by itself."""
+        name = place.token.hex()
+        error = consumer.list_topics(name, timeout=ASK_S).topics[name].error
+        if error is not None:
+            raise _explain(error, f"read {place}")
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
@@ -192,6 +279,7 @@ class KafkaClient:
             self._idle.clear()
             if self._producer is not None:
                 self._producer.flush(1.0)
+            self._producer = self._admin = None  # their threads end with them
 
 
 class Tail:
@@ -226,6 +314,31 @@ class Tail:
         self._consumer.close()
 
 
+def _binding(kind: Any, entry: Entry) -> Any:
+    admin = _library("confluent_kafka.admin")
+    return kind(
+        admin.ResourceType.TOPIC,
+        entry.topic,
+        admin.ResourcePatternType.LITERAL,
+        entry.user,
+        "*",
+        admin.AclOperation[entry.operation],
+        admin.AclPermissionType.ALLOW if entry.allowed else admin.AclPermissionType.DENY,
+    )
+
+
+def describe(parcel: Parcel) -> list[tuple[str, bytes]]:
+    """A record's headers, for Kafka's own tools to route by; all of it stands in the clear header."""
+    header = parcel.header
+    return [
+        ("tally", b"1"),
+        ("tally-kind", header.kind.name.lower().encode()),
+        ("tally-lane", header.lane.hex().encode()),
+        ("tally-sequence", str(header.sequence).encode()),
+        ("tally-schema", str(header.schema_version).encode()),
+    ]
+
+
 def token_of(name: str) -> bytes | None:
     """The token that a Kafka topic is named by, or None for a topic that is not ours."""
     try:
@@ -245,11 +358,11 @@ def _position(consumer: Any, place: Place) -> int:
 
 
 def _is_end(message: Any) -> bool:
-    """Whether it only tells that the partition ends here; raises what any other error means."""
+    """Whether it is no record but only tells that the partition ends here; raises what any other error means."""
     error = message.error()
     if error is None:
         return False
-    if error.code() == _library().KafkaError._PARTITION_EOF:
+    if error.name() in ("_PARTITION_EOF", "GROUP_AUTHORIZATION_FAILED"):  # nor does anybody join a group here
         return True
     raise _explain(error, f"read {message.topic()}")
 

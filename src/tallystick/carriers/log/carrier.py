@@ -26,7 +26,7 @@ from tallystick.carriers.log.heads import Heads
 from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged, Statistics
-from tallystick.carriers.marks import is_mark
+from tallystick.carriers.marks import Mark, is_mark
 from tallystick.carriers.quotas import Quotas
 from tallystick.carriers.scribe import Accusation, Note, Scribe, window_entries
 from tallystick.crypto.hashes import named_hash
@@ -458,6 +458,14 @@ class LogCarrier:
         place = Place(token, partition)
         anchored = self._anchored_size(place, size)
         return [self._store.partition(place).inclusion(offset, anchored) for offset in offsets]
+
+    def verdict(self, asked: Asked, token: bytes, partition: int, offset: int) -> str:
+        """Why what lies at an anchored offset was refused; empty if it was not."""
+        check_topic(self._rules, self._act(asked), token, Right.DESCRIBE)
+        entries = self._store.read(Place(token, partition), offset, 1, True)
+        if not entries or entries[0].offset != offset:
+            raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=0.5)
+        return Mark.decode(entries[0].header).reason if is_mark(entries[0].header) else ""
 
     def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:
         """What retention proposes: (place, below, the tree's root at that size), of anchored parcels only."""

@@ -1,0 +1,80 @@
+"""How a principal becomes known to Kafka: it asks the notary, with its certificate, and gets a password of its own.
+
+The password is drawn here, told to Kafka's SCRAM, and sealed to the principal's enrolled key: neither TLS nor this
+node's log ever shows it. Asking again gives another one and ends the old. A principal that is blacklisted gets none.
+Having a password allows nothing: rights come from the ledger (`keeper`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tallystick import wire
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.crypto import hpke
+from tallystick.errors import Forged, Misuse, Refused
+from tallystick.guards.rules import Rules
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.certificate import Certificate, Kind
+
+INFO = "tallystick kafka credentials 1"
+PATH = "/v1/kafka/credentials"
+
+
+class Credentials:
+    """`settings` is what every client of this Kafka needs (librdkafka's words), without user and password."""
+
+    def __init__(
+        self, kafka: KafkaClient, rules: Rules, settings: Callable[[], Mapping[str, str]], entropy: Entropy
+    ) -> None:
+        self._kafka, self._rules, self._settings, self._entropy = kafka, rules, settings, entropy
+
+    def issue(self, principal: bytes, certificate: bytes) -> bytes:
+        """Settings with a new password, sealed to the principal; raises `Refused`."""
+        shown = Certificate.decode(certificate)
+        authority = self._rules.authority(shown.issuer)
+        if shown.kind is not Kind.PRINCIPAL or shown.subject != principal or authority is None:
+            raise Refused("the certificate is not the caller's", reason="wrong-certificate")
+        shown.verify_issued_by(authority)
+        if self._rules.blacklisted(principal):
+            raise Refused("the principal is blacklisted", reason="blacklisted")
+        password = self._entropy.bytes(32).hex()
+        self._kafka.make_user(principal.hex(), password.encode())
+        settings = {
+            **self._settings(),
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": principal.hex(),
+            "sasl.password": password,
+        }
+        return hpke.seal(hpke.PublicKey.decode(shown.sealing_key), json.dumps(settings).encode(), info(principal))
+
+
+def open_credentials(sealed: bytes, principal: bytes, key: hpke.PrivateKey) -> dict[str, str]:
+    """What the notary sealed for this principal."""
+    try:
+        settings: dict[str, str] = json.loads(hpke.open_(key, sealed, info(principal)))
+    except ValueError as error:
+        raise Forged("kafka credentials: not settings") from error
+    return settings
+
+
+def info(principal: bytes) -> bytes:
+    return wire.encode([INFO, principal])
+
+
+def client_settings(path: str) -> dict[str, str]:
+    """The settings for clients in a JSON file of the node's; certificates that it names are read into it, so that they
+    travel."""
+    if not path:
+        raise Misuse("this node hands out no way to Kafka", hint="set kafka_client_settings in node.toml")
+    try:
+        settings: dict[str, str] = json.loads(Path(path).read_text())
+        authority = settings.pop("ssl.ca.location", None)
+        if authority is not None:
+            settings["ssl.ca.pem"] = Path(authority).read_text()
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{path}: not a JSON file of Kafka settings: {error}") from error
+    return settings

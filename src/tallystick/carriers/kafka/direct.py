@@ -1,0 +1,154 @@
+"""A client's own way to Kafka: parcels go to the brokers and come from them, everything else goes to the notary.
+
+Nothing here is trusted: Kafka's word that a record is stored is only that, so a publisher keeps its copy until the
+anchor; bodies from Kafka are held to the headers and marks that the notary proves. Asking the notary for them is also
+the reader's signed statement of what it reads, which becomes an operation on the ledger. Who reads from Kafka without
+asking is not detected by us.
+
+How Kafka knows this client stands in `kafka.json` in the identity's folder (`tally principal kafka`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
+from tallystick.carriers.kafka.client import KafkaClient, describe
+from tallystick.carriers.log.segments import Place
+from tallystick.carriers.marks import is_mark
+from tallystick.carriers.remote import RemoteNode
+from tallystick.errors import Misuse, Unavailable, Withheld
+from tallystick.parcel.parcel import Parcel
+
+FILE = "kafka.json"
+
+
+class DirectKafka:
+    """A `Carrier` for `principal`: the brokers for parcels, the notary's node for the rest."""
+
+    def __init__(self, kafka: KafkaClient, node: RemoteNode, principal: bytes) -> None:
+        self._kafka, self._node, self._principal = kafka, node, principal
+        self._partitions: dict[bytes, int] = {}
+        self._parcel_bytes = 64 << 10  # of those that came last
+
+    @classmethod
+    def open(cls, home: Path, node: RemoteNode, principal: bytes) -> DirectKafka | None:
+        """The way of the identity in `home`, if it has one."""
+        path = home / FILE
+        if not path.exists():
+            return None
+        try:
+            settings = json.loads(path.read_text())
+        except ValueError as error:
+            raise Misuse(f"{path}: not JSON", hint="tally principal kafka writes it anew") from error
+        return cls(KafkaClient(settings), node, principal)
+
+    def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]:
+        """Each is stored when all replicas have it; what the notary makes of it the anchor will tell."""
+        decoded = [Parcel.decode(data) for data in parcels]
+        sent = [
+            [
+                self._kafka.produce(place, self._principal + parcel.header.lane, data, describe(parcel))
+                for place in self._places(parcel)
+            ]
+            for parcel, data in zip(decoded, parcels, strict=True)
+        ]
+        self._kafka.flush([one for records in sent for one in records])
+        for one in (one for records in sent for one in records):
+            if isinstance(one.error, Unavailable):
+                raise one.error
+        return [
+            next((NotStored("kafka", str(one.error)) for one in records if one.error is not None), None)
+            or Stored((), offsets=tuple((*one.place, one.offset or 0) for one in records))
+            for records in sent
+        ]
+
+    def fetch(
+        self,
+        token: bytes,
+        partition: int,
+        permit: bytes,
+        offset: int,
+        *,
+        bytes_max: int,
+        wait_ms: int = 0,
+        stored: bool = False,
+        headers: bool = False,
+        size: int | None = None,
+        end: int | None = None,
+    ) -> Fetched:
+        if not headers:  # no more headers than bodies will come
+            limit = offset + max(1, bytes_max // self._parcel_bytes)
+            end = limit if end is None else min(end, limit)
+        told = self._node.fetch(
+            token, partition, permit, offset, bytes_max=bytes_max, wait_ms=wait_ms, headers=True, size=size, end=end
+        )
+        if headers or not told.parcels:
+            return told
+        place, last = Place(token, partition), told.first + len(told.parcels)
+        values = {record.offset: record.value for record in self._kafka.read(place, told.first, last, 2 * bytes_max)}
+        if values:
+            self._parcel_bytes = max(1, sum(map(len, values.values())) // len(values))
+        found: list[bytes] = []
+        for at, front in enumerate(told.parcels, told.first):
+            if is_mark(front):
+                found.append(front)
+            elif at in values:
+                found.append(values[at])
+            elif any(later > at for later in values) or not values:
+                raise Withheld(f"{place}: kafka holds nothing at offset {at}", reason="missing")
+            else:
+                break
+        if len(found) < len(told.parcels):  # parcels grew: fewer came, and only these are to be proved
+            last = told.first + len(found)
+            told = self._node.fetch(
+                token, partition, permit, offset, bytes_max=bytes_max, headers=True, size=told.anchored, end=last
+            )
+        return replace(told, parcels=tuple(found[: len(told.parcels)]))
+
+    def _places(self, parcel: Parcel) -> list[Place]:
+        found = []
+        for topic in parcel.header.topics:
+            if topic.token not in self._partitions:
+                self._partitions |= self._kafka.topics()
+            if topic.token not in self._partitions:
+                raise Unavailable(f"kafka: topic {topic.token.hex()} is not there yet", retry_after_s=1.0)
+            found.append(Place(topic.token, parcel.header.partition(self._partitions[topic.token])))
+        return found
+
+    # What the notary keeps.
+
+    def advertise(self, permit: bytes) -> None:
+        self._node.advertise(permit)
+
+    def subscribe(self, permit: bytes) -> None:
+        self._node.subscribe(permit)
+
+    def undo(self, order: bytes) -> None:
+        self._node.undo(order)
+
+    def put_locks(self, token: bytes, permit: bytes, locks: Sequence[bytes]) -> None:
+        self._node.put_locks(token, permit, locks)
+
+    def lock(self, name: bytes) -> bytes:
+        return self._node.lock(name)
+
+    def permit(self, identifier: bytes) -> bytes:
+        return self._node.permit(identifier)
+
+    def lane_front(
+        self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
+    ) -> LaneFront | None:
+        return self._node.lane_front(token, partition, permit, publisher, lane, below, size)
+
+    def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
+        return self._node.inclusion(token, partition, size, offsets)
+
+    def verdict(self, token: bytes, partition: int, offset: int) -> str:
+        return self._node.verdict(token, partition, offset)
+
+    def close(self) -> None:
+        self._kafka.close()

@@ -1,0 +1,172 @@
+"""Clients that speak to Kafka themselves: rights reach Kafka, drift is undone and told, rows arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from actors import SCHEMA, Hand, await_topic, publish, read_rows
+from broker import broker, node_settings
+from stack import READ, WRITE, Stack, wait_until
+
+from tallystick.carriers.kafka.client import TOPIC_SETTINGS, Entry, KafkaClient
+from tallystick.carriers.kafka.direct import FILE, DirectKafka
+from tallystick.carriers.log.segments import Place
+from tallystick.client.findings import Finding
+from tallystick.client.kafka import go_direct
+from tallystick.client.session import Session
+from tallystick.errors import Misuse, TallystickError
+from tallystick.ledger.engine import Query
+
+
+class Fleet:
+    """An instance on Kafka, whose principals go to Kafka themselves."""
+
+    def __init__(self, stack: Stack, kafka: KafkaClient) -> None:
+        self.stack, self.kafka = stack, kafka
+        self.owner = stack.tenant("acme")
+        self._numbers = 0
+
+    def topic(self) -> tuple[str, bytes]:
+        self._numbers += 1
+        name = f"topic-{self._numbers}"
+        token = self.stack.topic(self.owner, name, SCHEMA)
+        await_topic(self.stack, token)
+        wait_until(lambda: token in self.kafka.topics())
+        return name, token
+
+    def principal(self, name: str, token: bytes, operations: int) -> Session:
+        """A direct client with a right, once Kafka knows of it."""
+        session = self.stack.principal("acme", f"{name}-{self._numbers}")
+        if operations:
+            self.stack.grant(self.owner, token, session, operations)
+            user = f"User:{session.identity.principal.hex()}"
+            wait_until(lambda: any(entry.user == user for entry in self.kafka.access_entries()))
+        go_direct(session)
+        direct = Session(session.identity, clock=self.stack.clock, entropy=self.stack.entropy)
+        self.stack._sessions.append(direct)
+        assert isinstance(direct.carrier, DirectKafka)
+        return direct
+
+    def drifts(self, token: bytes) -> list[str]:
+        """What the ledger tells of changes to the topic that nobody of ours made."""
+        found = self.stack.node.ledger.audit(Query(token=token))
+        return [item.fields[5] for item in found if item.fields[6] == "kafka" and item.fields[2] == 0]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    cluster = broker()
+    kafka = KafkaClient(cluster.operator())
+    with Stack(tmp_path_factory.mktemp("fleet"), node=node_settings(cluster)) as stack:
+        yield Fleet(stack, kafka)
+    kafka.close()
+
+
+def test_rows_go_through_kafka_and_the_ledger_vouches_for_them(fleet: Fleet) -> None:
+    name, token = fleet.topic()
+    car, reader = fleet.principal("car", token, WRITE), fleet.principal("reader", token, READ)
+    publish(car, name, range(8))  # waits for the anchors, each held to the parcel that was sealed
+    findings: list[Finding] = []
+    with reader.subscriber(name, on_finding=findings.append) as subscriber:
+        assert read_rows(subscriber, 8) == list(range(8))
+    assert findings == []
+    acts = [item.fields for item in fleet.stack.node.ledger.audit(Query(token=token))]
+    assert {car.identity.principal} == {fields[1] for fields in acts if fields[6] == "kafka"}
+    reads = [fields for fields in acts if fields[1] == reader.identity.principal and fields[4] == 1]
+    assert reads  # the reader's own signed statements
+
+
+def test_the_password_is_in_one_file_that_only_its_owner_reads(fleet: Fleet) -> None:
+    _, token = fleet.topic()
+    car = fleet.principal("car", token, WRITE)
+    path = Path(car.identity.home) / FILE
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_kafka_itself_refuses_who_has_no_right(fleet: Fleet) -> None:
+    name, token = fleet.topic()
+    car, stranger = fleet.principal("car", token, WRITE), fleet.principal("stranger", token, 0)
+    publish(car, name, [1])
+    kafka = stranger.carrier._kafka  # type: ignore[attr-defined]
+    with pytest.raises(Misuse, match="authorization failed"):
+        kafka.read(Place(token, 0), 0, 1, 1 << 20, timeout_s=3)
+    sent = kafka.produce(Place(token, 0), b"k", b"junk", [])
+    kafka.flush([sent])
+    assert isinstance(sent.error, Misuse)
+
+
+def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet) -> None:
+    _, token = fleet.topic()
+    reader, spy = fleet.principal("reader", token, READ), fleet.principal("spy", token, 0)
+    given = Entry(f"User:{spy.identity.principal.hex()}", token.hex(), "READ")
+    taken = Entry(f"User:{reader.identity.principal.hex()}", token.hex(), "READ")
+    wait_until(lambda: taken in fleet.stack.node.carrier._keeper._seen)
+    fleet.kafka.change_access([given], [taken])
+    wait_until(lambda: given not in fleet.kafka.access_entries() and taken in fleet.kafka.access_entries())
+    wait_until(lambda: {"acl-added", "acl-removed"} <= set(fleet.drifts(token)))
+
+
+def test_a_right_that_the_owner_withdraws_leaves_kafka_without_a_word(fleet: Fleet) -> None:
+    _, token = fleet.topic()
+    reader = fleet.principal("reader", token, READ)
+    fleet.stack.withdraw(fleet.owner, token, reader, READ)
+    user = f"User:{reader.identity.principal.hex()}"
+    wait_until(lambda: all(entry.user != user for entry in fleet.kafka.access_entries()))
+    assert fleet.drifts(token) == []
+
+
+def test_settings_of_a_sealed_topic_are_restored_and_told(fleet: Fleet) -> None:
+    _, token = fleet.topic()
+    wait_until(lambda: token in fleet.stack.node.carrier._made)
+    change_settings(fleet.kafka, token, {"cleanup.policy": "compact", "retention.ms": "1000"})
+    wait_until(lambda: fleet.kafka.topic_settings([token])[token] == TOPIC_SETTINGS)
+    wait_until(lambda: "topic-changed" in fleet.drifts(token))
+
+
+def change_settings(kafka: KafkaClient, token: bytes, settings: dict[str, str]) -> None:
+    """What an administrator of Kafka does."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in settings.items()]
+    resource = ConfigResource(ResourceType.TOPIC, token.hex(), incremental_configs=entries)
+    for future in kafka.admin.incremental_alter_configs([resource]).values():
+        future.result(10)
+
+
+def test_added_partitions_are_told(fleet: Fleet) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    _, token = fleet.topic()
+    wait_until(lambda: token in fleet.stack.node.carrier._made)
+    for future in fleet.kafka.admin.create_partitions([NewPartitions(token.hex(), 2)]).values():
+        future.result(10)
+    wait_until(lambda: fleet.drifts(token) == ["partitions-added"])
+
+
+def test_who_is_blacklisted_is_denied_and_loses_its_connection(fleet: Fleet) -> None:
+    name, token = fleet.topic()
+    car = fleet.principal("car", token, WRITE)
+    publish(car, name, [1])
+    liar = fleet.principal("liar", token, WRITE)
+    hand = Hand(liar, name)
+    other = hand.fork()
+    kafka = liar.carrier._kafka  # type: ignore[attr-defined]
+    for parcel in (hand.seal(1), hand.seal(2, lane=other)):
+        sent = kafka.produce(Place(token, 0), b"k", parcel.encode(), [])
+        kafka.flush([sent])
+        wait_until(lambda sent=sent: fleet.stack.node.carrier.ends(token, 0)[0] > (sent.offset or 0))
+    wait_until(lambda: fleet.stack.node.rules.blacklisted(liar.identity.principal))
+    denied = Entry(f"User:{liar.identity.principal.hex()}", "*", "ALL", allowed=False)
+    wait_until(lambda: denied in fleet.kafka.access_entries())
+
+    def is_shut_out() -> bool:
+        try:
+            sent = kafka.produce(Place(token, 0), b"k", b"again", [])
+            kafka.flush([sent], 5)
+        except TallystickError:
+            return True
+        return sent.error is not None
+
+    wait_until(is_shut_out)
