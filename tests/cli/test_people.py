@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from commands import Fleet, done, refused, tally
@@ -93,6 +94,17 @@ def test_a_revoked_principal_is_nobody(fleet: Fleet, tmp_path: Path) -> None:
     states = {one["name"]: one["state"] for one in done("principal", "list", "--home", fleet.owner, "--json").json}
     assert states["thief"] == "revoked"
     assert refused(3, "topic", "list", "--home", home)
+
+
+def test_an_identity_gets_new_keys_and_goes_on(fleet: Fleet, tmp_path: Path) -> None:
+    home, copy = tmp_path / "rotated", tmp_path / "copy"
+    done("principal", "enrol", done("principal", "invite", "--home", fleet.owner).out.strip(), "--home", home)
+    shutil.copytree(home, copy)
+    principal = done("principal", "show", "--home", home, "--json").json["principal"]
+    assert done("principal", "rekey", "--home", home).out == f"principal {principal} has new keys\n"
+    assert done("principal", "rekey", "--home", home, "--json").json["principal"] == principal
+    done("topic", "list", "--home", home)
+    assert refused(3, "topic", "list", "--home", copy)  # the old keys are nobody's
 
 
 def test_a_topic_its_schema_and_its_end(fleet: Fleet) -> None:

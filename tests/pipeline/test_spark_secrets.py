@@ -67,7 +67,8 @@ def test_no_key_is_in_plans_the_event_log_slices_or_command_lines(
 ) -> None:
     topic = lake.topic("secret")
     topic.publish(rows(range(100)))
-    signing, sealing = read_keys(lake.home)
+    keys = read_keys(lake.home)
+    signing, sealing = keys.signing_seed, keys.sealing_seed
     grant = lake.reader.authority.permit(Operation.SUBSCRIBE, "secret", 1)
     secrets = {"signing seed": signing, "sealing seed": sealing, "topic key": grant.private_keys[0][1]}
 

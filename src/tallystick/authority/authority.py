@@ -25,6 +25,7 @@ from tallystick.authority.master import MASTER_FILE as MASTER_FILE
 from tallystick.authority.master import create_master, open_master, operator_id, write_private
 from tallystick.authority.names import NameBook
 from tallystick.authority.permits import Permits
+from tallystick.authority.rekey import Rekeying
 from tallystick.authority.settings import Limits, Settings
 from tallystick.authority.store import STORE_FILE as STORE_FILE
 from tallystick.authority.store import Store
@@ -79,6 +80,7 @@ class Authority:
         self.core = core
         self._subjects = Subjects(core)
         self._enrolment = Enrolment(core, self._subjects)
+        self._rekeying = Rekeying(core, self._subjects, self._enrolment)
         self._epochs = Epochs(core)
         self._topics = Topics(core, self._subjects, self._epochs)
         self._erasure = Erasure(core, self._subjects, self._topics)
@@ -238,6 +240,19 @@ class Authority:
             place = self.core.queue([entries.revoke(principal)])
         self._settle(place)
         self.work()
+
+    def rekey(
+        self, caller: Caller, signing_key: bytes, sealing_key: bytes, signature: bytes, challenge: bytes
+    ) -> tuple[bytes, bytes]:
+        """Replace the caller's keys: without an opened challenge the sealed one, with it the new certificate."""
+        self.check_ready()
+        sealed = self._rekeying.begin(caller, signing_key, sealing_key, signature)
+        if sealed is not None and not challenge:
+            return sealed, b""
+        if sealed is not None:
+            self._settle(self._rekeying.prepare(caller, signing_key, sealing_key, challenge))
+            self.work()  # the permits of the old key end
+        return b"", self._rekeying.finish(caller, signing_key)
 
     def create_topic(self, caller: Caller, name: str, schema: bytes, partitions: int, flags: int) -> Draft:
         self.check_ready()

@@ -7,6 +7,7 @@ slipped in; a request that is sent again carries the same nonce and gets the sam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +18,8 @@ from tallystick.authority.enrolment import Enrolled, challenge_info, sign_enrolm
 from tallystick.authority.erasure import Erased
 from tallystick.authority.grant import Grant
 from tallystick.authority.names import Names
+from tallystick.authority.rekey import challenge_info as rekey_info
+from tallystick.authority.rekey import sign_rekey
 from tallystick.authority.topics import SHOW, Draft, Resolved
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
@@ -51,6 +54,8 @@ class AuthorityClient(Protocol):
     def invite(self) -> str: ...
 
     def revoke(self, principal: bytes) -> None: ...
+
+    def rekey(self, key: SigningKey, sealing: hpke.PrivateKey) -> Certificate: ...
 
     def create_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> Draft: ...
 
@@ -96,6 +101,12 @@ class InProcess:
 
     def revoke(self, principal: bytes) -> None:
         self._authority.revoke(self._caller(), principal)
+
+    def rekey(self, key: SigningKey, sealing: hpke.PrivateKey) -> Certificate:
+        def ask(*fields: bytes) -> tuple[bytes, bytes]:
+            return self._authority.rekey(self._caller(), *fields)
+
+        return _rekey(ask, self._holder, key, sealing, self._authority.certificate)
 
     def create_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> Draft:
         return self._authority.create_topic(self._caller(), name, schema, partitions, flags)
@@ -161,6 +172,13 @@ class OverHttp:
 
     def revoke(self, principal: bytes) -> None:
         self._ask("/v1/revoke", self._caller(), principal, length=0)
+
+    def rekey(self, key: SigningKey, sealing: hpke.PrivateKey) -> Certificate:
+        def ask(*fields: bytes) -> tuple[bytes, bytes]:
+            answer = self._ask("/v1/rekey", self._caller(), *fields, length=2)
+            return answer.octets(), answer.octets()
+
+        return _rekey(ask, self._holder, key, sealing, self._certificate)
 
     def create_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> Draft:
         answer = self._ask("/v1/topics", self._caller(), name, schema, partitions, flags, length=8)
@@ -281,6 +299,28 @@ def enrol(
     if (certificate.subject, certificate.signing_key, certificate.sealing_key) != (principal, key.public.raw, public):
         raise Forged("enrolment: the certificate is for other keys")
     return enrolled
+
+
+def _rekey(
+    ask: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]],
+    holder: Holder,
+    key: SigningKey,
+    sealing: hpke.PrivateKey,
+    authority: Certificate,
+) -> Certificate:
+    """Both requests of a rekeying, one if it was done before; the certificate is checked to be for these keys."""
+    public = sealing.public.encode()
+    fields = (key.public.raw, public, sign_rekey(holder.instance, holder.principal, key, public))
+    sealed, encoded = ask(*fields, b"")
+    if sealed:
+        opened = hpke.open_(sealing, sealed, rekey_info(holder.instance, holder.principal))
+        _, encoded = ask(*fields, opened)
+    certificate = Certificate.decode(encoded)
+    certificate.verify_issued_by(authority)
+    expected = (holder.principal, key.public.raw, public)
+    if (certificate.subject, certificate.signing_key, certificate.sealing_key) != expected:
+        raise Forged("rekey: the certificate is for other keys")
+    return certificate
 
 
 def topic_entries(draft: Draft, holder: Holder, nodes: tuple[bytes, ...] = (), replicas: int = 1) -> list[bytes]:

@@ -133,7 +133,7 @@ class Enrolment:
             if done is not None:
                 return None
             tenant, owns = self._require_invite(invite)
-            certificate = self._certify(principal, tenant, signing_key, sealing_key)
+            certificate = self.certify(principal, tenant, signing_key, sealing_key)
             core.store.write("UPDATE invites SET used = 1 WHERE hash = ?", (invite,))
             core.store.write(
                 "UPDATE pending SET certificate = ? WHERE principal = ?", (certificate.encode(), principal)
@@ -161,7 +161,8 @@ class Enrolment:
             raise refused()
         return row[0], row[1]
 
-    def _certify(self, principal: bytes, tenant: bytes, signing_key: bytes, sealing_key: bytes) -> Certificate:
+    def certify(self, principal: bytes, tenant: bytes, signing_key: bytes, sealing_key: bytes) -> Certificate:
+        """A certificate of these keys, from now on."""
         core = self._core
         begins_ms = core.now_ms if core.ledger.head is None else min(core.now_ms, core.ledger.head.time_ms)
         return Certificate(

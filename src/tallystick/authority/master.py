@@ -55,6 +55,10 @@ class MasterKey:
         """UST(sbId) and UAT(adId) of EventGuard 4.5 and 4.6."""
         return derive(self._undo_key, _UNDO_LABELS[operation], identifier)
 
+    def rekey_challenge(self, principal: bytes, signing_key: bytes, sealing_key: bytes) -> bytes:
+        """What a principal must open with the sealing key that it brings."""
+        return derive(self._wrap_key, "tallystick rekey challenge 1", principal, signing_key, sealing_key)
+
     def wrap_own(self, name: str, secret: bytes, entropy: Entropy) -> bytes:
         """One of the authority's own secrets, for its store."""
         return wrap(self._wrap_key, secret, wire.encode(["own", name]), entropy.bytes(32))

@@ -69,6 +69,10 @@ def _revoke(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
     return []
 
 
+def _rekey(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return list(authority.rekey(caller, fields.octets(32), fields.octets(), fields.octets(64), fields.octets()))
+
+
 def _topics(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
     name = fields.text(authority.limits.name_characters_max)
     schema = fields.octets(at_most=authority.limits.schema_bytes_max)
@@ -187,6 +191,21 @@ ROUTES = (
     ),
     Route("/v1/invites", "An invitation to the caller's tenant.", (), (Field("invite", BYTES, _SEALED),), _invite),
     Route("/v1/revoke", "Revoke a principal of the caller's tenant.", (_PRINCIPAL,), (), _revoke),
+    Route(
+        "/v1/rekey",
+        "Replace the caller's keys; its permits end. First without a challenge, then with the opened one.",
+        (
+            Field("signing key", BYTES, "the new one; Ed25519, 32 bytes"),
+            Field("sealing key", BYTES, "the new one; X25519 and ML-KEM-768, 1,216 bytes"),
+            Field("signature", BYTES, 'by the new signing key, context "tallystick rekey 1"'),
+            Field("challenge", BYTES, "empty, or 32 bytes, opened"),
+        ),
+        (
+            Field("challenge", BYTES, "sealed to the new sealing key, or empty"),
+            Field("certificate", BYTES, "of the new keys, or empty"),
+        ),
+        _rekey,
+    ),
     Route(
         "/v1/topics",
         "Draft a topic: the owner signs and submits the entries itself.",

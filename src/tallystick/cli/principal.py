@@ -23,7 +23,7 @@ from tallystick.errors import Misuse, Refused
 
 @click.group("principal")
 def command() -> None:
-    """Invite, enrol, show and revoke principals.
+    """Invite, enrol, show, rekey and revoke principals.
 
     \b
     Examples:
@@ -220,6 +220,59 @@ def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, 
         output.result_json({"authority": moved.authority_url, "nodes": list(moved.node_urls)})
     else:
         output.result(f"authority {moved.authority_url}, node {', '.join(moved.node_urls)}")
+
+
+@command.command("rekey")
+@home_option
+@output.json_option
+def rekey(home: Path | None, as_json: bool) -> None:
+    """Give the identity in --home new keys. The old ones count for what they signed, and for nothing more.
+
+    The principal stays, and so do its rights. Its permits end: start its publishers and subscribers again.
+
+    \b
+    Examples:
+      tally principal rekey --home car
+    """
+    from tallystick.client.identity import Identity
+    from tallystick.client.rekey import rekey as replace_keys
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.entropy import SystemEntropy
+
+    identity = replace_keys(Identity.load(home), clock=SystemClock(), entropy=SystemEntropy())
+    if as_json:
+        output.result_json({"principal": identity.principal, "valid_until": identity.certificate.not_after_ms})
+        return
+    output.result(f"principal {identity.principal.hex()} has new keys")
+    output.note("next: start its publishers and subscribers again")
+
+
+@command.command("kafka")
+@home_option
+@click.option("--off", is_flag=True, help="Go through the node again.")
+@output.json_option
+def kafka(home: Path | None, off: bool, as_json: bool) -> None:
+    """Let the identity in --home speak to Kafka itself: a user and password of its own, in HOME/kafka.json.
+
+    What it may do there is what the ledger grants. Asking again gives another password, and ends the old one.
+
+    \b
+    Examples:
+      tally principal kafka --home car
+      tally principal kafka --off --home car
+    """
+    from tallystick.client.kafka import go_direct, go_through_the_node
+
+    with open_session(home) as session:
+        if off:
+            go_through_the_node(session)
+        else:
+            go_direct(session)
+        way = "through the node" if off else "straight to Kafka"
+    if as_json:
+        output.result_json({"principal": session.identity.principal, "direct": not off})
+    else:
+        output.result(f"principal {session.identity.principal.hex()} goes {way}")
 
 
 @command.command("revoke")

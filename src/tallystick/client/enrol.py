@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick.authority.client import HttpEnroller
 from tallystick.authority.client import enrol as ask
-from tallystick.client.identity import Identity, create_keys, read_keys
+from tallystick.client.identity import Identity, Keys, create_keys, read_keys
 from tallystick.client.invitation import Invitation
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
@@ -66,9 +66,9 @@ def _enrol(
 ) -> Identity:
     """The folder may hold keys of an attempt that was cut short."""
     if not (home / "keys").exists():
-        create_keys(home, entropy.bytes(32), hpke.PrivateKey.generate(entropy.bytes(32)).encode())
-    signing_seed, sealing_seed = read_keys(home)
-    key, sealing = SigningKey.from_seed(signing_seed), hpke.PrivateKey.decode(sealing_seed)
+        create_keys(home, Keys(entropy.bytes(32), hpke.PrivateKey.generate(entropy.bytes(32)).encode()))
+    keys = read_keys(home)
+    key, sealing = SigningKey.from_seed(keys.signing_seed), hpke.PrivateKey.decode(keys.sealing_seed)
     with HttpClient([Address(invitation.authority_url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
         enrolled = ask(HttpEnroller(http), invitation.instance, invitation.code, name, key, sealing)
     newest = TrustFile.parse(enrolled.trust)
@@ -84,7 +84,7 @@ def _enrol(
         trust=newest,
         signing_key=key,
         sealing_key=sealing,
-        signing_seed=signing_seed,
+        signing_seed=keys.signing_seed,
     )
     identity.check()
     identity.save()

@@ -2,6 +2,9 @@
 
 Made by `tally principal enrol` (client/enrol.py). Clients, Spark options and commands all name it the same way:
 `--home`, `TALLY_HOME`. Secrets are files that only their owner may read; nothing else of them is ever printed.
+
+`keys` holds signing seed and sealing seed. Where the keys were replaced (client/rekey.py) there follow the spool key,
+which stays, and the public halves of earlier signing keys: a spool from before can still be read.
 """
 
 from __future__ import annotations
@@ -13,15 +16,36 @@ from pathlib import Path
 
 from tallystick.crypto import hpke
 from tallystick.crypto.kdf import derive
-from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse
+from tallystick.runtime.entropy import Entropy
 from tallystick.trust.certificate import Certificate, Kind
 from tallystick.trust.trustfile import TrustFile
 
 FORMAT = "tallystick identity 1"
 HOME_VARIABLE = "TALLY_HOME"
-_KEYS, _FILE, _TRUST = "keys", "identity.json", "trust.json"
-_KEY_BYTES = 64  # signing seed and sealing seed
+_KEYS, _NEW_KEYS, _FILE, _TRUST = "keys", "keys.new", "identity.json", "trust.json"
+
+
+@dataclass(frozen=True, repr=False)
+class Keys:
+    """What the file `keys` holds."""
+
+    signing_seed: bytes
+    sealing_seed: bytes
+    spool_key: bytes = b""  # empty where it comes from the signing seed
+    earlier: tuple[bytes, ...] = ()  # public halves of signing keys that were replaced, the newest first
+
+    def encode(self) -> bytes:
+        return b"".join((self.signing_seed, self.sealing_seed, self.spool_key, *self.earlier))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Keys | None:
+        """None for what has not the length of keys."""
+        parts = [data[at : at + 32] for at in range(0, len(data), 32)]
+        if len(parts) < 2 or len(parts) == 3 or len(data) % 32:
+            return None
+        return cls(parts[0], parts[1], b"".join(parts[2:3]), tuple(parts[3:]))
 
 
 @dataclass(frozen=True)
@@ -37,6 +61,8 @@ class Identity:
     signing_key: SigningKey = field(repr=False)
     sealing_key: hpke.PrivateKey = field(repr=False)
     signing_seed: bytes = field(repr=False)
+    kept_spool_key: bytes = field(default=b"", repr=False)  # from before the keys were replaced
+    earlier_keys: tuple[VerifyKey, ...] = ()  # under which parcels in the spool may be signed
 
     @property
     def principal(self) -> bytes:
@@ -58,7 +84,17 @@ class Identity:
     @property
     def spool_key(self) -> bytes:
         """Wraps lane keys in the spool."""
-        return derive(self.signing_seed, "tallystick spool key 1")
+        return self.kept_spool_key or derive(self.signing_seed, "tallystick spool key 1")
+
+    @property
+    def own_keys(self) -> tuple[VerifyKey, ...]:
+        """Every key that signed in this identity's name."""
+        return (self.signing_key.public, *self.earlier_keys)
+
+    @property
+    def keys(self) -> Keys:
+        earlier = tuple(key.raw for key in self.earlier_keys)
+        return Keys(self.signing_seed, self.sealing_key.encode(), self.kept_spool_key, earlier)
 
     def check(self) -> None:
         """Raise `Misuse` or `Forged` unless keys, certificates and trust file fit together."""
@@ -73,7 +109,11 @@ class Identity:
 
     def save(self) -> None:
         """Write the folder; keys first, so that a half-written folder is never without them."""
-        create_keys(self.home, self.signing_seed, self.sealing_key.encode())
+        create_keys(self.home, self.keys)
+        self.write_file()
+
+    def write_file(self) -> None:
+        """Write everything but the keys."""
         (self.home / _TRUST).write_text(self.trust.to_json())
         content = {
             "format": FORMAT,
@@ -96,19 +136,22 @@ class Identity:
         data = json.loads((folder / _FILE).read_text())
         if data.get("format") != FORMAT:
             raise Misuse(f'{folder / _FILE}: format "{FORMAT}" expected, found {data.get("format")!r}')
-        signing_seed, sealing_seed = read_keys(folder)
+        certificate = Certificate.decode(bytes.fromhex(data["certificate"]))
+        keys = _settle_keys(folder, certificate)
         identity = cls(
             home=folder,
             name=data["name"],
-            certificate=Certificate.decode(bytes.fromhex(data["certificate"])),
+            certificate=certificate,
             authority=Certificate.decode(bytes.fromhex(data["authority"]["certificate"])),
             nodes=tuple(Certificate.decode(bytes.fromhex(one)) for one in data["nodes"]["certificates"]),
             node_urls=tuple(data["nodes"]["urls"]),
             authority_url=data["authority"]["url"],
             trust=TrustFile.parse((folder / _TRUST).read_text()),
-            signing_key=SigningKey.from_seed(signing_seed),
-            sealing_key=hpke.PrivateKey.decode(sealing_seed),
-            signing_seed=signing_seed,
+            signing_key=SigningKey.from_seed(keys.signing_seed),
+            sealing_key=hpke.PrivateKey.decode(keys.sealing_seed),
+            signing_seed=keys.signing_seed,
+            kept_spool_key=keys.spool_key,
+            earlier_keys=tuple(map(VerifyKey, keys.earlier)),
         )
         identity.check()
         return identity
@@ -122,28 +165,48 @@ def find_home(home: str | Path | None) -> Path:
     return Path(named)
 
 
-def create_keys(home: Path, signing_seed: bytes, sealing_seed: bytes) -> None:
-    """Write the two secrets, readable by their owner only; existing ones must be the same."""
+def create_keys(home: Path, keys: Keys, name: str = _KEYS) -> None:
+    """Write the secrets, readable by their owner only; existing ones must be the same."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = home / _KEYS
+    path = home / name
     if path.exists():
-        if path.read_bytes() != signing_seed + sealing_seed:
+        if path.read_bytes() != keys.encode():
             raise Misuse(f"{home}: other keys are here already", hint="choose another folder")
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(signing_seed + sealing_seed)
+        file.write(keys.encode())
         file.flush()
         os.fsync(file.fileno())
 
 
-def read_keys(home: Path) -> tuple[bytes, bytes]:
-    path = home / _KEYS
+def read_keys(home: Path, name: str = _KEYS) -> Keys:
+    path = home / name
     if not path.exists():
         raise Misuse(f"{home}: its keys are missing", hint="restore the folder from a backup, or enrol anew")
     if path.stat().st_mode & 0o077:
         raise Misuse(f"{path}: others may read it", hint=f"chmod 600 {path}")
-    data = path.read_bytes()
-    if len(data) != _KEY_BYTES:
-        raise Misuse(f"{path}: {_KEY_BYTES} bytes expected, found {len(data)}")
-    return data[:32], data[32:]
+    keys = Keys.decode(path.read_bytes())
+    if keys is None:
+        raise Misuse(f"{path}: 64 bytes, or 128 and more in steps of 32, expected; found {path.stat().st_size}")
+    return keys
+
+
+def draw_new_keys(identity: Identity, entropy: Entropy) -> Keys:
+    """The keys that are to replace the identity's, durable beside them; those of an attempt that was cut short."""
+    if not (identity.home / _NEW_KEYS).exists():
+        earlier = tuple(key.raw for key in identity.own_keys)
+        sealing = hpke.PrivateKey.generate(entropy.bytes(32)).encode()
+        create_keys(identity.home, Keys(entropy.bytes(32), sealing, identity.spool_key, earlier), _NEW_KEYS)
+    return read_keys(identity.home, _NEW_KEYS)
+
+
+def _settle_keys(home: Path, certificate: Certificate) -> Keys:
+    """The keys of the certificate; the new ones take their place if a replacement was cut short behind it."""
+    new = home / _NEW_KEYS
+    if new.exists():
+        keys = read_keys(home, _NEW_KEYS)
+        if SigningKey.from_seed(keys.signing_seed).public.raw == certificate.signing_key:
+            new.replace(home / _KEYS)
+            return keys
+    return read_keys(home)

@@ -25,6 +25,10 @@ from tallystick.trust.permit import Permit
 
 _RECORD_AAD = b"tallystick spool lane 1"
 
+# Refusals after which a client asks no more: whoever goes on without the right ends on the blacklist.
+RIGHT_REASONS = ("no-right", "unknown-topic", "blacklisted")
+RIGHT_HINT = "the topic's owner gives rights: tally right grant; then start again"
+
 
 @dataclass(frozen=True)
 class Held:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -29,6 +29,8 @@ from tallystick.client.author import Author
 from tallystick.client.grants import Grants
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import (
+    RIGHT_HINT,
+    RIGHT_REASONS,
     Held,
     KeptLane,
     LaneSecrets,
@@ -509,6 +511,8 @@ class Publisher:
                 state.locks_sent.clear()
             case "not-advertised" | "permit-ended" if not self._holds_permits(state):
                 self._seal_again(state)  # under a permit of an earlier process, which has ended
+            case "permit-ended":
+                self._leave_permits(state)
             case "not-advertised":
                 for held in self._held:
                     self._carrier.advertise(held.grant.permit)
@@ -516,8 +520,10 @@ class Publisher:
                 self._pause(Unavailable(refusal.message, retry_after_s=30.0))
             case "epoch-over":
                 self._leave_epoch(state, one)
+            case reason if reason in RIGHT_REASONS:
+                self._give_up(state, Refused(refusal.message, reason=refusal.reason, hint=RIGHT_HINT))
             case _:
-                self._fail_lane(state, Refused(f"{refusal.message}", reason=refusal.reason))
+                self._fail_lane(state, Refused(refusal.message, reason=refusal.reason))
 
     def _rewind(self, state: _LaneState, expected: int) -> None:
         """Send again from `expected` on, if the spool still has it."""
@@ -562,6 +568,19 @@ class Publisher:
         held = {one.permit.identifier for one in self._held}
         return all(topic.permit in held for topic in self._spooled(state, state.unsent[0]).header.topics)
 
+    def _leave_permits(self, state: _LaneState) -> None:
+        """A permit of ours was revoked: where the right was given back since, seal again under a new one."""
+        try:
+            self._held = [self._obtain(name) for name in self._names]
+        except Refused as refusal:
+            self._give_up(state, refusal)
+        self._seal_again(state)
+
+    def _give_up(self, state: _LaneState, error: Refused) -> NoReturn:
+        """End for good: every further request without the right, heartbeats too, is held against whoever signs it."""
+        self._fail_lane(state, error)
+        raise error
+
     def _leave_epoch(self, state: _LaneState, one: _Sent) -> None:
         """The node no longer takes the epoch of a parcel, or not yet: seal again, once we know of another epoch."""
         refused = self._spooled(state, one).header.topics
@@ -584,10 +603,10 @@ class Publisher:
         one is ended, which is one durable step. If this process dies before it, the next one finds that the old lane
         was not ended and drops the new one, of which nothing was sent."""
         fresh = self._open_lane(state)
-        ring, key = _OwnRing(state.secrets), self._identity.signing_key.public
+        ring, keys = _OwnRing(state.secrets), self._identity.own_keys
         try:
             for one in state.unsent:
-                self._seal_copy(fresh, verify_own(self._spooled(state, one), key), ring, state.lane.schema, one)
+                self._seal_copy(fresh, verify_own(self._spooled(state, one), keys), ring, state.lane.schema, one)
             self._sync_sealed()
             self._end_lane(state)
         except Unsure:
@@ -616,11 +635,22 @@ class Publisher:
 
     def _take_promise(self, state: _LaneState, one: _Sent, outcome: Stored) -> None:
         """Hold the node to its word: signed, for this parcel, for each of its topics."""
+        if not outcome.offsets:  # where nobody promises, the anchor alone will tell
+            self._check_promises(state, one, outcome.promises)
+        one.promises, one.promised_at = outcome.promises, self._clock.monotonic()
+        promised = tuple((promise.token, promise.partition, promise.offset) for promise in outcome.promises)
+        one.offsets = outcome.offsets or promised
+        state.unsent.popleft()
+        state.stored.append(one)
+        state.stored_head = LaneRef(state.lane.lane, one.sequence, one.parcel)
+        if self._settings.acks == "stored":
+            self._delivered(state, one)
+
+    def _check_promises(self, state: _LaneState, one: _Sent, promises: Sequence[Promise]) -> None:
         keys = {node.subject: node.verify_key for node in self._identity.nodes}
-        tokens = [topic.token for topic in state.lane.topics]
-        if [promise.token for promise in outcome.promises] != tokens:
+        if [promise.token for promise in promises] != [topic.token for topic in state.lane.topics]:
             raise Forged("the node's promises are not for the parcel's topics", reason="bad-promise")
-        for promise in outcome.promises:
+        for promise in promises:
             key = keys.get(promise.node)
             if key is None or promise.parcel != one.parcel or promise.instance != self._identity.instance:
                 raise Forged("the node's promise is for another parcel, or another's", reason="bad-promise")
@@ -628,13 +658,6 @@ class Publisher:
             if vow != self._vow:  # the promises of one answer share a signature
                 promise.verify(key)
                 self._vow = vow
-        one.promises, one.promised_at = outcome.promises, self._clock.monotonic()
-        one.offsets = tuple((promise.token, promise.partition, promise.offset) for promise in outcome.promises)
-        state.unsent.popleft()
-        state.stored.append(one)
-        state.stored_head = LaneRef(state.lane.lane, one.sequence, one.parcel)
-        if self._settings.acks == "stored":
-            self._delivered(state, one)
 
     def _check_anchors(self) -> None:
         """Forget what the ledger vouches for: one proved anchor per partition, one path per parcel."""
@@ -656,9 +679,29 @@ class Publisher:
                 continue
             paths = self._carrier.inclusion(token, partition, size, [offset for _, _, offset in waiting])
             for (state, one, offset), path in zip(waiting, paths, strict=True):
-                verify_inclusion(leaf_hash(one.parcel), offset, size, path, root)
+                try:
+                    verify_inclusion(leaf_hash(one.parcel), offset, size, path, root)
+                except Forged:
+                    if one.promises or not self._take_verdict(state, one, (token, partition, offset)):
+                        raise
+                    return
                 with self._lock:
                     self._anchored(state, one, (token, partition, offset))
+
+    def _take_verdict(self, state: _LaneState, one: _Sent, place: tuple[bytes, int, int]) -> bool:
+        """Nobody promised it, and something else is anchored there: whether the notary says that it refused it. Then
+        nothing behind it counts either, and it is dealt with as a refusal."""
+        reason = self._carrier.verdict(*place)
+        if not reason:
+            return False
+        with self._lock:
+            if one in state.stored:
+                again = [other for other in state.stored if other.sequence >= one.sequence]
+                for other in reversed(again):
+                    state.stored.remove(other)
+                    state.unsent.appendleft(other)
+                self._take_refusal(state, one, NotStored(reason, f"the notary refused offset {place[2]}: {reason}"))
+        return True
 
     def _accuse(self) -> None:
         """Bring a promise that no anchor kept to the ledger: the node signed it, and the contract can judge it."""

@@ -21,7 +21,7 @@ from tallystick.client.findings import OPEN_REASONS, Finding
 from tallystick.client.grants import Grants
 from tallystick.client.group import Member
 from tallystick.client.identity import Identity
-from tallystick.client.keeper import Held
+from tallystick.client.keeper import RIGHT_HINT, RIGHT_REASONS, Held
 from tallystick.client.pending import BadCommit, Commits, Written
 from tallystick.client.reader import WHOLE, Anchored, ParcelReader, Placed, PlacedParcel
 from tallystick.client.view import View
@@ -179,6 +179,7 @@ class Subscriber:
         self._told: set[tuple[bytes, int]] = set()
         self._revoked: dict[bytes, int] = {}
         self._stopping = False
+        self._refused: Refused | None = None  # the right is gone: whoever keeps asking ends on the blacklist
         self.findings: list[Finding] = []
 
     # ── 5. Fetch, verify, open ───────────────────────────────────────────────────────────────────────────────────
@@ -189,6 +190,8 @@ class Subscriber:
         What is returned counts as delivered, nothing else does: where the world fails or a finding stops the round,
         everything before is returned, and the error comes with the next one.
         """
+        if self._refused is not None:
+            raise self._refused
         if self._stop_with is not None:
             error, self._stop_with = self._stop_with, None
             raise error
@@ -201,7 +204,11 @@ class Subscriber:
                 self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, received)
             self._look_for_silence()
         except TallystickError as error:
+            if isinstance(error, Refused) and error.reason in RIGHT_REASONS:
+                self._refused = Refused(str(error), reason=error.reason, hint=RIGHT_HINT)
             if not received:
+                if self._refused is not None:
+                    raise self._refused from error
                 raise
             if isinstance(error, FoundError):
                 self._stop_with = error  # it is told once; whatever else is wrong will be wrong again

@@ -28,6 +28,7 @@ LABELS: dict[str, str] = {
     "tallystick token 1": "a topic's token, from the authority's token key",
     "tallystick undo subscribe 1": "the undo token of a subscribe permit",
     "tallystick undo advertise 1": "the undo token of an advertise permit",
+    "tallystick rekey challenge 1": "what a principal's new sealing key opens, from the authority's wrap key",
     "tallystick spool key 1": "the key under which a publisher's spool keeps lane keys",
     "tallystick topic key wrap 1": "the wrapping of a topic's private key under the authority's master key",
     "tallystick schema key 1": "the key that seals a schema's text",

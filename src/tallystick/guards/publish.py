@@ -118,11 +118,13 @@ def _check_permits(header: Header, act: Act, rules: Rules, live: Live) -> tuple[
 
 
 def _check_current(header: Header, act: Act, rules: Rules) -> None:
-    """What a new parcel must agree with: an open topic, one of its schemas, a current epoch."""
+    """What a new parcel must agree with: an open topic, a permit that counts, one of its schemas, a current epoch."""
     for topic in header.topics:
         known = rules.topic(topic.token)
         if known is None or known.closed:
             raise Refused("the topic is closed", reason="topic-closed")
+        if rules.permit_ended(topic.permit):  # revoked since it was admitted, with its key or its right
+            raise Refused("permit: undone, revoked or never issued", reason="permit-ended")
         if not rules.schema_known(topic.token, header.schema_version, header.schema_hash):
             raise Refused(
                 f"schema version {header.schema_version} is not the topic's",

@@ -18,6 +18,7 @@ reader know those), and revocation, which is a matter of heights.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from tallystick.crypto.signatures import VerifyKey
@@ -104,9 +105,15 @@ def verify_one(parcel: Parcel, instance: bytes, book: PermitBook) -> VerifiedPar
     return VerifiedParcel(parcel, permits, _KEY)
 
 
-def verify_own(parcel: Parcel, key: VerifyKey) -> VerifiedParcel:
-    """Verify a parcel that we sealed ourselves, by our own key: its permit may be of an earlier time."""
-    check_signature(parcel, key)
+def verify_own(parcel: Parcel, keys: Sequence[VerifyKey]) -> VerifiedParcel:
+    """Verify a parcel that we sealed ourselves, by one of our own keys: its permit may be of an earlier time."""
+    *earlier, last = keys
+    for key in earlier:
+        with suppress(Forged):
+            check_signature(parcel, key)
+            break
+    else:
+        check_signature(parcel, last)
     parcel.check_body()
     return VerifiedParcel(parcel, (), _KEY)
 
