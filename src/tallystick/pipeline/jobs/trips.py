@@ -69,9 +69,7 @@ def run(run: Run) -> dict[str, Any]:
 
 def trips(signals: DataFrame, settings: TripSettings | None = None) -> DataFrame:
     """The trips of refined rows; those that rows could still change say `is_open`."""
-    return _shown(
-        _cut(_rows(signals), settings or TripSettings()).where("trip is not null").select("vehicle_id", "trip.*")
-    )
+    return _shown(_cut(_rows(signals), settings or TripSettings()))
 
 
 def _check_settings(target: Table, settings: TripSettings) -> None:
