@@ -141,6 +141,28 @@ def test_a_token_does_not_give_its_topics_name_away(city: City) -> None:
 # --- Theorem 1: operations are traced, misbehaviour is found ---
 
 
+def test_another_tenant_checks_the_ledger_and_learns_no_name(city: City) -> None:
+    """The ledger is for all to read: without that, nobody but the operator could say that it is right."""
+    publish(city.monitor, "heart-rate", [70])
+    settle(city.stack)
+    token, stranger = city.tokens["heart-rate"], city.resident
+    found, head = stranger.history(token)  # complete by proof
+    assert found
+    assert head.height > 0
+    blocks = stranger.node.blocks(0, head.height + 1)
+    shown = b"".join(block + b"".join(transactions) for block, transactions in blocks)
+    shown += b"".join(entry for *_, entry in found)
+    shown += repr(stranger.node.audit(token=token, most=1000)).encode()
+    assert city.monitor.identity.principal in shown
+    assert b"127.0.0.1" in shown  # the host too: docs/threat-model.md says so
+    for name in (*TOPICS, *city.tokens, "monitor", "doctor", "speed"):
+        assert name.encode() not in shown
+    assert not {principal for principal, _ in stranger.authority.names().principals} & {
+        city.monitor.identity.principal,
+        city.doctor.identity.principal,
+    }
+
+
 def test_theorem_1_every_attempt_stands_in_the_topics_own_history(stack: Stack, city: City) -> None:
     """The paper's example: somebody of the home provider publishes junk to the hospital's topics. Each attempt is found
     from the topic alone, and the history proves itself whole."""
