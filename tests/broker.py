@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from engines.cache import Missing
-from engines.kafka import Cluster
+from tallystick.errors import Unavailable
+from tallystick.node.devkafka import Cluster
 
 _started: list[Cluster] = []
 
 
 def node_settings(cluster: Cluster) -> dict[str, str]:
     """What makes a node a gateway and notary of this cluster."""
-    operator, client = cluster.write_settings()
-    return {"carrier": cluster.url, "kafka_settings": str(operator), "kafka_client_settings": str(client)}
+    return {
+        "carrier": cluster.url,
+        "kafka_settings": str(cluster.operator_file),
+        "kafka_client_settings": str(cluster.client_file),
+    }
 
 
 def broker() -> Cluster:
@@ -26,8 +29,8 @@ def broker() -> Cluster:
         pytest.importorskip("confluent_kafka")
         folder = tempfile.TemporaryDirectory(prefix="tally-kafka-")
         try:
-            cluster = Cluster(Path(folder.name)).start()
-        except Missing as error:
+            cluster = Cluster.create(Path(folder.name)).start()
+        except Unavailable as error:
             pytest.skip(f"no Kafka here: {error}")
         atexit.register(folder.cleanup)
         atexit.register(cluster.stop)

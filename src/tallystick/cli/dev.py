@@ -19,7 +19,64 @@ def command() -> None:
     Examples:
       tally dev chain up fleet --validators 4
       tally dev chain down fleet
+      tally dev kafka up broker
     """
+
+
+@command.group("kafka")
+def kafka() -> None:
+    """Apache Kafka: one broker, or several, with TLS, passwords and access control.
+
+    \b
+    Examples:
+      tally dev kafka up broker
+    """
+
+
+@kafka.command("up")
+@folder_argument
+@click.option("--brokers", type=click.IntRange(1, 5), default=1, show_default=True, help="How many, the first time.")
+@output.json_option
+def kafka_up(folder: Path, brokers: int, as_json: bool) -> None:
+    """Start the brokers in DIR; the first time, make them. Then: tally up INSTANCE --carrier …, as it says.
+
+    \b
+    Examples:
+      tally dev kafka up broker --brokers 3
+    """
+    from tallystick.node.devkafka import Cluster
+
+    is_new = not (folder / "cluster.json").exists()
+    cluster = (Cluster.create(folder, brokers) if is_new else Cluster.open(folder)).start()
+    settings = {"carrier": cluster.url, "settings": str(cluster.operator_file), "clients": str(cluster.client_file)}
+    if as_json:
+        output.result_json({**settings, "brokers": len(cluster.brokers)})
+    else:
+        output.result(f"carrier   {cluster.url}")
+        output.result(f"settings  {cluster.operator_file}")
+        output.note(f"next: tally up INSTANCE --carrier {cluster.url} --kafka-settings {cluster.operator_file}")
+        output.note(
+            f'clients that go to Kafka themselves: kafka_client_settings = "{cluster.client_file}" in node.toml'
+        )
+
+
+@kafka.command("down")
+@folder_argument
+@output.json_option
+def kafka_down(folder: Path, as_json: bool) -> None:
+    """End the brokers of DIR; what they hold stays.
+
+    \b
+    Examples:
+      tally dev kafka down broker
+    """
+    from tallystick.node.devkafka import Cluster
+
+    ended = Cluster.open(folder).stop()
+    if as_json:
+        output.result_json({"ended": ended})
+    else:
+        output.result(f"{ended} brokers ended")
 
 
 @command.group("chain")

@@ -36,7 +36,7 @@ def create_validators(folder: Path, count: int, entropy: Entropy) -> list[Valida
     """Validators on free ports of loopback."""
     if validator_folders(folder):
         raise Misuse(f"{folder}: a chain is here already")
-    ports = _free_ports(2 * count)
+    ports = free_ports(2 * count)
     return [
         create_validator(
             folder / "chain" / f"validator{index}",
@@ -117,7 +117,7 @@ def _makes_blocks(endpoint: Endpoint) -> bool:
         return False
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago, all different."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]

@@ -83,6 +83,10 @@ class KafkaClient:
                 self._admin = admin.AdminClient(self._settings)
             return self._admin
 
+    def broker_count(self, timeout_s: float = ASK_S) -> int:
+        with _translated("list brokers"):
+            return len(self.admin.list_topics(timeout=timeout_s).brokers)
+
     def topics(self) -> dict[bytes, int]:
         """Sealed topics that Kafka has: token → partitions."""
         with _translated("list topics"):

@@ -1,0 +1,294 @@
+"""Kafka for trials and tests: brokers on this machine, on loopback only, in one folder.
+
+One broker or several, each of them broker and controller at once (KRaft). Three listeners: `INTERNAL` for brokers and
+the operator (TLS with client certificates), `CLIENT` for everybody else (SCRAM inside TLS), `CONTROLLER` for the
+quorum. So no password ever stands on a command line: the operator is known by its certificate, and makes the passwords
+of others through Kafka's own interface. The StandardAuthorizer denies what no entry allows.
+
+The jars are those that `make engines` fetched. What a cluster holds stays in its folder: `start` goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.errors import Misuse, TallystickError, Unavailable
+from tallystick.node.devcertificates import Certificates
+from tallystick.node.devchain import free_ports
+from tallystick.runtime.clock import Clock, SystemClock
+
+VERSION = "4.3.0"
+HEAP_MB = 384
+START_S, STOP_S = 90.0, 20.0
+OPERATOR, BROKER = "operator", "broker"  # names in certificates, and so of Kafka's super users
+_FILE = "cluster.json"
+
+_LOG4J = """rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %p %c{{1}} %m%n
+"""
+_PROPERTIES = """process.roles=broker,controller
+node.id={number}
+controller.quorum.voters={voters}
+listeners=INTERNAL://127.0.0.1:{internal},CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=INTERNAL://127.0.0.1:{internal},CLIENT://127.0.0.1:{client}
+listener.security.protocol.map=INTERNAL:SSL,CLIENT:SASL_SSL,CONTROLLER:SSL
+inter.broker.listener.name=INTERNAL
+controller.listener.names=CONTROLLER
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/{certificate}
+ssl.truststore.type=PEM
+ssl.truststore.location={folder}/ca.pem
+listener.name.internal.ssl.client.auth=required
+listener.name.controller.ssl.client.auth=required
+listener.name.client.ssl.client.auth=none
+ssl.principal.mapping.rules=RULE:^CN=(.*?)$/$1/
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.client.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.client.connections.max.reauth.ms={reauthenticate_ms}
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:{operator};User:{broker}
+log.dirs={data}
+auto.create.topics.enable=false
+offsets.topic.replication.factor={replicas}
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor={replicas}
+transaction.state.log.min.isr={in_sync}
+transaction.state.log.num.partitions=4
+default.replication.factor={replicas}
+min.insync.replicas={in_sync}
+group.initial.rebalance.delay.ms=0
+group.consumer.session.timeout.ms=6000
+group.consumer.min.session.timeout.ms=6000
+group.min.session.timeout.ms=1000
+num.network.threads=2
+num.io.threads=4
+log.cleaner.enable=false
+"""
+
+
+def find_jars() -> Path:
+    """Where `make engines` put Kafka's jars."""
+    engines = Path(os.environ.get("TALLY_ENGINES") or "~/.cache/tallystick/engines").expanduser()
+    jars = engines / f"kafka-{VERSION}" / "libs"
+    if not jars.is_dir():
+        raise Unavailable(f"Kafka {VERSION} is not here", hint="make engines in a checkout fetches it")
+    return jars
+
+
+class Broker:
+    """One broker; `kill` is kill -9, `start` goes on with what is on its disk. It outlives the process that starts it,
+    and is known by its folder."""
+
+    def __init__(self, number: int, folder: Path, ports: tuple[int, int, int], clock: Clock) -> None:
+        self.number, self.folder, self._clock = number, folder, clock
+        self.internal, self.client, self.controller = ports
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs it, if one does."""
+        if self._process is not None:
+            self._process.poll()  # or it would stay a zombie
+        try:
+            pid = int((self.folder / "pid").read_text())
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, ValueError, IndexError):
+            return None
+        return pid if str(self._properties).encode() in words and state != "Z" else None
+
+    @property
+    def _properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    def format(self, cluster: str) -> None:
+        _storage("format", "-t", cluster, "-c", str(self._properties))
+
+    def start(self) -> None:
+        with open(self.folder / "output.log", "ab") as output:
+            self._process = subprocess.Popen(
+                _java("kafka.Kafka", str(self._properties), log4j=self.folder / "log4j2.properties"),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        (self.folder / "pid").write_text(f"{self._process.pid}\n")
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        pid = self.pid
+        if pid is None:
+            return
+        os.kill(pid, how)
+        deadline = self._clock.monotonic() + STOP_S
+        while self.pid is not None and self._clock.monotonic() < deadline:
+            self._clock.pause(0.05)
+        if self.pid is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    def output(self) -> str:
+        """The last lines of what it wrote."""
+        return "\n".join((self.folder / "output.log").read_text(errors="replace").splitlines()[-20:])
+
+
+def _java(main: str, *arguments: str, log4j: Path | None = None) -> list[str]:
+    logging = [f"-Dlog4j2.configurationFile={log4j}"] if log4j else []
+    return ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", *logging, "-cp", f"{find_jars()}/*", main, *arguments]
+
+
+def _storage(*arguments: str) -> str:
+    """The output of Kafka's storage tool."""
+    try:
+        done = subprocess.run(_java("kafka.tools.StorageTool", *arguments), capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise Unavailable("Kafka needs Java 17 or newer", hint="apt-get install openjdk-17-jre-headless") from None
+    if done.returncode:
+        raise Unavailable(f"kafka: {arguments[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+class Cluster:
+    """Brokers on loopback, with their certificates, in one folder.
+
+    with Cluster.create(folder, brokers=3) as cluster:
+        KafkaClient(cluster.operator())
+    """
+
+    def __init__(self, folder: Path, ports: list[tuple[int, int, int]], clock: Clock) -> None:
+        self.folder, self._clock = folder.resolve(), clock
+        self.brokers = [
+            Broker(number, self.folder / f"broker-{number}", three, clock) for number, three in enumerate(ports, 1)
+        ]
+
+    @classmethod
+    def create(cls, folder: Path, brokers: int = 1, *, reauthenticate_ms: int = 10_000) -> Cluster:
+        """A new cluster; `reauthenticate_ms` is how long Kafka believes a connection before it asks again."""
+        if (folder / _FILE).exists():
+            raise Misuse(f"{folder}: a Kafka is here already")
+        free = free_ports(3 * brokers)
+        ports = [(free[at], free[at + 1], free[at + 2]) for at in range(0, len(free), 3)]
+        cluster = cls(folder, ports, SystemClock())
+        certificates = Certificates(cluster.folder / "certificates")
+        certificates.issue(OPERATOR)
+        certificates.issue(BROKER)
+        name = _storage("random-uuid").strip()
+        for broker in cluster.brokers:
+            cluster._configure(broker, reauthenticate_ms)
+            broker.format(name)
+        cluster._write_settings()
+        (cluster.folder / _FILE).write_text(json.dumps({"ports": ports}) + "\n")
+        return cluster
+
+    @classmethod
+    def open(cls, folder: Path) -> Cluster:
+        """The cluster in `folder`, running or not."""
+        try:
+            ports = json.loads((folder / _FILE).read_text())["ports"]
+        except (OSError, ValueError, KeyError):
+            raise Misuse(f"{folder}: no Kafka is here", hint=f"tally dev kafka up {folder}") from None
+        return cls(folder, [(one[0], one[1], one[2]) for one in ports], SystemClock())
+
+    def _configure(self, broker: Broker, reauthenticate_ms: int) -> None:
+        broker.folder.mkdir(parents=True, exist_ok=True)
+        replicas = min(3, len(self.brokers))
+        properties = _PROPERTIES.format(
+            number=broker.number,
+            voters=",".join(f"{one.number}@127.0.0.1:{one.controller}" for one in self.brokers),
+            internal=broker.internal,
+            client=broker.client,
+            controller=broker.controller,
+            folder=self.folder / "certificates",
+            certificate=f"{BROKER}.pem",
+            operator=OPERATOR,
+            broker=BROKER,
+            data=broker.folder / "data",
+            replicas=replicas,
+            in_sync=min(2, replicas),
+            reauthenticate_ms=reauthenticate_ms,
+        )
+        (broker.folder / "server.properties").write_text(properties)
+        (broker.folder / "log4j2.properties").write_text(_LOG4J.format())
+
+    def start(self) -> Cluster:
+        """Start every broker that does not run, and wait until all have joined."""
+        for broker in self.brokers:
+            if broker.pid is None:
+                broker.start()
+        self.wait_ready()
+        return self
+
+    def wait_ready(self) -> None:
+        deadline = self._clock.monotonic() + START_S
+        client = KafkaClient(self.operator())
+        while self._clock.monotonic() < deadline:
+            for broker in self.brokers:
+                if broker.pid is None:
+                    raise Unavailable(f"broker {broker.number} ended:\n{broker.output()}")
+            try:
+                if client.broker_count(timeout_s=2.0) == len(self.brokers):
+                    client.close()
+                    return
+            except TallystickError:
+                self._clock.pause(0.2)
+        raise Unavailable(f"Kafka is not ready after {START_S:.0f} s:\n{self.brokers[0].output()}")
+
+    def stop(self) -> int:
+        """End what runs; how many did."""
+        running = [broker for broker in self.brokers if broker.pid is not None]
+        for broker in running:
+            broker.stop()
+        return len(running)
+
+    def __enter__(self) -> Cluster:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return "kafka://" + ",".join(f"127.0.0.1:{broker.client}" for broker in self.brokers)
+
+    def operator(self) -> dict[str, str]:
+        """The operator's settings, in librdkafka's words."""
+        certificate = str(self.folder / "certificates" / f"{OPERATOR}.pem")
+        return {
+            "bootstrap.servers": ",".join(f"127.0.0.1:{broker.internal}" for broker in self.brokers),
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(self.folder / "certificates" / "ca.pem"),
+            "ssl.certificate.location": certificate,
+            "ssl.key.location": certificate,
+        }
+
+    @property
+    def operator_file(self) -> Path:
+        """How a gateway or notary is known here."""
+        return self.folder / "operator.json"
+
+    @property
+    def client_file(self) -> Path:
+        """What every other client needs, besides a user's name and password."""
+        return self.folder / "client.json"
+
+    def _write_settings(self) -> None:
+        certificate = str(self.folder / "certificates" / "ca.pem")
+        client = {"bootstrap.servers": self.url.removeprefix("kafka://"), "ssl.ca.location": certificate}
+        self.operator_file.write_text(json.dumps(self.operator(), indent=1) + "\n")
+        self.client_file.write_text(json.dumps(client, indent=1) + "\n")
