@@ -110,6 +110,11 @@ def decapsulate(key: Key, ciphertext: Ciphertext) -> bytes | None:
     return sha256((group.pair(key.d, ciphertext.c) * ~blinding).serialize()).digest()
 
 
+def leaves_used(key: Key, ciphertext: Ciphertext) -> int:
+    """How many leaves opening takes; two pairings each."""
+    return len(_weights(ciphertext.tree, key.parts, 0)[1] or ())
+
+
 def _shares(tree: LabelTree, secret: int, randoms: Iterator[int]) -> Iterator[tuple[bytes, int]]:
     if isinstance(tree, bytes):
         yield tree, secret

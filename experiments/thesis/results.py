@@ -1,0 +1,76 @@
+"""What the figures of this folder share: rows to CSV, lines to a plot, and the command line."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tallystick.errors import Unavailable
+
+OUT = Path(__file__).resolve().parents[2] / "build" / "experiments" / "thesis"
+
+
+@dataclass(frozen=True)
+class Plot:
+    title: str
+    x: str
+    y: str
+    lines: dict[str, list[tuple[float, float]]]
+    logarithmic: bool = False
+
+
+def write_csv(rows: Sequence[Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [column.name for column in fields(rows[0])], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def draw(plot: Plot, path: Path) -> None:
+    """Raises `Unavailable` without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Unavailable("no plot: matplotlib is not installed", hint="pip install matplotlib") from error
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for label, points in plot.lines.items():
+        axes.plot(*zip(*sorted(points), strict=True), marker=".", label=label)
+    if plot.logarithmic:
+        axes.set_yscale("log")
+    axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y)
+    axes.legend()
+    figure.savefig(path, dpi=110)
+
+
+def command(
+    name: str,
+    run: Callable[[int, bool], Iterable[Any]],
+    plot: Callable[[Sequence[Any]], Plot],
+    misses: Callable[[Sequence[Any]], list[str]],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """`python -m experiments.thesis.<name> [--seed N] [--small] [--out DIR]`: CSV, plot, and what left the band."""
+    parser = argparse.ArgumentParser(prog=f"python -m experiments.thesis.{name}")
+    parser.add_argument("--seed", type=int, default=4)
+    parser.add_argument("--small", action="store_true", help="the shrunken run of the test suite")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
+    options = parser.parse_args(arguments)
+    rows = list(run(options.seed, options.small))
+    write_csv(rows, options.out / f"{name}.csv")
+    print(options.out / f"{name}.csv")
+    try:
+        draw(plot(rows), options.out / f"{name}.png")
+        print(options.out / f"{name}.png")
+    except Unavailable as error:
+        print(f"{error}\nhint: {error.hint}", file=sys.stderr)
+    missed = misses(rows)
+    for text in missed:
+        print(f"outside the expected band: {text}", file=sys.stderr)
+    return 1 if missed else 0
