@@ -17,6 +17,8 @@ from typing import Any
 
 from tallystick.carriers.kafka.carrier import KafkaCarrier
 from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.keeper import Keeper, Wanted, operations_of
+from tallystick.carriers.kafka.notary import HOST
 from tallystick.carriers.log.carrier import LogCarrier, LogSettings
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
@@ -28,6 +30,7 @@ from tallystick.guards.rules import GuardLimits
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block
 from tallystick.ledger.cache import RightsCache
+from tallystick.ledger.contracts import access
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import LedgerSettings
 from tallystick.ledger.transaction import compose, parse
@@ -132,6 +135,7 @@ class NodeCore:
             write=lambda written: self._submit(self._compose(*written)).number,
             follow=self._notarised,
             topics=self._topics,
+            keeper=Keeper(self.kafka, self._wanted_of_kafka),
             node_key=self.rules.verify_key,
             **options,
         )
@@ -197,6 +201,18 @@ class NodeCore:
             for key, value in self.ledger.scan(b"topic/", 1 << 20)
             if self.identifier in value[5] and not value[9]
         }
+
+    def _wanted_of_kafka(self) -> Wanted:
+        """Kafka's rules as the ledger has them."""
+        partitions = {token: count for token, (count, _) in self._topics().items()}
+        everything = 1 << 20
+        rights = {
+            (key[22:38], key[6:22]): operations_of(value[1], access.decide, HOST)
+            for key, value in self.ledger.scan(b"right/", everything)
+            if key[6:22] in partitions
+        }
+        blacklisted = [key[11:] for key, value in self.ledger.scan(b"reputation/", everything) if value[3]]
+        return Wanted(rights, partitions, blacklisted)
 
     def _entry_proof(self, number: int, index: int) -> EntryProof:
         return self.ledger.receipt(number, index)

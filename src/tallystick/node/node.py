@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from tallystick.carriers.kafka.credentials import Credentials, client_settings
 from tallystick.carriers.service import CarrierService
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.guards.rules import Right
@@ -30,6 +31,7 @@ from tallystick.node.witnessing import Witnessing
 from tallystick.runtime.address import server_tls
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.entropy import SystemEntropy
 from tallystick.runtime.gate import Gate
 from tallystick.runtime.router import Router
 from tallystick.runtime.server import Server, ServerLimits
@@ -56,7 +58,7 @@ class Node:
         self._witnessing = self._find_witnesses()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.service = CarrierService(self.carrier, self.ledger, self._gate(), clock)
+        self.service = CarrierService(self.carrier, self.ledger, self._gate(), clock, self._credentials())
         self.server = self._server()
 
     @property
@@ -168,6 +170,12 @@ class Node:
 
     def _wait_for_block(self, submitted: Submitted) -> None:
         self.ledger.wait(submitted, SUBMIT_S)
+
+    def _credentials(self) -> Credentials | None:
+        if self.core.kafka is None:
+            return None
+        path = self.settings.kafka_client_settings
+        return Credentials(self.core.kafka, self.rules, lambda: client_settings(path), SystemEntropy())
 
     def _gate(self) -> Gate:
         return Gate(self.identifier, self.keys.key, self.rules.verify_key, self.clock, on_junk=self._count_junk)

@@ -30,6 +30,7 @@ class NodeSettings:
     insecure: bool = False  # plain HTTP off loopback, where something else protects the network
     carrier: str = "log"  # or kafka://host:port,…
     kafka_settings: str = ""  # a JSON file of librdkafka's settings: how this node is known to Kafka
+    kafka_client_settings: str = ""  # the same for clients that go to Kafka themselves, without user and password
     commit_ms: int = 100  # how long an operation waits for company before it goes to the ledger
     block_ms: int = 2_000  # an empty block at least this often
     window_ms: int = 20  # how long a transaction waits for its block
