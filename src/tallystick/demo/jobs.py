@@ -12,45 +12,75 @@ from tallystick.demo.broker import READER, TOPIC, shown
 from tallystick.demo.scene import NotObserved, Scene, Seen
 from tallystick.demo.spark import SparkProcess
 from tallystick.demo.stage import TOPICS, Stage
+from tallystick.parcel.prove import verify_proof
 
-TABLES = "tables"
-# Who runs what. The audit is the owner's: it may know the names of its own people.
-JOBS = {"ingest": READER, "refine": READER, "trips": READER, "audit": TOPICS[TOPIC].tenant}
-# What the audit must find after the scenes of this demo, by its rules' names.
+# In this order, and who runs them. The audit is the owner's, who may know the names of its own people.
+JOBS = {
+    "ingest": READER,
+    "refine": READER,
+    "trips": READER,
+    "audit": TOPICS[TOPIC].tenant,
+    "prove": READER,
+    "report": READER,
+}
+# What the audit must find after the scenes of this demo, by the names of its rules.
 FOUND = ("unauthorised", "replay", "flood", "equivocation", "framing")
+_PROVED = "_offset = 0 and _leaf < 2"  # a few rows of each partition
+
+
+def report_of(folder: Path) -> Path:
+    """Where the report of a demo lies."""
+    return folder / "tables" / "report.html"
 
 
 def scene(rows: Callable[[], int], say: Callable[[str], None]) -> Scene:
     """`rows()` of the fleet were published by now."""
 
     def look(stage: Stage) -> Seen:
-        if stage.spark is None:
-            raise NotObserved("Spark was left out")
-        tables = stage.folder / TABLES
-        done = {name: _run(stage, stage.spark, name, tables, say) for name in JOBS}
+        tables, proofs = stage.folder / "tables", stage.folder / "proofs"
+        options = {"prove": {"where": _PROVED, "out": str(proofs)}}
+        done = {name: _run(stage, name, tables, say, options.get(name, {})) for name in JOBS}
         if done["ingest"]["rows"] != rows():
             raise NotObserved(f"{done['ingest']['rows']:,} rows in bronze, {rows():,} were published")
         found = _rules(tables / "findings")
         if missing := [name for name in FOUND if name not in found]:
-            raise NotObserved(f"the audit does not find {', '.join(missing)}")
+            raise NotObserved(f"the audit finds {', '.join(sorted(found))}, and not {', '.join(missing)}")
+        count = _verify(stage, proofs)
         return Seen(
-            f"{done['ingest']['rows']:,} rows, {done['trips']['rows']:,} trips; the audit names"
-            f" {', '.join(name for name in FOUND)}",
+            f"{rows():,} rows, {done['trips']['trips'] + done['trips']['open']:,} trips; the audit names"
+            f" {', '.join(FOUND)}; {count} proofs hold offline",
             shown(stage, tables / "findings"),
         )
 
-    return Scene("all of the above, to the Spark jobs", "every row in the tables; the attacks in the audit", look)
+    return Scene("all of the above, to the Spark jobs", "every row in the tables, every attack in the audit", look)
 
 
-def _run(stage: Stage, spark: SparkProcess, name: str, tables: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    began = stage.clock.monotonic()
-    summary = spark.run(name, tables, stage.people[JOBS[name]].identity.home, TOPIC)
-    facts = ", ".join(f"{key} {value}" for key, value in summary.items() if isinstance(value, int))
+def _run(stage: Stage, name: str, tables: Path, say: Callable[[str], None], options: dict[str, str]) -> dict[str, Any]:
+    spark, began = _spark(stage), stage.clock.monotonic()
+    summary = spark.run(name, tables, stage.people[JOBS[name]].identity.home, TOPIC, options)
+    facts = ", ".join(f"{key} {value:,}" for key, value in summary.items() if isinstance(value, int))
     say(f"job {name}: {facts} ({stage.clock.monotonic() - began:.1f} s)")
     return summary
+
+
+def _spark(stage: Stage) -> SparkProcess:
+    if stage.spark is None:
+        raise NotObserved("Spark was left out")
+    return stage.spark
 
 
 def _rules(table: Path) -> set[str]:
     """The rules by which something was found, in the newest batch."""
     newest = max(table.glob("batch=*"), key=lambda path: int(path.name.partition("=")[2]))
-    return set(pq.read_table(newest, columns=["rule"])["rule"].to_pylist())
+    files = sorted(newest.glob("*.parquet"))
+    return {rule for file in files for rule in pq.read_table(file, columns=["rule"])["rule"].to_pylist()}
+
+
+def _verify(stage: Stage, folder: Path) -> int:
+    """How many proofs were written; every one must hold with the trust file and nothing else."""
+    proofs = sorted(folder.glob("*.proof"))
+    for path in proofs:
+        verify_proof(path.read_bytes(), stage.trust)
+    if not proofs:
+        raise NotObserved("no proof was written")
+    return len(proofs)

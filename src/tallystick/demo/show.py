@@ -60,6 +60,8 @@ class Show:
             group.close()
             if stage.spark is not None:
                 self._perform(stage, [jobs.scene(lambda: self._rows, self._say)])
+                report = jobs.report_of(self.told.folder)
+                self.told.report = report if report.exists() else None
         self.told.seconds = stage.clock.monotonic() - began
         return self.told
 

@@ -49,10 +49,10 @@ class SparkProcess:
         """Read a whole topic as the identity in `home`."""
         return SparkRead(**self._ask({"do": "read", "home": str(home), "topic": topic}))
 
-    def run(self, job: str, warehouse: Path, home: Path, topic: str) -> dict[str, Any]:
+    def run(self, job: str, warehouse: Path, home: Path, topic: str, options: Mapping[str, str]) -> dict[str, Any]:
         """Run a job of the pipeline as the identity in `home`; its summary."""
         where = {"warehouse": str(warehouse), "home": str(home), "topic": topic}
-        return self._ask({"do": "job", "name": job, **where})
+        return self._ask({"do": "job", "name": job, **where, **options})
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None

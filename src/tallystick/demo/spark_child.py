@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-
-from tallystick.errors import Refused, TallystickError
+from tallystick.errors import Refused
 from tallystick.pipeline.jobs.registry import JOBS
 from tallystick.pipeline.jobs.run import Run, explained
 from tallystick.pipeline.jobs.warehouse import Warehouse
@@ -37,7 +36,8 @@ def job(spark: SparkSession, name: str, warehouse: str, home: str, topic: str, *
     """A job of the pipeline, with its options as the command line would have them; its summary."""
     found = JOBS[name]
     options = {one.name: one.choices[0] if one.choices else one.default for one in found.options}
-    run = Run(Warehouse(Path(warehouse)), SystemClock(), {**options, **given}, Path(home), topic)
+    options |= {one.name: one.type(given[one.name]) for one in found.options if one.name in given}
+    run = Run(Warehouse(Path(warehouse)), SystemClock(), options, Path(home), topic)
     run.spark = spark
     return found.load()(run)
 
@@ -54,7 +54,8 @@ def main(folder: Path) -> None:
         request = json.loads(line)
         try:
             answer = ACTS[request.pop("do")](spark, **request)
-        except (TallystickError, PySparkException) as error:
+        except Exception as error:  # whatever it was, there is somebody who waits for the answer
+            traceback.print_exc()
             answer = {"failure": str(error).partition("\n")[0]}
         print(json.dumps(answer, default=str), file=answers, flush=True)
     spark.stop()
