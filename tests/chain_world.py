@@ -15,6 +15,7 @@ from ledger_world import World
 
 from engines import cometbft
 from engines.cache import cache_folder
+from tallystick.ledger.cometbft.application import ChainSettings
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses
 from tallystick.node.validator import Validator, ValidatorCard, create_validator, join_chain, make_genesis, threshold
@@ -64,9 +65,11 @@ class ChainWorld(World):
 class Chain:
     """Running validators of a `ChainWorld`; a chain that it had before is gone."""
 
-    def __init__(self, world: ChainWorld, timing: ChainTiming = QUICK) -> None:
-        self.world, self.program = world, require_cometbft()
-        genesis = make_genesis(world.trust, world.cards, int(time.time() * 1000) - 1000)
+    def __init__(
+        self, world: ChainWorld, timing: ChainTiming = QUICK, settings: ChainSettings = ChainSettings()
+    ) -> None:
+        self.world, self.program, self._settings = world, require_cometbft(), settings
+        self.genesis = genesis = make_genesis(world.trust, world.cards, int(time.time() * 1000) - 1000)
         for folder in world.folders:
             shutil.rmtree(folder / "comet", ignore_errors=True)
             for old in folder.glob("ledger.sqlite*"):
@@ -81,7 +84,7 @@ class Chain:
         return "cometbft://" + ",".join(card.rpc for card in self.world.cards)
 
     def start(self, index: int) -> Validator:
-        validator = Validator(self.world.folders[index], self.program)
+        validator = Validator(self.world.folders[index], self.program, self._settings)
         self.validators[index] = validator
         validator.start()
         return validator

@@ -23,7 +23,7 @@ and checking the store itself: a node that was altered at rest gives proofs that
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from tallystick import wire
@@ -274,3 +274,34 @@ def _split(
         else:
             first = middle + 1
     return first
+
+
+def subtree(items: Mapping[bytes, bytes], prefix: int, depth: int) -> tuple[bytes, bool]:
+    """Root of the part of a map under the first `depth` bits `prefix`, and whether it is a single leaf.
+
+    Raises `Forged` where a key lies elsewhere.
+    """
+    leaves = sorted((_sha256(key), _sha256(value)) for key, value in items.items())
+    if any(place_prefix(place, depth) != prefix for place, _ in leaves):
+        raise Forged(f"map part {prefix}: it holds a key that lies elsewhere")
+    return _Batch({}, {})._build(leaves, depth, 0, len(leaves)), len(leaves) == 1
+
+
+def join_subtrees(parts: Sequence[tuple[bytes, bool]]) -> bytes:
+    """The root of a map whose parts, 2**depth of them in the order of their prefixes, `subtree` gave."""
+    if len(parts) == 1:
+        return parts[0][0]
+    joined = []
+    for (left, left_single), (right, right_single) in zip(parts[::2], parts[1::2], strict=True):
+        if left == EMPTY and (right == EMPTY or right_single):
+            joined.append((right, right_single))
+        elif right == EMPTY and left_single:
+            joined.append((left, left_single))
+        else:
+            joined.append((_sha256(_inner(left, right)), False))
+    return join_subtrees(joined)
+
+
+def place_prefix(place: bytes, depth: int) -> int:
+    """The first `depth` bits (at most 32) of a place, which is the SHA-256 of a key."""
+    return int.from_bytes(place[:4], "big") >> (32 - depth)

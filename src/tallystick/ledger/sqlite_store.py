@@ -8,7 +8,7 @@ whose type was changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -128,6 +128,17 @@ class Store:
             if undo is not None:
                 self.set_meta("undo", undo)
 
+    def restore(
+        self, height: int, data: bytes, note: bytes, leaves: bytes, values: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        """Fill an empty file with what a snapshot holds: of transactions below it only the leaves."""
+        rows = ((at // 32, leaves[at : at + 32]) for at in range(0, len(leaves), 32))
+        with _translated("ledger file"), self.db:
+            self.db.execute("INSERT INTO blocks VALUES (?, ?, ?)", (height, data, note))
+            self.db.executemany("INSERT INTO transactions VALUES (?, ?, 0, 0, 0, x'', x'', x'', x'')", rows)
+            self.db.executemany("INSERT INTO state VALUES (?, ?)", values)
+            self.set_meta("indexed", len(leaves) // 32)
+
     def take_back(self, height: int, first: int, before: Mapping[bytes, bytes | None]) -> None:
         """The newest block and its transactions, gone; the values that it replaced, back."""
         with _translated(f"ledger block {height}"), self.db:
@@ -194,6 +205,17 @@ class Store:
     def count(self) -> int:
         """Stored transactions."""
         found = self._one("SELECT count(*) FROM transactions")
+        return 0 if found is None else int(found[0])
+
+    def hold(self) -> None:
+        """Read this version of the file from now on, whatever is written to it by others."""
+        with _translated("ledger file"):
+            self.db.execute("BEGIN")
+            self.count()
+
+    def count_values(self) -> int:
+        """Keys of the state."""
+        found = self._one("SELECT count(*) FROM state")
         return 0 if found is None else int(found[0])
 
     def leaves(self) -> Iterator[bytes]:

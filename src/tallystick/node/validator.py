@@ -19,6 +19,9 @@ import os
 import shutil
 import subprocess
 import tomllib
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -26,12 +29,14 @@ from typing import IO
 from tallystick.abci.server import Server
 from tallystick.abci.supervisor import Supervisor
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Malformed, Misuse, Unavailable
+from tallystick.errors import Malformed, Misuse, TallystickError, Unavailable
 from tallystick.ledger.book import roll_back
-from tallystick.ledger.cometbft.application import LedgerApplication
+from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
+from tallystick.ledger.cometbft.rpc import SCHEME, Endpoints
 from tallystick.ledger.sqlite_store import Store
 from tallystick.node.instance import read_secret, write_secret
+from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
 
@@ -186,10 +191,27 @@ def claim(folder: Path) -> IO[str]:
     return lock
 
 
+def _agreement(servers: list[str], trust: TrustFile) -> Callable[[int], bytes]:
+    """Asks validators for the block of a height; as many as the trust file's threshold must say the same."""
+    endpoints = Endpoints.parse(SCHEME + ",".join(servers), SystemClock())
+
+    def agreed_block(height: int) -> bytes:
+        said: Counter[bytes] = Counter()
+        for endpoint in endpoints.all:
+            with suppress(TallystickError):
+                said[endpoint.ask("block", height)] += 1
+        block, count = said.most_common(1)[0] if said else (b"", 0)
+        if count < trust.ledger_threshold:
+            raise Unavailable(f"block {height}: {count} of {trust.ledger_threshold} validators say the same")
+        return block
+
+    return agreed_block
+
+
 class Validator:
     """One validator over its folder; `start`, then `stop`."""
 
-    def __init__(self, folder: Path, cometbft: str | None = None) -> None:
+    def __init__(self, folder: Path, cometbft: str | None = None, settings: ChainSettings = ChainSettings()) -> None:
         home = folder / "comet"
         if not (home / "config" / "genesis.json").exists():
             raise Misuse(f"{folder}: it belongs to no chain yet", hint="tally chain join")
@@ -199,7 +221,10 @@ class Validator:
         key = SigningKey.from_seed(read_secret(folder / "note.key"))
         config = tomllib.loads((home / "config" / "config.toml").read_text())
         self.rpc = str(config["rpc"]["laddr"]).removeprefix("tcp://")
-        self.application = LedgerApplication(str(folder / "ledger.sqlite"), trust, key)
+        servers = [one for one in str(config["statesync"]["rpc_servers"]).split(",") if one]
+        self.application = LedgerApplication(
+            str(folder / "ledger.sqlite"), trust, key, settings, _agreement(servers, trust) if servers else None
+        )
         self._server = Server(self.application)
         command = [cometbft or find_cometbft(), "start", "--home", str(home)]
         self.pair = Supervisor(self._server, command, folder / "comet.log")

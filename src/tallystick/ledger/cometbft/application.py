@@ -13,6 +13,7 @@ decided, and nothing else here signs. The genesis names the first trust file; va
 instance refuse to begin.
 
 Queries read through a connection of their own; only proofs, which are quick, take the lock of the consensus methods.
+Snapshots are cut by a thread of its own, from a version of the file that its connection holds fast.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -30,11 +31,13 @@ from typing import Any
 from tallystick.abci import messages as m
 from tallystick.abci.application import Application
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Malformed, Misuse, Refused, TallystickError
+from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError
 from tallystick.ledger.book import Book, Sealed, found, genesis_block
 from tallystick.ledger.checkpoints import sign_checkpoint
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.roots import STORE, app_hash_of, prove, value_of
+from tallystick.ledger.cometbft.shelf import Shelf
+from tallystick.ledger.cometbft.snapshot import FORMAT, Description, Restore
 from tallystick.ledger.contracts.execute import WHOLE, authenticate
 from tallystick.ledger.reader import Reader
 from tallystick.ledger.sqlite_store import Store
@@ -53,6 +56,8 @@ class ChainSettings:
     versions_max: int = 128  # blocks whose state can be proved; some 300 bytes for each changed key
     follow_max: int = 1_024  # blocks whose changed keys are remembered for those who follow
     refusals_max: int = 16_384  # refused transactions whose reason is remembered
+    snapshot_blocks: int = 1_000  # a snapshot every so many; 0: none
+    snapshots_kept: int = 2  # the one that is being fetched, and the next
 
 
 class _Window:
@@ -82,7 +87,18 @@ class _Window:
 class LedgerApplication(Application):
     """One validator's ledger in the file `path`; `key` is its note key."""
 
-    def __init__(self, path: str, trust: TrustFile, key: SigningKey, settings: ChainSettings = ChainSettings()) -> None:
+    def __init__(
+        self,
+        path: str,
+        trust: TrustFile,
+        key: SigningKey,
+        settings: ChainSettings = ChainSettings(),
+        agreed_block: Callable[[int], bytes] | None = None,
+    ) -> None:
+        """`agreed_block` asks the validators for the block of a height; without it no snapshot is taken in."""
+        self._agreed_block = agreed_block
+        self._restore: Restore | None = None
+        self._shelf = Shelf(path, settings.snapshot_blocks, settings.snapshots_kept)
         self.instance, self.origin = trust.instance, trust.origin
         self._path, self._key, self._settings = path, key, settings
         self._lock = threading.RLock()
@@ -105,6 +121,7 @@ class LedgerApplication(Application):
             self._load()
 
     def close(self) -> None:
+        self._shelf.close()
         with self._lock:
             for window in (self._asked, self._checked):
                 if window is not None:
@@ -197,7 +214,54 @@ class LedgerApplication(Application):
             self._refusals.update(self._refused_now)
             while len(self._refusals) > self._settings.refusals_max:
                 self._refusals.popitem(last=False)
+            self._shelf.committed(sealed.block)
             return m.ResponseCommit()
+
+    # --- snapshots ---
+
+    def list_snapshots(self, request: m.RequestListSnapshots) -> m.ResponseListSnapshots:
+        return self._shelf.list()
+
+    def load_snapshot_chunk(self, request: m.RequestLoadSnapshotChunk) -> m.ResponseLoadSnapshotChunk:
+        return m.ResponseLoadSnapshotChunk(self._shelf.chunk(request.height, request.format, request.chunk))
+
+    def offer_snapshot(self, request: m.RequestOfferSnapshot) -> m.ResponseOfferSnapshot:
+        offered = request.snapshot
+        if offered is None or self._book is not None or self._agreed_block is None:
+            return m.ResponseOfferSnapshot(m.OfferResult.ABORT)
+        if offered.format != FORMAT:
+            return m.ResponseOfferSnapshot(m.OfferResult.REJECT_FORMAT)
+        try:
+            description = Description.decode(offered.metadata)
+            if (description.block.height, description.chunks) != (offered.height, offered.chunks):
+                raise Forged("snapshot: height and chunks are not those of its description")
+            self._restore = Restore(description, request.app_hash, self._agreed_block(offered.height))
+        except TallystickError as error:
+            log.warning("a snapshot of height %d is refused: %s", offered.height, error)
+            return m.ResponseOfferSnapshot(m.OfferResult.REJECT)
+        return m.ResponseOfferSnapshot(m.OfferResult.ACCEPT)
+
+    def apply_snapshot_chunk(self, request: m.RequestApplySnapshotChunk) -> m.ResponseApplySnapshotChunk:
+        restore = self._restore
+        if restore is None:
+            return m.ResponseApplySnapshotChunk(m.ApplyResult.ABORT)
+        try:
+            restore.apply(request.index, request.chunk)
+        except Refused as error:
+            log.warning("chunk %d of %s is refused: %s", request.index, request.sender, error)
+            return m.ResponseApplySnapshotChunk(m.ApplyResult.RETRY, (request.index,), (request.sender,))
+        if restore.is_whole:
+            self._take_in(restore)
+            self._restore = None
+        return m.ResponseApplySnapshotChunk(m.ApplyResult.ACCEPT)
+
+    def _take_in(self, restore: Restore) -> None:
+        block = restore.description.block
+        with self._lock:
+            note = sign_checkpoint(self.origin, block, self._key)
+            self._store.restore(block.height, block.encoded, note, restore.leaves(), restore.items())
+            self._store.set_meta(_INITIAL, block.height)
+            self._load()
 
     # --- mempool ---
 
