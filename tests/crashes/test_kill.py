@@ -190,8 +190,8 @@ def until_answered(ask: Callable[[], str]) -> str:
     return answers[0]
 
 
-def make_topic(owner: Session, car: Session, reader: Session) -> bytes:
-    draft = owner.authority.create_topic("brakes", Schema.parse("row int64 not null").encode(), 2, 0)
+def make_topic(owner: Session, car: Session, reader: Session, schema: str = "row int64 not null") -> bytes:
+    draft = owner.authority.create_topic("brakes", Schema.parse(schema).encode(), 2, 0)
     rights = [
         entries.grant(draft.token, session.identity.principal, int(operations))
         for session, operations in ((car, WRITE), (reader, READ))

@@ -141,3 +141,18 @@ def test_a_closed_store_takes_nothing() -> None:
     store.close()
     with pytest.raises(Unavailable, match="closed"):
         put(store, A, n=1)
+
+
+def test_what_the_node_notes_may_use_the_reserve() -> None:
+    """Else nothing stored before could be anchored, nor anything refused be told."""
+    disk = SeededDisk(1)
+    store = LogStore(disk, replace(SMALL, reserve_bytes=2_000))
+    disk.fill(1_500)
+    parcel = put(store, A, n=1)
+    with pytest.raises(Unavailable, match="kept in reserve"):
+        store.sync()
+    with pytest.raises(Unavailable):
+        assert parcel.offsets
+    store.journal.append(b"operation")
+    store.sync()
+    assert [record for _, record in store.journal.replay()] == [b"operation"]

@@ -207,7 +207,8 @@ class LogStore:
             if self._stopped is not None:
                 self._fail(group, self._stopped)
             try:
-                self._check_disk(group.n_bytes)
+                if group.entries:  # the node's records alone may use the reserve: it is theirs and the ledger's
+                    self._check_disk(group.n_bytes)
                 self._commit(group)
             except OSError as error:
                 what = "full" if error.errno == errno.ENOSPC else "failing"
