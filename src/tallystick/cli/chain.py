@@ -89,18 +89,24 @@ def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, as_json: bool
 @click.argument("cards", nargs=-1, type=_FILE)
 @click.option("--trust", "trust_file", required=True, type=_FILE)
 @click.option("--genesis", "genesis_file", required=True, type=_FILE)
+@click.option("--sync", is_flag=True, help="Begin with a snapshot of the peers, which run already.")
 @output.json_option
-def join(folder: Path, cards: tuple[Path, ...], trust_file: Path, genesis_file: Path, as_json: bool) -> None:
+def join(
+    folder: Path, cards: tuple[Path, ...], trust_file: Path, genesis_file: Path, sync: bool, as_json: bool
+) -> None:
     """Make the validator in DIR one of the chain of a genesis, with the peers of these cards.
 
     \b
     Examples:
       tally chain join v0 v*/validator.json --trust trust.json --genesis genesis.json
+      tally chain join v4 v*/validator.json --trust trust.json --genesis genesis.json --sync
     """
-    from tallystick.node.validator import join_chain
+    from tallystick.node.validator import find_sync, join_chain
     from tallystick.trust.trustfile import TrustFile
 
-    join_chain(folder, TrustFile.parse(trust_file.read_text()), genesis_file.read_text(), _read_cards(cards))
+    trust, peers = TrustFile.parse(trust_file.read_text()), _read_cards(cards)
+    begin = find_sync([peer.rpc for peer in peers], trust) if sync else None
+    join_chain(folder, trust, genesis_file.read_text(), peers, sync=begin)
     if as_json:
         output.result_json({"folder": str(folder), "peers": len(cards)})
     else:

@@ -20,11 +20,11 @@ import shutil
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from tallystick.abci.server import Server
 from tallystick.abci.supervisor import Supervisor
@@ -33,12 +33,14 @@ from tallystick.errors import Malformed, Misuse, TallystickError, Unavailable
 from tallystick.ledger.book import roll_back
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
-from tallystick.ledger.cometbft.rpc import SCHEME, Endpoints
+from tallystick.ledger.cometbft.rpc import SCHEME, Endpoint, Endpoints
 from tallystick.ledger.sqlite_store import Store
 from tallystick.node.instance import read_secret, write_secret
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
+
+A = TypeVar("A", bound=Hashable)
 
 COMETBFT_VARIABLE = "TALLY_COMETBFT"
 COMETBFT_VERSION = "v0.40.0"  # that of the module; its program calls itself 0.39.0
@@ -191,21 +193,45 @@ def claim(folder: Path) -> IO[str]:
     return lock
 
 
-def _agreement(servers: list[str], trust: TrustFile) -> Callable[[int], bytes]:
-    """Asks validators for the block of a height; as many as the trust file's threshold must say the same."""
+def find_sync(servers: list[str], trust: TrustFile) -> StateSync:
+    """Where a node may begin: a recent header on which as many validators agree as the trust file asks for."""
     endpoints = Endpoints.parse(SCHEME + ",".join(servers), SystemClock())
+    try:
+        status = endpoints.attempt(lambda one: one.call("status"), 10)
+        height = max(1, int(status["sync_info"]["latest_block_height"]) - 1)
+
+        def header(endpoint: Endpoint) -> str:
+            commit = endpoint.call("commit", height=str(height))["signed_header"]["commit"]
+            return str(commit["block_id"]["hash"])
+
+        return StateSync(servers, height, _agreed(endpoints, trust, header, f"header {height}"))
+    finally:
+        endpoints.close()
+
+
+def _agreement(servers: list[str], trust: TrustFile) -> Callable[[int], bytes]:
+    """Asks validators for the block of a height."""
 
     def agreed_block(height: int) -> bytes:
-        said: Counter[bytes] = Counter()
-        for endpoint in endpoints.all:
-            with suppress(TallystickError):
-                said[endpoint.ask("block", height)] += 1
-        block, count = said.most_common(1)[0] if said else (b"", 0)
-        if count < trust.ledger_threshold:
-            raise Unavailable(f"block {height}: {count} of {trust.ledger_threshold} validators say the same")
-        return block
+        endpoints = Endpoints.parse(SCHEME + ",".join(servers), SystemClock())
+        try:
+            return _agreed(endpoints, trust, lambda one: bytes(one.ask("block", height)), f"block {height}")
+        finally:
+            endpoints.close()
 
     return agreed_block
+
+
+def _agreed(endpoints: Endpoints, trust: TrustFile, ask: Callable[[Endpoint], A], what: str) -> A:
+    """What as many validators say as the trust file's threshold."""
+    said: Counter[A] = Counter()
+    for endpoint in endpoints.all:
+        with suppress(TallystickError, KeyError, TypeError):
+            said[ask(endpoint)] += 1
+    for answer, count in said.most_common(1):
+        if count >= trust.ledger_threshold:
+            return answer
+    raise Unavailable(f"{what}: no {trust.ledger_threshold} validators say the same", hint="name more of them")
 
 
 class Validator:

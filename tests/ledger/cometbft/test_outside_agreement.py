@@ -19,9 +19,9 @@ from tallystick.abci import messages as m
 from tallystick.errors import TallystickError
 from tallystick.ledger.cometbft.application import ChainSettings
 from tallystick.ledger.cometbft.client import chain_id
-from tallystick.ledger.cometbft.home import NodeAddresses, StateSync
+from tallystick.ledger.cometbft.home import NodeAddresses
 from tallystick.ledger.cometbft.rpc import Endpoint
-from tallystick.node.validator import Validator, create_validator, join_chain
+from tallystick.node.validator import Validator, create_validator, find_sync, join_chain
 
 HEART = token("heart")
 
@@ -63,7 +63,8 @@ def test_a_new_node_joins_by_state_sync(chain: Chain, tmp_path: Path) -> None:
     folder = tmp_path / "joining"
     create_validator(folder, NodeAddresses(*(f"127.0.0.1:{port}" for port in ports)), FixedEntropy("joining"))
     wait_until(lambda: all(len(one.application._shelf._held) == 2 for one in chain.validators.values()))
-    sync = StateSync([card.rpc for card in world.cards], 2, header_hash(chain, 2))
+    sync = find_sync([card.rpc for card in world.cards], world.trust)
+    assert sync.hash == header_hash(chain, sync.height)
     join_chain(folder, world.trust, chain.genesis, world.cards, QUICK, sync)
     joined = Validator(folder, chain.program)
     try:
