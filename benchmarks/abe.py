@@ -1,6 +1,6 @@
 """`make bench-abe`: attribute-based encapsulation against BSW07 on the same curve, and matching a million interests.
 
-Both schemes run in one process with the same library, the same cached hashes of labels and the same tables of the
+Both schemes run in one process with the same library, the same cached hashes of traits and the same tables of the
 generators, made before the clock starts: an authority and a publisher that have been busy for a while. Keys are for N
 attributes and one epoch, formulas are joined with the epoch. Results go to `build/bench/abe.json`.
 
@@ -31,13 +31,13 @@ import harness
 from experiments.bsw07 import scheme as bsw07
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
-from tallystick.crypto.abe.keys import MasterKey, epoch_label
+from tallystick.crypto.abe.keys import MasterKey, epoch_trait
 from tallystick.policy.evaluate import node_holds
 from tallystick.policy.formula import Formula, OneOf, Within, all_of, any_of
 from tallystick.policy.interests import InterestIndex
-from tallystick.policy.labels import LabelGate, label_tree, labels_of, with_encoding
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace, Encoding, category, integer, real, string
+from tallystick.policy.traits import TraitGate, trait_tree, traits_of, with_encoding
 
 COUNTS = (5, 10, 20, 50, 100)
 TARGETS = {"keygen_50": 3.0, "encapsulate_50": 2.0, "decapsulate_50": 30.0}
@@ -63,25 +63,25 @@ class Bench:
         self.master = MasterKey.generate(bytes(32))
         self.peer = bsw07.setup(b"peer")
 
-    def keygen(self, name: str, labels: frozenset[bytes], peer_labels: frozenset[bytes]) -> harness.Case:
-        theirs = [*peer_labels, epoch_label(EPOCH)]
+    def keygen(self, name: str, traits: frozenset[bytes], peer_traits: frozenset[bytes]) -> harness.Case:
+        theirs = [*peer_traits, epoch_trait(EPOCH)]
         return _case(
             name,
-            lambda: self.master.issue(b"holder", labels, [EPOCH]),
+            lambda: self.master.issue(b"holder", traits, [EPOCH]),
             lambda: bsw07.keygen(self.peer, theirs, b"holder"),
         )
 
     def schemes(
-        self, tag: str, formula: Formula, peer_formula: Formula, labels: frozenset[bytes], peer_labels: frozenset[bytes]
+        self, tag: str, formula: Formula, peer_formula: Formula, traits: frozenset[bytes], peer_traits: frozenset[bytes]
     ) -> Iterator[harness.Case | harness.Figure]:
-        tree = LabelGate(2, (epoch_label(EPOCH), label_tree(peer_formula)))
+        tree = TraitGate(2, (epoch_trait(EPOCH), trait_tree(peer_formula)))
         capsule, secret = encapsulate(self.master.public, formula, EPOCH, b"", ENTROPY)
-        key = self.master.issue(b"holder", labels, [EPOCH])
+        key = self.master.issue(b"holder", traits, [EPOCH])
         theirs, their_secret = bsw07.encapsulate(self.peer, tree, b"seed")
-        their_key = bsw07.keygen(self.peer, [*peer_labels, epoch_label(EPOCH)], b"holder")
+        their_key = bsw07.keygen(self.peer, [*peer_traits, epoch_trait(EPOCH)], b"holder")
         assert decapsulate(key, capsule, b"") == secret
         assert bsw07.decapsulate(their_key, theirs) == their_secret
-        data, points, leaves = capsule.encode(), theirs.encode(), [label for label, _, _ in theirs.leaves]
+        data, points, leaves = capsule.encode(), theirs.encode(), [trait for trait, _, _ in theirs.leaves]
         yield _case(
             f"encapsulate_{tag}",
             lambda: encapsulate(self.master.public, formula, EPOCH, b"", ENTROPY),
@@ -104,33 +104,33 @@ def bare_cases() -> Iterator[harness.Case | harness.Figure]:
     group.TABLE_USES = 1 << 60
     bench = Bench()
     for count in COUNTS:
-        labels = labels_of(SPACE.values({f"a{number:03}": "x" for number in range(count)}), SPACE)
-        yield bench.keygen(f"keygen_{count}_bare", labels, labels)
+        traits = traits_of(SPACE.values({f"a{number:03}": "x" for number in range(count)}), SPACE)
+        yield bench.keygen(f"keygen_{count}_bare", traits, traits)
 
 
 def scheme_cases() -> Iterator[harness.Case | harness.Figure]:
     group.TABLE_USES = 0
     bench = Bench()
     for count in COUNTS:
-        labels = labels_of(SPACE.values({f"a{number:03}": "x" for number in range(count)}), SPACE)
-        yield bench.keygen(f"keygen_{count}", labels, labels)
-        yield _key_size(bench, count, labels)
+        traits = traits_of(SPACE.values({f"a{number:03}": "x" for number in range(count)}), SPACE)
+        yield bench.keygen(f"keygen_{count}", traits, traits)
+        yield _key_size(bench, count, traits)
         for kind, text in texts(count).items():
             formula = parse(text, SPACE)
-            yield from bench.schemes(f"{count}{kind}", formula, formula, labels, labels)
+            yield from bench.schemes(f"{count}{kind}", formula, formula, traits, traits)
 
 
 def number_cases() -> Iterator[harness.Case | harness.Figure]:
     group.TABLE_USES = 0
     bench = Bench()
     plain = with_encoding(parse(f"n >= {BOUND}", NUMBER), Encoding.BITS)
-    bits = labels_of(NUMBER.values({"n": HELD}), plain.space)
+    bits = traits_of(NUMBER.values({"n": HELD}), plain.space)
     for encoding in Encoding:
         formula = with_encoding(plain, encoding)
-        labels = labels_of(NUMBER.values({"n": HELD}), formula.space)
+        traits = traits_of(NUMBER.values({"n": HELD}), formula.space)
         name = f"int32_{encoding.name.lower()}"
-        yield bench.keygen(f"keygen_{name}", labels, bits)
-        yield from bench.schemes(name, formula, plain, labels, bits)
+        yield bench.keygen(f"keygen_{name}", traits, bits)
+        yield from bench.schemes(name, formula, plain, traits, bits)
 
 
 MILLION = 1_000_000
@@ -193,9 +193,9 @@ def match_cases() -> Iterator[harness.Case | harness.Figure]:
     yield harness.Figure("match_million_filing", 1e6 * filed_s / MILLION, None, "us/interest")
 
 
-def _key_size(bench: Bench, count: int, labels: frozenset[bytes]) -> harness.Figure:
-    ours = len(bench.master.issue(b"holder", labels, [EPOCH]).encode())
-    theirs = group.G1_BYTES + (count + 1) * (group.G1_BYTES + group.G2_BYTES) + sum(map(len, labels))
+def _key_size(bench: Bench, count: int, traits: frozenset[bytes]) -> harness.Figure:
+    ours = len(bench.master.issue(b"holder", traits, [EPOCH]).encode())
+    theirs = group.G1_BYTES + (count + 1) * (group.G1_BYTES + group.G2_BYTES) + sum(map(len, traits))
     return harness.Figure(f"key_{count}_bytes", ours, theirs, "bytes")
 
 

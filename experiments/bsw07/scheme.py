@@ -3,13 +3,13 @@
 The scheme of the paper's section 4.2, moved to asymmetric pairings with attributes hashed to G1, as is usual:
 
     public    h = g2^beta, e(g1, g2)^alpha
-    key       D = g1^((alpha + r) / beta); for each label j: D_j = g1^r * H(j)^(r_j), D'_j = g2^(r_j)
-    capsule   C = h^s; for each leaf y with share q: C_y = g2^q, C'_y = H(label of y)^q
+    key       D = g1^((alpha + r) / beta); for each trait j: D_j = g1^r * H(j)^(r_j), D'_j = g2^(r_j)
+    capsule   C = h^s; for each leaf y with share q: C_y = g2^q, C'_y = H(trait of y)^q
     opening   e(D_j, C_y) / e(D'_j, C'_y) = e(g1, g2)^(r q) for each leaf that is needed, weighted by Lagrange's
               coefficients in the exponents of D_j and C'_y; then e(D, C) divided by their product
 
 Trees are those of the paper: every gate is a threshold with a polynomial (an AND of n is n of n), every leaf a row.
-What helps our own scheme helps this one too: cached hashes of labels, tables for bases that are used often, scalars
+What helps our own scheme helps this one too: cached hashes of traits, tables for bases that are used often, scalars
 from the same stream. For comparison only: nothing here is bound to a context.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.sharing import ORDER
-from tallystick.policy.labels import LabelTree
+from tallystick.policy.traits import TraitTree
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Ciphertext:
-    tree: LabelTree
+    tree: TraitTree
     c: Any
     leaves: list[tuple[bytes, Any, Any]]  # in the order of the tree
 
@@ -51,12 +51,12 @@ class Ciphertext:
         return [group.encode_point(point) for point in points]
 
     @classmethod
-    def decode(cls, tree: LabelTree, labels: list[bytes], points: list[bytes]) -> Ciphertext:
+    def decode(cls, tree: TraitTree, traits: list[bytes], points: list[bytes]) -> Ciphertext:
         """With the checks that our own capsules get."""
         c, *rest = points
         leaves = [
-            (label, group.decode_g2(one, "leaf"), group.decode_g1(other, "leaf"))
-            for label, one, other in zip(labels, rest[::2], rest[1::2], strict=True)
+            (trait, group.decode_g2(one, "leaf"), group.decode_g1(other, "leaf"))
+            for trait, one, other in zip(traits, rest[::2], rest[1::2], strict=True)
         ]
         return cls(tree, group.decode_g2(c, "capsule"), leaves)
 
@@ -68,26 +68,26 @@ def setup(seed: bytes) -> Authority:
     return Authority(alpha, beta, h, group.TargetBase(group.generator2().power(group.scalar(alpha))))
 
 
-def keygen(authority: Authority, labels: list[bytes], seed: bytes) -> Key:
+def keygen(authority: Authority, traits: list[bytes], seed: bytes) -> Key:
     randoms = group.scalars(seed.ljust(32))
     g1, g2 = group.generator1(), group.generator2()
     r = next(randoms)
     common = g1.power(group.scalar(r))
     parts = {}
-    for label in labels:
+    for trait in traits:
         own = group.scalar(next(randoms))
-        parts[label] = (common + group.hashed(label) * own, g2.power(own))
+        parts[trait] = (common + group.hashed(trait) * own, g2.power(own))
     return Key(g1.power(group.scalar((authority.alpha + r) * pow(authority.beta, -1, ORDER))), parts)
 
 
-def encapsulate(authority: Authority, tree: LabelTree, seed: bytes) -> tuple[Ciphertext, bytes]:
+def encapsulate(authority: Authority, tree: TraitTree, seed: bytes) -> tuple[Ciphertext, bytes]:
     randoms = group.scalars(seed.ljust(32))
     secret = next(randoms)
     g2 = group.generator2()
     leaves = []
-    for label, share in _shares(tree, secret, randoms):
+    for trait, share in _shares(tree, secret, randoms):
         exponent = group.scalar(share)
-        leaves.append((label, g2.power(exponent), group.hashed(label) * exponent))
+        leaves.append((trait, g2.power(exponent), group.hashed(trait) * exponent))
     exponent = group.scalar(secret)
     key = sha256(authority.target.power(exponent).serialize()).digest()
     return Ciphertext(tree, authority.h.power(exponent), leaves), key
@@ -99,8 +99,8 @@ def decapsulate(key: Key, ciphertext: Ciphertext) -> bytes | None:
         return None
     blinding = None
     for number, weight in chosen.items():
-        label, c, c_hash = ciphertext.leaves[number]
-        d, d_own = key.parts[label]
+        trait, c, c_hash = ciphertext.leaves[number]
+        d, d_own = key.parts[trait]
         if weight != 1:
             factor = group.scalar(weight.numerator * pow(weight.denominator, -1, ORDER))
             d, c_hash = d * factor, c_hash * factor
@@ -115,7 +115,7 @@ def leaves_used(key: Key, ciphertext: Ciphertext) -> int:
     return len(_weights(ciphertext.tree, key.parts, 0)[1] or ())
 
 
-def _shares(tree: LabelTree, secret: int, randoms: Iterator[int]) -> Iterator[tuple[bytes, int]]:
+def _shares(tree: TraitTree, secret: int, randoms: Iterator[int]) -> Iterator[tuple[bytes, int]]:
     if isinstance(tree, bytes):
         yield tree, secret
         return
@@ -127,7 +127,7 @@ def _shares(tree: LabelTree, secret: int, randoms: Iterator[int]) -> Iterator[tu
         yield from _shares(part, value, randoms)
 
 
-def _weights(tree: LabelTree, held: dict[bytes, Any], first: int) -> tuple[int, dict[int, Fraction] | None]:
+def _weights(tree: TraitTree, held: dict[bytes, Any], first: int) -> tuple[int, dict[int, Fraction] | None]:
     """(number of leaves, weights of those to use), leaves counted from `first`; the fewest of several ways."""
     if isinstance(tree, bytes):
         return 1, {first: Fraction(1)} if tree in held else None

@@ -8,7 +8,7 @@ times. Beside the time each row has what it follows from and what no machine cha
 capsule, and the pairings of opening.
 
 One deviation: the thesis makes keys from the interest, here they are made from attributes that an authority grants; the
-labels are the same.
+traits are the same.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from statistics import mean
 from experiments.bsw07 import scheme as bsw07
 from experiments.thesis.results import Plot
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
-from tallystick.crypto.abe.keys import MasterKey, epoch_label
+from tallystick.crypto.abe.keys import MasterKey, epoch_trait
 from tallystick.crypto.abe.sharing import coefficients
 from tallystick.policy.formula import Formula, Node, OneOf, Within, all_of, any_of
-from tallystick.policy.labels import LabelGate, label_tree, labels_of, with_encoding
 from tallystick.policy.space import AttributeSpace, Encoding, category, integer
+from tallystick.policy.traits import TraitGate, trait_tree, traits_of, with_encoding
 
 RUNS = 5
 EPOCH = 1
@@ -52,7 +52,7 @@ class _Subject:
     policy: str
     attributes: int
     formula: Formula
-    labels: frozenset[bytes]
+    traits: frozenset[bytes]
 
 
 def experiment_1(seed: int, counts: Sequence[int], runs: int = RUNS) -> Iterator[Row]:
@@ -62,7 +62,7 @@ def experiment_1(seed: int, counts: Sequence[int], runs: int = RUNS) -> Iterator
         leaves: list[Node] = [OneOf(one.name, one.values[:1]) for one in space.attributes]
         held = space.values({one.name: one.values[0] for one in space.attributes})
         for policy, root in (("and", all_of(leaves)), ("or", any_of(leaves))):
-            yield from _measured(_Subject(policy, count, Formula.of(root, space), labels_of(held, space)), runs)
+            yield from _measured(_Subject(policy, count, Formula.of(root, space), traits_of(held, space)), runs)
 
 
 def experiment_2(seed: int, counts: Sequence[int], *, with_numbers: bool, runs: int = RUNS) -> Iterator[Row]:
@@ -83,7 +83,7 @@ def experiment_2(seed: int, counts: Sequence[int], *, with_numbers: bool, runs: 
         policy = "numbers" if with_numbers else "strings"
         # Thirty-two levels are our bound for texts; a chain of a hundred joins is made canonical directly.
         formula = with_encoding(Formula(AttributeSpace("", space.attributes), root), Encoding.BITS)
-        yield from _measured(_Subject(policy, count, formula, labels_of(held, formula.space)), runs)
+        yield from _measured(_Subject(policy, count, formula, traits_of(held, formula.space)), runs)
 
 
 def _strings(seed: int, count: int) -> AttributeSpace:
@@ -95,28 +95,28 @@ def _numbers(count: int) -> AttributeSpace:
 
 
 def _measured(subject: _Subject, runs: int) -> Iterator[Row]:
-    tree = LabelGate(2, (epoch_label(EPOCH), label_tree(subject.formula)))
-    labels = [*subject.labels, epoch_label(EPOCH)]
+    tree = TraitGate(2, (epoch_trait(EPOCH), trait_tree(subject.formula)))
+    traits = [*subject.traits, epoch_trait(EPOCH)]
     peer, master = bsw07.setup(b"thesis"), MasterKey.generate(bytes(32))
-    peer_key, key = bsw07.keygen(peer, labels, b"key"), master.issue(b"key", subject.labels, [EPOCH])
+    peer_key, key = bsw07.keygen(peer, traits, b"key"), master.issue(b"key", subject.traits, [EPOCH])
     ciphertext, peer_secret = bsw07.encapsulate(peer, tree, b"seed")
     capsule, secret = encapsulate(master.public, subject.formula, EPOCH, b"", bytes(32))
     assert bsw07.decapsulate(peer_key, ciphertext) == peer_secret
     assert decapsulate(key, capsule, b"") == secret
     work: dict[tuple[str, str], Callable[[], object]] = {
-        ("bsw07", "keygen"): lambda: bsw07.keygen(peer, labels, b"key"),
+        ("bsw07", "keygen"): lambda: bsw07.keygen(peer, traits, b"key"),
         ("bsw07", "encapsulate"): lambda: bsw07.encapsulate(peer, tree, b"seed"),
         ("bsw07", "decapsulate"): lambda: bsw07.decapsulate(peer_key, ciphertext),
-        ("fabeo", "keygen"): lambda: master.issue(b"key", subject.labels, [EPOCH]),
+        ("fabeo", "keygen"): lambda: master.issue(b"key", subject.traits, [EPOCH]),
         ("fabeo", "encapsulate"): lambda: encapsulate(master.public, subject.formula, EPOCH, b"", bytes(32)),
         ("fabeo", "decapsulate"): lambda: decapsulate(key, capsule, b""),
     }
-    used = coefficients(capsule.program, frozenset(labels))
+    used = coefficients(capsule.program, frozenset(traits))
     assert used is not None
     points = {
-        "bsw07": (1 + 2 * len(labels), 1 + 2 * len(ciphertext.leaves), 1 + 2 * bsw07.leaves_used(peer_key, ciphertext)),
+        "bsw07": (1 + 2 * len(traits), 1 + 2 * len(ciphertext.leaves), 1 + 2 * bsw07.leaves_used(peer_key, ciphertext)),
         "fabeo": (
-            2 + len(labels),
+            2 + len(traits),
             1 + capsule.program.occurrences + len(capsule.program.rows),
             2 + len({capsule.program.rows[row].occurrence for row in used}),
         ),
@@ -137,8 +137,8 @@ def plot(rows: Sequence[Row], operation: str | None, title: str) -> Plot:
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         if operation in (None, row.operation):
-            label = f"{row.scheme}, {row.policy if operation else row.operation}"
-            lines.setdefault(label, []).append((row.attributes, row.cpu_ms))
+            line = f"{row.scheme}, {row.policy if operation else row.operation}"
+            lines.setdefault(line, []).append((row.attributes, row.cpu_ms))
     return Plot(title, "attributes", "CPU time, ms", lines)
 
 

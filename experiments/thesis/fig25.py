@@ -3,13 +3,13 @@
 Claim (7.2.3): with numbers key generation takes far longer than encryption, and the key grows "by approximately 24kb
 per attribute".
 
-A number is 32 labels of a key and at most 32 leaves of a policy, so a key never has fewer points than a capsule. The
-thesis's 24 kB we do not reach: 32 labels of BSW07 take 4.6 kB on this curve.
+A number is 32 traits of a key and at most 32 leaves of a policy, so a key never has fewer points than a capsule. The
+thesis's 24 kB we do not reach: 32 traits of BSW07 take 4.6 kB on this curve.
 
-Expected band: a key grows by 32 labels for each number, 64 points in BSW07 and 32 in ours; its points outnumber the
+Expected band: a key grows by 32 traits for each number, 64 points in BSW07 and 32 in ours; its points outnumber the
 capsule's in BSW07.
 
-Thirty is as far as the plot goes by default: a hundred numbers take BSW07 a minute for each run.
+Thirty numbers and not a hundred: as bags of bits, more do not fit into one of our capsules (768 rows).
 Seed 4. `python -m experiments.thesis.fig25 [--seed N] [--small]` writes build/experiments/thesis/fig25.csv and .png.
 """
 

@@ -38,14 +38,14 @@ def draw(plot: Plot, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise Unavailable("no plot: matplotlib is not installed", hint="pip install matplotlib") from error
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(8.5, 4.5), layout="constrained")
     axes = figure.subplots()
     for label, points in plot.lines.items():
         axes.plot(*zip(*sorted(points), strict=True), marker=".", label=label)
     if plot.logarithmic:
         axes.set_yscale("log")
     axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y)
-    axes.legend()
+    figure.legend(loc="outside right upper", fontsize=8)
     figure.savefig(path, dpi=110)
 
 

@@ -66,7 +66,7 @@ def test_explain_says_words_and_costs(acme: Path) -> None:
     assert said[4].startswith("comparisons 2, bytes ")
     assert said[5].startswith("lock and key (as declared): rows 1, pairings at most 3, bytes ")
     told = done("policy", "explain", "clearance >= 305419896", "--space", acme, "--json").json
-    costs = {cost["encoding"]: (cost["rows"], cost["key_labels"]) for cost in told["encodings"]}
+    costs = {cost["encoding"]: (cost["rows"], cost["key_traits"]) for cost in told["encodings"]}
     assert costs == {"lock and key": (9, 122), "bits": (25, 32), "prefix": (18, 33), "radix16": (9, 122)}
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from tallystick.crypto.abe import group
-from tallystick.policy.labels import LabelGate
+from tallystick.policy.traits import TraitGate
 
 ROOT = Path(__file__).resolve().parents[2]
 A, B, C, D = (bytes([letter]) for letter in b"ABCD")
 TREES = [
     A,
-    LabelGate(2, (A, B)),
-    LabelGate(1, (A, B)),
-    LabelGate(2, (A, LabelGate(1, (B, C)), D)),
-    LabelGate(2, (LabelGate(2, (A, B)), LabelGate(1, (C, D)))),
+    TraitGate(2, (A, B)),
+    TraitGate(1, (A, B)),
+    TraitGate(2, (A, TraitGate(1, (B, C)), D)),
+    TraitGate(2, (TraitGate(2, (A, B)), TraitGate(1, (C, D)))),
 ]
 
 
@@ -44,14 +44,14 @@ def test_it_opens_for_those_who_satisfy_the_tree(bsw07: Any, tree: Any) -> None:
     ciphertext, secret = bsw07.encapsulate(authority, tree, b"capsule")
     random = Random(7)
     for number in range(6):
-        held = [label for label in (A, B, C, D) if random.random() < 0.6]
+        held = [trait for trait in (A, B, C, D) if random.random() < 0.6]
         key = bsw07.keygen(authority, held, b"key %d" % number)
         assert bsw07.decapsulate(key, ciphertext) == (secret if met(tree, held) else None)
 
 
 def test_pooled_keys_do_not_open(bsw07: Any) -> None:
     authority = bsw07.setup(b"authority")
-    ciphertext, secret = bsw07.encapsulate(authority, LabelGate(2, (A, B)), b"capsule")
+    ciphertext, secret = bsw07.encapsulate(authority, TraitGate(2, (A, B)), b"capsule")
     one, other = bsw07.keygen(authority, [A], b"1"), bsw07.keygen(authority, [B], b"2")
     pooled = bsw07.Key(one.d, {**one.parts, **other.parts})
     assert bsw07.decapsulate(pooled, ciphertext) not in (secret, None)

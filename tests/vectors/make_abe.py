@@ -18,8 +18,8 @@ from formulas import ACME
 from tallystick import wire
 from tallystick.crypto.abe.capsule import Capsule, encapsulate
 from tallystick.crypto.abe.keys import MasterKey
-from tallystick.policy.labels import labels_of
 from tallystick.policy.parse import parse
+from tallystick.policy.traits import traits_of
 
 ENTROPY = bytes(range(32))
 HELD: dict[str, Any] = {"role": "insurer", "region": ["EU"], "clearance": 9, "trained": True}
@@ -52,7 +52,7 @@ def altered(capsule: Capsule) -> list[dict[str, str]]:
 
 def main() -> None:
     master = MasterKey.decode(bytes(range(32, 64)))
-    key = master.issue(b"holder", labels_of(ACME.values(HELD), ACME), [7])
+    key = master.issue(b"holder", traits_of(ACME.values(HELD), ACME), [7])
     opened, refused = [], []
     for text in POLICIES:
         formula = parse(text, ACME)
@@ -78,7 +78,7 @@ def main() -> None:
         "epoch": 7,
         "context": b"context".hex(),
         "entropy": ENTROPY.hex(),
-        "labels": sorted(label.hex() for label in key.parts),
+        "traits": sorted(trait.hex() for trait in key.parts),
         "key": key.encode().hex(),
         "refresh_8": master.refresh(b"holder", key.parts, 8).hex(),
         "opened": opened,

@@ -97,7 +97,7 @@ def explain(text: str, space_file: Path, is_interest: bool, as_json: bool) -> No
         mark = " (as declared)" if cost["declared"] else ""
         told_cost = cost["refused"] or (
             f"rows {cost['rows']}, pairings at most {cost['pairings']}, bytes {cost['capsule_bytes']}, "
-            f"labels of a key {cost['key_labels']}"
+            f"traits of a key {cost['key_traits']}"
         )
         output.result(f"{cost['encoding']}{mark}: {told_cost}")
 
@@ -115,8 +115,8 @@ def _read(text: str, space_file: Path, is_interest: bool) -> tuple[AttributeSpac
 
 def _costs(formula: Formula) -> list[dict[str, Any]]:
     """Under the encodings as declared, and with all numbers in each of the three."""
-    from tallystick.policy.labels import with_encoding
     from tallystick.policy.space import Encoding
+    from tallystick.policy.traits import with_encoding
 
     declared = {"encoding": "lock and key", "declared": True}
     if all(attribute.is_text for attribute in formula.space.attributes):
@@ -130,19 +130,19 @@ def _costs(formula: Formula) -> list[dict[str, Any]]:
 
 def _cost(formula: Formula) -> dict[str, Any]:
     from tallystick.crypto.abe.capsule import capsule_bytes, program_for
-    from tallystick.policy.labels import number_labels
+    from tallystick.policy.traits import number_traits
 
-    labels = sum(1 if one.is_text else len(set(number_labels(one, 0))) for one in formula.space.attributes)
+    traits = sum(1 if one.is_text else len(set(number_traits(one, 0))) for one in formula.space.attributes)
     try:
         program, size = program_for(formula, 0), capsule_bytes(formula)
     except Misuse as error:
-        return {"refused": str(error), "key_labels": labels}
+        return {"refused": str(error), "key_traits": traits}
     return {
         "refused": None,
         "rows": len(program.rows),
         "pairings": 2 + program.occurrences,
         "capsule_bytes": size,
-        "key_labels": labels,
+        "key_traits": traits,
     }
 
 

@@ -49,7 +49,7 @@ class Kind(IntEnum):
 
 
 class Encoding(IntEnum):
-    """How a number becomes labels; see `tallystick.policy.labels` for what each costs."""
+    """How a number becomes traits; see `tallystick.policy.traits` for what each costs."""
 
     BITS = 1
     PREFIX = 2
@@ -210,7 +210,7 @@ def real(name: str) -> Attribute:
 
 
 def usual_encoding(bits: int) -> Encoding:
-    """Prefixes while a key has few labels anyway; beyond 16 bits radix 16, whose locks are far smaller."""
+    """Prefixes while a key has few traits anyway; beyond 16 bits radix 16, whose locks are far smaller."""
     return Encoding.PREFIX if bits <= 16 else Encoding.RADIX16
 
 

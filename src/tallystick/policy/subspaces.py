@@ -3,7 +3,8 @@
 PLEROMA (thesis 5.1.2, Figs 8 and 9): the space of all events is halved again and again, the attributes taking turns; a
 string of bits names the half taken each time, and a shorter string covers every longer one that begins with it. An
 event has one string, an interest a set of strings that covers it. *Joint*: one string over several attributes (Figs 8
-and 9b). *Per attribute*: a string for each (Fig. 9a); fewer strings, more false positives.
+and 9b), which can follow any formula but needs many strings for a box of several sides. *Per attribute*: a string for
+each, all of which must be covered (Fig. 9a); few strings, exact for a box, blind to an OR over several attributes.
 
 Invariant: never a false negative. An event that satisfies an interest has a string that begins with one of the
 interest's. It rests on two things: values are mapped to cells in order, so that a box of cells is a box of values; and

@@ -9,39 +9,39 @@ from tallystick import wire
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
 from tallystick.crypto.abe.keys import AttributeKey, MasterKey, PublicKey
 from tallystick.errors import Forged, Malformed, Misuse
-from tallystick.policy.labels import labels_of
 from tallystick.policy.parse import parse
+from tallystick.policy.traits import traits_of
 
-LABELS = labels_of(ACME.values({"role": "insurer", "clearance": 9}), ACME)
+TRAITS = traits_of(ACME.values({"role": "insurer", "clearance": 9}), ACME)
 
 
 def test_the_same_arguments_give_the_same_key_and_others_other_randomness(master: MasterKey) -> None:
-    key = master.issue(b"p", LABELS, [1])
-    assert key.encode() == master.issue(b"p", LABELS, [1]).encode()
+    key = master.issue(b"p", TRAITS, [1])
+    assert key.encode() == master.issue(b"p", TRAITS, [1]).encode()
     assert MasterKey.decode(master.encode()).public == master.public
-    others = [master.issue(b"q", LABELS, [1]), master.issue(b"p", list(LABELS)[1:], [1])]
+    others = [master.issue(b"q", TRAITS, [1]), master.issue(b"p", list(TRAITS)[1:], [1])]
     assert len({one.randomness.serialize() for one in (key, *others)}) == 3
 
 
 def test_a_refresh_is_one_point_under_the_keys_own_randomness(master: MasterKey) -> None:
-    key = AttributeKey.decode(master.issue(b"p", LABELS, [1]).encode())
-    part = master.refresh(b"p", LABELS, 2)
+    key = AttributeKey.decode(master.issue(b"p", TRAITS, [1]).encode())
+    part = master.refresh(b"p", TRAITS, 2)
     assert len(part) == 48
     refreshed = key.with_epoch(2, part)
-    assert refreshed.encode() == master.issue(b"p", LABELS, [1, 2]).encode()
+    assert refreshed.encode() == master.issue(b"p", TRAITS, [1, 2]).encode()
     capsule, secret = encapsulate(master.public, parse("clearance >= 3", ACME), 2, b"", bytes(32))
     assert decapsulate(refreshed, capsule, b"") == secret
     for wrong in (
-        master.refresh(b"q", LABELS, 2),
-        master.refresh(b"p", LABELS, 3),
-        master.refresh(b"p", list(LABELS)[1:], 2),
+        master.refresh(b"q", TRAITS, 2),
+        master.refresh(b"p", TRAITS, 3),
+        master.refresh(b"p", list(TRAITS)[1:], 2),
     ):
         with pytest.raises(Forged):
             key.with_epoch(2, wrong)
 
 
 def test_malformed_keys_are_refused(master: MasterKey) -> None:
-    good = wire.decode(master.issue(b"p", LABELS, [1]).encode())
+    good = wire.decode(master.issue(b"p", TRAITS, [1]).encode())
 
     def with_field(place: int, value: object) -> bytes:
         fields = list(good)
@@ -72,7 +72,7 @@ def test_malformed_keys_are_refused(master: MasterKey) -> None:
 
 
 def test_a_part_that_is_no_point_is_refused_when_it_is_used(master: MasterKey) -> None:
-    fields = wire.decode(master.issue(b"p", LABELS, [1]).encode())
+    fields = wire.decode(master.issue(b"p", TRAITS, [1]).encode())
     fields[5] = b"\xff" * len(fields[5])
     key = AttributeKey.decode(wire.encode(fields))
     capsule, _ = encapsulate(master.public, parse("role::insurer", ACME), 1, b"", bytes(32))
@@ -81,7 +81,7 @@ def test_a_part_that_is_no_point_is_refused_when_it_is_used(master: MasterKey) -
 
 
 def test_bad_arguments_are_named(master: MasterKey) -> None:
-    with pytest.raises(Misuse, match="labels"):
+    with pytest.raises(Misuse, match="traits"):
         master.issue(b"p", [], [1])
     with pytest.raises(Misuse, match="entropy"):
         MasterKey.generate(bytes(31))
@@ -89,4 +89,4 @@ def test_bad_arguments_are_named(master: MasterKey) -> None:
 
 def test_secrets_are_not_printed(master: MasterKey) -> None:
     assert master.seed.hex() not in repr(master)
-    assert "Point" not in repr(master.issue(b"p", LABELS, [1]))
+    assert "Point" not in repr(master.issue(b"p", TRAITS, [1]))

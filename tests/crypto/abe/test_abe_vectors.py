@@ -21,11 +21,11 @@ CONTEXT, EPOCH = unhex(VECTORS["context"]), VECTORS["epoch"]
 
 def test_keys(master: MasterKey) -> None:
     master = MasterKey.decode(unhex(VECTORS["master"]))
-    labels = [unhex(label) for label in VECTORS["labels"]]
+    traits = [unhex(trait) for trait in VECTORS["traits"]]
     assert master.public.encode().hex() == VECTORS["public"]
     assert master.public.identifier.hex() == VECTORS["identifier"]
-    assert master.issue(unhex(VECTORS["holder"]), labels, [EPOCH]).encode().hex() == VECTORS["key"]
-    assert master.refresh(unhex(VECTORS["holder"]), labels, EPOCH + 1).hex() == VECTORS["refresh_8"]
+    assert master.issue(unhex(VECTORS["holder"]), traits, [EPOCH]).encode().hex() == VECTORS["key"]
+    assert master.refresh(unhex(VECTORS["holder"]), traits, EPOCH + 1).hex() == VECTORS["refresh_8"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["opened"], ids=lambda vector: vector["policy"])

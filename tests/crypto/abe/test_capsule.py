@@ -13,12 +13,12 @@ from tallystick import wire
 from tallystick.crypto.abe import capsule as capsule_module
 from tallystick.crypto.abe import group, sharing
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
-from tallystick.crypto.abe.keys import AttributeKey, MasterKey, epoch_label
+from tallystick.crypto.abe.keys import AttributeKey, MasterKey, epoch_trait
 from tallystick.errors import CannotOpen, Malformed, Misuse
 from tallystick.policy.evaluate import holds
-from tallystick.policy.labels import labels_of
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace, Encoding, flag, integer
+from tallystick.policy.traits import traits_of
 
 CONTEXT = b"permit and lane"
 ENTROPY = bytes(range(32))
@@ -31,7 +31,7 @@ drawn = settings(max_examples=30, suppress_health_check=[HealthCheck.function_sc
 def key_for(
     master: MasterKey, held: dict[str, object], name: bytes = b"p", space: AttributeSpace = ACME
 ) -> AttributeKey:
-    return master.issue(name, labels_of(space.values(held), space), [EPOCH])  # type: ignore[arg-type]
+    return master.issue(name, traits_of(space.values(held), space), [EPOCH])  # type: ignore[arg-type]
 
 
 def pooled(one: AttributeKey, other: AttributeKey) -> AttributeKey:
@@ -88,12 +88,12 @@ def test_two_halves_of_a_policy_do_not_make_a_whole(master: MasterKey) -> None:
 
 def reused_attribute_attack(capsule: Capsule, key: AttributeKey) -> bytes:
     """(a || p) && (a || q) with p alone: the quotient of the two rows of a shows the difference of their shares."""
-    labels = {next(iter(row.labels)): number for number, row in enumerate(capsule.program.rows)}
+    traits = {next(iter(row.traits)): number for number, row in enumerate(capsule.program.rows)}
     a, p = wire.encode(["t.a", 0, "true"]), wire.encode(["t.p", 0, "true"])
-    first, second = (number for number, row in enumerate(capsule.program.rows) if a in row.labels)
-    if labels[p] not in (first - 1, first + 1):
+    first, second = (number for number, row in enumerate(capsule.program.rows) if a in row.traits)
+    if traits[p] not in (first - 1, first + 1):
         first, second = second, first
-    weights = {labels[epoch_label(EPOCH)]: 1, labels[p]: 2, first: -1, second: 1}
+    weights = {traits[epoch_trait(EPOCH)]: 1, traits[p]: 2, first: -1, second: 1}
     masked = None
     for number, weight in weights.items():
         row = group.times(group.decode_g1(capsule.rows[48 * number :][:48], "row"), weight)
@@ -114,7 +114,7 @@ def test_the_reused_attribute_attack_fails(master: MasterKey, monkeypatch: pytes
         decapsulate(key, capsule, CONTEXT)
 
     # The same with the one randomness for all rows of the published code: the attack succeeds.
-    monkeypatch.setattr(sharing, "_with_occurrences", lambda found: [sharing.Row(labels, 0) for labels in found])
+    monkeypatch.setattr(sharing, "_with_occurrences", lambda found: [sharing.Row(traits, 0) for traits in found])
     capsule_module.program_for.cache_clear()
     try:
         careless, secret = encapsulate(master.public, formula, EPOCH, CONTEXT, ENTROPY)
@@ -157,8 +157,8 @@ def test_a_repeated_random_state_repeats_no_secret(master: MasterKey) -> None:
 
 def test_old_and_new_parts_do_not_mix(master: MasterKey) -> None:
     """An attribute is dropped: the new key has other randomness, so the old part is worth nothing in the new epoch."""
-    before = labels_of(ACME.values({"role": "insurer", "clearance": 9}), ACME)
-    after = labels_of(ACME.values({"clearance": 9}), ACME)
+    before = traits_of(ACME.values({"role": "insurer", "clearance": 9}), ACME)
+    after = traits_of(ACME.values({"clearance": 9}), ACME)
     old, new = master.issue(b"p", before, [1]), master.issue(b"p", after, [2])
     capsule, secret = encapsulate(master.public, parse("role::insurer", ACME), 2, CONTEXT, ENTROPY)
     with pytest.raises(CannotOpen):

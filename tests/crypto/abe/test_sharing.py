@@ -1,4 +1,4 @@
-"""Sharing over label trees, and the scheme's security as linear algebra.
+"""Sharing over trait trees, and the scheme's security as linear algebra.
 
 In the generic group model an adversary computes linear combinations of what pairings give. `opens` writes down every
 element that it sees as a polynomial in the unknowns, and asks by Gaussian elimination whether the target is among the
@@ -20,14 +20,14 @@ from hypothesis import given, settings
 from tallystick.crypto.abe import sharing
 from tallystick.crypto.abe.sharing import ORDER, Program, coefficients, program_of, shares
 from tallystick.errors import Misuse
-from tallystick.policy.labels import LabelGate, LabelTree
+from tallystick.policy.traits import TraitGate, TraitTree
 
 UNIVERSE = [bytes([letter]) for letter in b"ABCDE"]
 
 Polynomial = dict[tuple[str, ...], int]
 
 
-def some_tree(random: Random, leaves_max: int = 6) -> LabelTree:
+def some_tree(random: Random, leaves_max: int = 6) -> TraitTree:
     if leaves_max == 1 or random.random() < 0.2:
         return random.choice(UNIVERSE)
     parts = []
@@ -35,17 +35,17 @@ def some_tree(random: Random, leaves_max: int = 6) -> LabelTree:
         share = random.randint(1, max(1, leaves_max // 2))
         parts.append(some_tree(random, share))
         leaves_max -= share
-    return LabelGate(random.choice([1, len(parts), random.randint(1, len(parts))]), tuple(parts))
+    return TraitGate(random.choice([1, len(parts), random.randint(1, len(parts))]), tuple(parts))
 
 
-def met(tree: LabelTree, held: frozenset[bytes]) -> bool:
+def met(tree: TraitTree, held: frozenset[bytes]) -> bool:
     if isinstance(tree, bytes):
         return tree in held
     return sum(met(part, held) for part in tree.parts) >= tree.need
 
 
 def some_held(random: Random) -> frozenset[bytes]:
-    return frozenset(label for label in UNIVERSE if random.random() < 0.5)
+    return frozenset(trait for trait in UNIVERSE if random.random() < 0.5)
 
 
 @given(RANDOMS)
@@ -57,7 +57,7 @@ def test_the_shares_of_a_satisfying_set_give_the_secret_and_no_other_set_has_coe
         weights = coefficients(program, held)
         assert (weights is not None) == met(tree, held)
         if weights is not None:
-            assert all(program.rows[row].labels <= held for row in weights)
+            assert all(program.rows[row].traits <= held for row in weights)
             total = sum(
                 split[row] * weight.numerator * pow(weight.denominator, -1, ORDER) for row, weight in weights.items()
             )
@@ -66,38 +66,38 @@ def test_the_shares_of_a_satisfying_set_give_the_secret_and_no_other_set_has_coe
 
 def test_coefficients_are_ones_but_for_thresholds_where_they_are_small() -> None:
     a, b, c, d, e = UNIVERSE
-    tree = LabelGate(2, (LabelGate(1, (a, b)), LabelGate(2, (c, LabelGate(1, (d, e))))))
+    tree = TraitGate(2, (TraitGate(1, (a, b)), TraitGate(2, (c, TraitGate(1, (d, e))))))
     assert set(coefficients(program_of(tree), frozenset(UNIVERSE)).values()) == {Fraction(1)}  # type: ignore[union-attr]
-    tree = LabelGate(3, (a, b, c, d, e))
+    tree = TraitGate(3, (a, b, c, d, e))
     found = coefficients(program_of(tree), frozenset((a, c, e)))
     assert found == {0: Fraction(15, 8), 2: Fraction(-5, 4), 4: Fraction(3, 8)}
 
 
-def test_the_labels_below_an_and_share_a_row_and_no_label_repeats_within_an_occurrence() -> None:
+def test_the_traits_below_an_and_share_a_row_and_no_trait_repeats_within_an_occurrence() -> None:
     a, b, c, d, e = UNIVERSE
-    program = program_of(LabelGate(3, (a, LabelGate(2, (b, LabelGate(1, (c, LabelGate(2, (a, d)))))), e)))
-    assert [(sorted(row.labels), row.occurrence) for row in program.rows] == [([a, b, e], 0), ([c], 0), ([a, d], 1)]
+    program = program_of(TraitGate(3, (a, TraitGate(2, (b, TraitGate(1, (c, TraitGate(2, (a, d)))))), e)))
+    assert [(sorted(row.traits), row.occurrence) for row in program.rows] == [([a, b, e], 0), ([c], 0), ([a, d], 1)]
 
 
 @given(RANDOMS)
-def test_rows_with_a_label_in_common_have_different_occurrences(random: Random) -> None:
+def test_rows_with_a_trait_in_common_have_different_occurrences(random: Random) -> None:
     rows = program_of(some_tree(random, 20)).rows
     for one, other in product(rows, rows):
-        assert one is other or one.occurrence != other.occurrence or not one.labels & other.labels
+        assert one is other or one.occurrence != other.occurrence or not one.traits & other.traits
 
 
 def test_a_tree_of_too_many_rows_is_refused() -> None:
-    labels = tuple(number.to_bytes(2, "big") for number in range(sharing.ROWS_MAX + 1))
-    assert len(program_of(LabelGate(len(labels), labels)).rows) == 1
+    traits = tuple(number.to_bytes(2, "big") for number in range(sharing.ROWS_MAX + 1))
+    assert len(program_of(TraitGate(len(traits), traits)).rows) == 1
     with pytest.raises(Misuse, match="more than 768 rows"):
-        program_of(LabelGate(1, labels))
+        program_of(TraitGate(1, traits))
 
 
-def test_a_label_repeated_without_end_is_refused() -> None:
-    pairs = tuple(LabelGate(2, (b"A", number.to_bytes(2, "big"))) for number in range(65))
-    assert program_of(LabelGate(1, pairs[:64])).occurrences == 64
+def test_a_trait_repeated_without_end_is_refused() -> None:
+    pairs = tuple(TraitGate(2, (b"A", number.to_bytes(2, "big"))) for number in range(65))
+    assert program_of(TraitGate(1, pairs[:64])).occurrences == 64
     with pytest.raises(Misuse, match="more than 64 times"):
-        program_of(LabelGate(1, pairs))
+        program_of(TraitGate(1, pairs))
 
 
 # The generic group model.
@@ -136,19 +136,19 @@ def plus(one: Polynomial, other: Polynomial) -> Polynomial:
 
 def opens(program: Program, keys: list[frozenset[bytes]]) -> bool:
     """Whether the holders of `keys`, together, can compute the capsule's target by linear combination."""
-    h = {label: {(f"h{label.hex()}",): 1} for label in UNIVERSE}
+    h = {trait: {(f"h{trait.hex()}",): 1} for trait in UNIVERSE}
     base: Polynomial = {("h0",): 1}
     g1: list[Polynomial] = [{(): 1}, base, *h.values()]
     g2: list[Polynomial] = [{(): 1}, {("alpha",): 1}, {("s",): 1}]
     g2 += [{(f"t{occurrence}",): 1} for occurrence in range(program.occurrences)]
     for number, held in enumerate(keys):
         r: Polynomial = {(f"r{number}",): 1}
-        g1 += [plus({("alpha",): 1}, times(r, base)), *(times(r, h[label]) for label in held)]
+        g1 += [plus({("alpha",): 1}, times(r, base)), *(times(r, h[trait]) for trait in held)]
         g2.append(r)
     for row, share in zip(program.rows, symbolic_shares(program), strict=True):
         mask: Polynomial = {}
-        for label in row.labels:
-            mask = plus(mask, times({(f"t{row.occurrence}",): 1}, h[label]))
+        for trait in row.traits:
+            mask = plus(mask, times({(f"t{row.occurrence}",): 1}, h[trait]))
         g1.append(plus(times(share, base), mask))
     return in_span({("alpha", "s"): 1}, [times(one, other) for one, other in product(g1, g2)])
 
@@ -187,14 +187,14 @@ def test_no_combination_opens_unless_one_key_satisfies_the_formula(random: Rando
 
 
 A, B, C, D, _ = UNIVERSE
-REUSED = LabelGate(2, (LabelGate(1, (A, C)), LabelGate(1, (A, D))))  # (A || P) && (A || Q)
-CROSSED = LabelGate(  # 2 of (A && B, C && D, A && C, B && D): the first two rows and the last two have one product
-    2, tuple(LabelGate(2, pair) for pair in ((A, B), (C, D), (A, C), (B, D)))
+REUSED = TraitGate(2, (TraitGate(1, (A, C)), TraitGate(1, (A, D))))  # (A || P) && (A || Q)
+CROSSED = TraitGate(  # 2 of (A && B, C && D, A && C, B && D): the first two rows and the last two have one product
+    2, tuple(TraitGate(2, pair) for pair in ((A, B), (C, D), (A, C), (B, D)))
 )
 
 
 @pytest.mark.parametrize(("tree", "held"), [(REUSED, {C}), (CROSSED, {A, B})])
-def test_without_an_occurrence_of_its_own_a_repeated_label_opens_the_door(tree: LabelTree, held: set[bytes]) -> None:
+def test_without_an_occurrence_of_its_own_a_repeated_trait_opens_the_door(tree: TraitTree, held: set[bytes]) -> None:
     program = program_of(tree)
     careless = Program(tuple(replace(row, occurrence=0) for row in program.rows), program.root)
     assert not met(tree, frozenset(held))

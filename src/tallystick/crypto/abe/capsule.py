@@ -1,12 +1,12 @@
 """Encapsulation: a fresh secret under a formula and an attribute epoch; FABEO, the ciphertext-policy variant.
 
-    capsule      g2^s, g2^(t_j) for each occurrence j, and for each row i with labels L_i, share l_i of s, occurrence j
+    capsule      g2^s, g2^(t_j) for each occurrence j, and for each row i with traits L_i, share l_i of s, occurrence j
                  C_i = H0^(l_i) * (product of H(u), u in L_i)^(t_j)
     target       e(g1, g2)^(alpha s), from which the secret is derived
     opening      e(secret, g2^s) * product over j of e(product of parts^w, g2^(t_j)) / e(product of C_i^w, g2^r)
                  three pairings for any formula of which no used row is a repetition
 
-Threats. *No attributes, no secret*: the paper's theorem in the generic group model, with rows of several labels as
+Threats. *No attributes, no secret*: the paper's theorem in the generic group model, with rows of several traits as
 docs/decisions/0012-one-row-for-an-and.md extends it. *A capsule transplanted or altered*: encapsulation alone would
 give its secret to whoever moves it under another signature, or to an opener of a capsule some row of which was changed.
 The secret is therefore derived over the whole capsule (formula and epoch are in it) and a context that both sides name
@@ -29,12 +29,12 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.crypto.abe import group
-from tallystick.crypto.abe.keys import EPOCH_MAX, IDENTIFIER_BYTES, AttributeKey, PublicKey, epoch_label
+from tallystick.crypto.abe.keys import EPOCH_MAX, IDENTIFIER_BYTES, AttributeKey, PublicKey, epoch_trait
 from tallystick.crypto.abe.sharing import ORDER, Program, Row, coefficients, program_of, shares
 from tallystick.crypto.kdf import KEY_BYTES, derive, extract
 from tallystick.errors import CannotOpen, Malformed, Misuse
 from tallystick.policy.formula import Formula
-from tallystick.policy.labels import LabelGate, label_tree
+from tallystick.policy.traits import TraitGate, trait_tree
 
 CAPSULE_BYTES_MAX = 60 * 1024  # a lock of 64 KiB has it in it
 
@@ -109,7 +109,7 @@ class Capsule:
 @lru_cache(maxsize=256)
 def program_for(formula: Formula, epoch: int) -> Program:
     """The rows of a formula joined with an attribute epoch; raises `Misuse` if they are too many."""
-    return program_of(LabelGate(2, (epoch_label(epoch), label_tree(formula))))
+    return program_of(TraitGate(2, (epoch_trait(epoch), trait_tree(formula))))
 
 
 def encapsulate(
@@ -153,7 +153,7 @@ def _rows(rows: Sequence[Row], split: Sequence[int], occurrences: Sequence[group
         if share not in known:
             known[share] = base.power(group.scalar(share))
         exponent = occurrences[row.occurrence]
-        mask = group.total(group.hashed(label) for label in row.labels) * exponent
+        mask = group.total(group.hashed(trait) for trait in row.traits) * exponent
         found.append(group.encode_point(known[share] + mask))
     return found
 
@@ -166,7 +166,7 @@ def decapsulate(key: AttributeKey, capsule: Capsule, context: bytes) -> bytes:
     part = key.epochs.get(capsule.epoch)
     if part is None or key.authority != capsule.authority:
         raise CannotOpen
-    parts = _WithEpoch(key, epoch_label(capsule.epoch), part)
+    parts = _WithEpoch(key, epoch_trait(capsule.epoch), part)
     weights = coefficients(capsule.program, parts)
     if weights is None:
         raise CannotOpen
@@ -176,7 +176,7 @@ def decapsulate(key: AttributeKey, capsule: Capsule, context: bytes) -> bytes:
     masked: group.Point = None
     for number, weight in weights.items():
         row, factor = capsule.program.rows[number], int(weight * common)
-        mine = group.times(group.total(parts[label] for label in row.labels), factor)
+        mine = group.times(group.total(parts[trait] for trait in row.traits), factor)
         sums[row.occurrence] = sums[row.occurrence] + mine if row.occurrence in sums else mine
         theirs = group.times(capsule.row(number), factor)
         masked = theirs if masked is None else masked + theirs
@@ -191,14 +191,14 @@ def decapsulate(key: AttributeKey, capsule: Capsule, context: bytes) -> bytes:
 class _WithEpoch:
     """The parts of a key together with one epoch's."""
 
-    def __init__(self, key: AttributeKey, label: bytes, part: group.Point) -> None:
-        self._parts, self._label, self._part = key.parts, label, part
+    def __init__(self, key: AttributeKey, trait: bytes, part: group.Point) -> None:
+        self._parts, self._trait, self._part = key.parts, trait, part
 
-    def __contains__(self, label: object) -> bool:
-        return label == self._label or label in self._parts
+    def __contains__(self, trait: object) -> bool:
+        return trait == self._trait or trait in self._parts
 
-    def __getitem__(self, label: bytes) -> group.Point:
-        return self._part if label == self._label else self._parts[label]
+    def __getitem__(self, trait: bytes) -> group.Point:
+        return self._part if trait == self._trait else self._parts[trait]
 
 
 def _secret(target: group.Point, capsule: Capsule, context: bytes) -> bytes:

@@ -4,11 +4,11 @@ Threats: a point outside the group of prime order, which leaks a scalar modulo a
 point, which gives one capsule two names; a scalar that repeats because the random state did; a hash shared with another
 protocol. So points from the wire are held to their length, their subgroup and their one encoding, and are never the
 neutral element; elements of the target group are never read at all (the library takes garbage for them); scalars are
-drawn from a seed that mixes entropy with everything they serve for; labels are hashed under a prefix of our own.
+drawn from a seed that mixes entropy with everything they serve for; traits are hashed under a prefix of our own.
 
-Speed: hashes of labels are cached. The generators, H0 and an authority's target get a table of their multiples by every
+Speed: hashes of traits are cached. The generators, H0 and an authority's target get a table of their multiples by every
 byte of a scalar once they are used often (1.8 MB in G1, 3 MB in G2, 5 MB in the target group), so that a power is 32
-additions; who encapsulates once or twice does not pay the 10–25 ms that a table takes to make. Labels have none: fifty
+additions; who encapsulates once or twice does not pay the 10–25 ms that a table takes to make. Traits have none: fifty
 such tables do not stay in any cache, and a power by table is then slower than one without.
 """
 
@@ -30,13 +30,13 @@ except ImportError:  # Python 3.13, or the extra is not installed: said by name 
 
 G1_BYTES = 48
 G2_BYTES = 96
-HASHES_MAX = 1 << 16  # cached hashes of labels, some 400 bytes each
+HASHES_MAX = 1 << 16  # cached hashes of traits, some 400 bytes each
 TABLE_USES = 64  # uses after which a base gets its table
 
 Point = Any  # pymcl.G1, G2, GT and Fr have no types of their own
 Scalar = Any
 
-_LABEL_DOMAIN = b"tallystick abe 1 label\x00"
+_TRAIT_DOMAIN = b"tallystick abe 1 trait\x00"
 _BASE_DOMAIN = b"tallystick abe 1 base\x00"
 
 
@@ -121,10 +121,10 @@ def _table(point: Point, neutral: Point, operation: Any) -> list[list[Point]]:
 
 
 @lru_cache(maxsize=HASHES_MAX)
-def hashed(label: bytes) -> Point:
-    """The point of a label, the same under every authority."""
+def hashed(trait: bytes) -> Point:
+    """The point of a trait, the same under every authority."""
     require()
-    return pymcl.G1.hash(_LABEL_DOMAIN + label)
+    return pymcl.G1.hash(_TRAIT_DOMAIN + trait)
 
 
 @lru_cache(maxsize=1)

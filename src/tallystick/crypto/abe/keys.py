@@ -1,12 +1,12 @@
 """Keys of the scheme: the authority's master key, its public half, and the attribute keys of principals.
 
 A master key *is* a 32-byte seed. An attribute key is bound together by randomness r that runs through all its parts:
-H(label)^r for each label, g1^alpha * H0^r, g2^r. Parts under different r do not combine, which is what stops pooling,
+H(trait)^r for each trait, g1^alpha * H0^r, g2^r. Parts under different r do not combine, which is what stops pooling,
 and what attribute epochs rest on: every policy is joined with an epoch, and a key reaches a new epoch by one more part,
 H(epoch)^r.
 
 Threat: a principal that lost an attribute keeps the old part and asks for the next epoch. r is therefore derived from
-holder *and* the set of labels: another set has another r by construction, a refresh is one group element only while
+holder *and* the set of traits: another set has another r by construction, a refresh is one group element only while
 the set stays as it is, and old parts do not mix with new ones. Whoever knows r and the key knows the master secret, so
 r never leaves this module.
 
@@ -29,13 +29,13 @@ from tallystick.crypto.kdf import KEY_BYTES, derive, extract
 from tallystick.errors import Forged, Malformed, Misuse
 
 IDENTIFIER_BYTES = 16
-LABELS_MAX = 8192  # of one key: sixty 32-bit numbers
+TRAITS_MAX = 8192  # of one key: sixty 32-bit numbers
 KEY_BYTES_MAX = 2 * 1024 * 1024
 EPOCH_MAX = (1 << 32) - 1
 
 
-def epoch_label(epoch: int) -> bytes:
-    """No attribute has an empty name, so no attribute has this label."""
+def epoch_trait(epoch: int) -> bytes:
+    """No attribute has an empty name, so no attribute has this trait."""
     return wire.encode(["", epoch])
 
 
@@ -92,28 +92,28 @@ class MasterKey:
         """The seed: a secret."""
         return self.seed
 
-    def issue(self, holder: bytes, labels: Iterable[bytes], epochs: Iterable[int]) -> AttributeKey:
-        """The key of `holder` for these labels and epochs; the same arguments give the same key."""
-        ordered = tuple(sorted(set(labels)))
-        if not 1 <= len(ordered) <= LABELS_MAX:
-            raise Misuse(f"attribute key: expected 1 to {LABELS_MAX} labels, found {len(ordered)}")
+    def issue(self, holder: bytes, traits: Iterable[bytes], epochs: Iterable[int]) -> AttributeKey:
+        """The key of `holder` for these traits and epochs; the same arguments give the same key."""
+        ordered = tuple(sorted(set(traits)))
+        if not 1 <= len(ordered) <= TRAITS_MAX:
+            raise Misuse(f"attribute key: expected 1 to {TRAITS_MAX} traits, found {len(ordered)}")
         r = self._randomness(holder, ordered)
-        parts = {label: group.hashed(label) * r for label in ordered}
+        parts = {trait: group.hashed(trait) * r for trait in ordered}
         return AttributeKey(
             self.public.identifier,
             self._secret_point + group.share_base().power(r),
             group.generator2().power(r),
             parts,
-            {epoch: group.hashed(epoch_label(epoch)) * r for epoch in epochs},
+            {epoch: group.hashed(epoch_trait(epoch)) * r for epoch in epochs},
         )
 
-    def refresh(self, holder: bytes, labels: Iterable[bytes], epoch: int) -> bytes:
-        """The one part that takes the key of `holder` for exactly these labels to another epoch."""
-        r = self._randomness(holder, tuple(sorted(set(labels))))
-        return group.encode_point(group.hashed(epoch_label(epoch)) * r)
+    def refresh(self, holder: bytes, traits: Iterable[bytes], epoch: int) -> bytes:
+        """The one part that takes the key of `holder` for exactly these traits to another epoch."""
+        r = self._randomness(holder, tuple(sorted(set(traits))))
+        return group.encode_point(group.hashed(epoch_trait(epoch)) * r)
 
-    def _randomness(self, holder: bytes, labels: tuple[bytes, ...]) -> group.Scalar:
-        held = named_hash("tallystick abe labels 1", wire.encode(list(labels)))
+    def _randomness(self, holder: bytes, traits: tuple[bytes, ...]) -> group.Scalar:
+        held = named_hash("tallystick abe traits 1", wire.encode(list(traits)))
         return _scalar(derive(self.seed, "tallystick attribute key 1", holder, held))
 
 
@@ -124,19 +124,19 @@ class AttributeKey:
     authority: bytes  # the identifier of its public key
     secret: group.Point  # g1^alpha * H0^r
     randomness: group.Point  # g2^r
-    parts: Mapping[bytes, group.Point]  # label: H(label)^r
+    parts: Mapping[bytes, group.Point]  # trait: H(trait)^r
     epochs: Mapping[int, group.Point]  # epoch: H(epoch)^r
 
     def with_epoch(self, epoch: int, part: bytes) -> AttributeKey:
         """This key in one more epoch; raises `Forged` if `part` was made for another key or epoch."""
         point = group.decode_g1(part, "epoch part")
-        expected = group.pair(group.hashed(epoch_label(epoch)), self.randomness)
+        expected = group.pair(group.hashed(epoch_trait(epoch)), self.randomness)
         if group.pair(point, group.generator2().point) != expected:
             raise Forged(f"epoch part: not of this key, or not of attribute epoch {epoch}")
         return replace(self, epochs={**self.epochs, epoch: point})
 
     def encode(self) -> bytes:
-        """A secret: wire [1, authority, secret, randomness, labels, their parts, [[epoch, part], …]]."""
+        """A secret: wire [1, authority, secret, randomness, traits, their parts, [[epoch, part], …]]."""
         return wire.encode(
             [
                 1,
@@ -144,32 +144,32 @@ class AttributeKey:
                 group.encode_point(self.secret),
                 group.encode_point(self.randomness),
                 sorted(self.parts),
-                b"".join(group.encode_point(self.parts[label]) for label in sorted(self.parts)),
+                b"".join(group.encode_point(self.parts[trait]) for trait in sorted(self.parts)),
                 [[epoch, group.encode_point(self.epochs[epoch])] for epoch in sorted(self.epochs)],
             ]
         )
 
     @classmethod
     def decode(cls, data: bytes) -> AttributeKey:
-        """Raises `Malformed`; of the labels' parts only when they are used."""
+        """Raises `Malformed`; of the traits' parts only when they are used."""
         if len(data) > KEY_BYTES_MAX:
             raise Malformed(f"attribute key: {len(data)} bytes, at most {KEY_BYTES_MAX} expected")
         value: Any = wire.decode(data, "attribute key")
         types = [int, bytes, bytes, bytes, list, bytes, list]
         if not isinstance(value, list) or [type(one) for one in value] != types or value[0] != 1:
             raise Malformed("attribute key: version 1 expected", reason="version")
-        _, authority, secret, randomness, labels, parts, epochs = value
-        if any(type(label) is not bytes for label in labels) or labels != sorted(set(labels)):
-            raise Malformed("attribute key: labels are sorted and different")
-        if not 1 <= len(labels) <= LABELS_MAX or len(parts) != group.G1_BYTES * len(labels):
-            raise Malformed("attribute key: a part for each label expected")
+        _, authority, secret, randomness, traits, parts, epochs = value
+        if any(type(trait) is not bytes for trait in traits) or traits != sorted(set(traits)):
+            raise Malformed("attribute key: traits are sorted and different")
+        if not 1 <= len(traits) <= TRAITS_MAX or len(parts) != group.G1_BYTES * len(traits):
+            raise Malformed("attribute key: a part for each trait expected")
         if len(authority) != IDENTIFIER_BYTES:
             raise Malformed(f"attribute key: an authority is named by {IDENTIFIER_BYTES} bytes")
         return cls(
             authority,
             group.decode_g1(secret, "attribute key"),
             group.decode_g2(randomness, "attribute key"),
-            _Unread(labels, parts),
+            _Unread(traits, parts),
             _epochs(epochs),
         )
 
@@ -188,19 +188,19 @@ def _epochs(value: list[Any]) -> dict[int, group.Point]:
 class _Unread(Mapping[bytes, group.Point]):
     """The parts of a key as bytes, read one by one."""
 
-    def __init__(self, labels: list[bytes], parts: bytes) -> None:
-        self._places = {label: group.G1_BYTES * number for number, label in enumerate(labels)}
+    def __init__(self, traits: list[bytes], parts: bytes) -> None:
+        self._places = {trait: group.G1_BYTES * number for number, trait in enumerate(traits)}
         self._bytes = parts
         self._read: dict[bytes, group.Point] = {}
 
-    def __getitem__(self, label: bytes) -> group.Point:
-        if label not in self._read:
-            place = self._places[label]
-            self._read[label] = group.decode_g1(self._bytes[place : place + group.G1_BYTES], "attribute key")
-        return self._read[label]
+    def __getitem__(self, trait: bytes) -> group.Point:
+        if trait not in self._read:
+            place = self._places[trait]
+            self._read[trait] = group.decode_g1(self._bytes[place : place + group.G1_BYTES], "attribute key")
+        return self._read[trait]
 
-    def __contains__(self, label: object) -> bool:
-        return label in self._places
+    def __contains__(self, trait: object) -> bool:
+        return trait in self._places
 
     def __iter__(self) -> Any:
         return iter(self._places)

@@ -1,13 +1,13 @@
-"""Linear secret sharing over a tree of labels: rows, shares, and the coefficients that put the secret together.
+"""Linear secret sharing over a tree of traits: rows, shares, and the coefficients that put the secret together.
 
-A row belongs to a set of labels, all of which a key must hold to use it: the labels directly below one AND share a row
+A row belongs to a set of traits, all of which a key must hold to use it: the traits directly below one AND share a row
 (docs/decisions/0012-one-row-for-an-and.md says why that is as safe as a row each, and the tests check it by linear
 algebra). AND splits a secret into a sum, OR repeats it, a threshold evaluates a polynomial at 1, 2, 3, …: so the
 coefficients of AND and OR are all one, and those of thresholds small fractions.
 
-Invariant, on which the scheme's security hangs: two rows with a label in common have different *occurrences* (the
+Invariant, on which the scheme's security hangs: two rows with a trait in common have different *occurrences* (the
 paper's ρ, its greatest value τ), and every occurrence has randomness of its own. Without it the quotient of two rows of
-one label shows a difference of shares to everybody, and `(A || P) && (A || Q)` opens with P alone.
+one trait shows a difference of shares to everybody, and `(A || P) && (A || Q)` opens with P alone.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tallystick.errors import Misuse
-from tallystick.policy.labels import LabelGate, LabelTree
+from tallystick.policy.traits import TraitGate, TraitTree
 
 ORDER = 52435875175126190479447740508185965837690552500527637822603658699938581184513  # of the groups
 ROWS_MAX = 768  # 48 bytes each, of the 64 KiB that a lock may take
 OCCURRENCES_MAX = 64  # an opener may need a pairing for each
 _PAIRING_ROWS = 8  # what a pairing costs, in rows parsed
 
-Labels = frozenset[bytes]
+Traits = frozenset[bytes]
 
 
 @dataclass(frozen=True)
 class Row:
-    labels: Labels
+    traits: Traits
     occurrence: int
 
 
@@ -51,9 +51,9 @@ class Program:
         return max(row.occurrence for row in self.rows) + 1
 
 
-def program_of(tree: LabelTree) -> Program:
+def program_of(tree: TraitTree) -> Program:
     """The same program for the same tree, on both sides; raises `Misuse` if they are too many."""
-    found: list[Labels] = []
+    found: list[Traits] = []
     root = _numbered(tree, found)
     program = Program(tuple(_with_occurrences(found)), root)
     if program.occurrences > OCCURRENCES_MAX:
@@ -79,7 +79,7 @@ def coefficients(program: Program, held: Container[bytes]) -> dict[int, Fraction
     prices = {
         number: 1 + _PAIRING_ROWS * (row.occurrence > 0)
         for number, row in enumerate(program.rows)
-        if all(label in held for label in row.labels)
+        if all(trait in held for trait in row.traits)
     }
     chosen = _choose(program.root, prices)
     if chosen is None:
@@ -89,17 +89,17 @@ def coefficients(program: Program, held: Container[bytes]) -> dict[int, Fraction
     return found
 
 
-def _flat(tree: LabelGate) -> Iterator[LabelTree]:
+def _flat(tree: TraitGate) -> Iterator[TraitTree]:
     is_all = tree.need == len(tree.parts)
     for part in tree.parts:
-        if isinstance(part, LabelGate) and part.need == (len(part.parts) if is_all else 1):
+        if isinstance(part, TraitGate) and part.need == (len(part.parts) if is_all else 1):
             yield from _flat(part)
         else:
             yield part
 
 
-def _numbered(tree: LabelTree, found: list[Labels]) -> _Gate | int:
-    """The tree over row numbers: ANDs and ORs flattened, the labels directly below an AND in one row."""
+def _numbered(tree: TraitTree, found: list[Traits]) -> _Gate | int:
+    """The tree over row numbers: ANDs and ORs flattened, the traits directly below an AND in one row."""
     if isinstance(tree, bytes):
         return _new_row(frozenset((tree,)), found)
     if tree.need not in (1, len(tree.parts)):
@@ -107,31 +107,31 @@ def _numbered(tree: LabelTree, found: list[Labels]) -> _Gate | int:
     parts = list(_flat(tree))
     nodes: list[_Gate | int] = []
     is_all = tree.need == len(tree.parts)
-    if is_all and (labels := frozenset(part for part in parts if isinstance(part, bytes))):
-        nodes.append(_new_row(labels, found))
+    if is_all and (traits := frozenset(part for part in parts if isinstance(part, bytes))):
+        nodes.append(_new_row(traits, found))
     nodes += [_numbered(part, found) for part in parts if not (is_all and isinstance(part, bytes))]
     return nodes[0] if len(nodes) == 1 else _Gate(len(nodes) if is_all else 1, tuple(nodes))
 
 
-def _new_row(labels: Labels, found: list[Labels]) -> int:
+def _new_row(traits: Traits, found: list[Traits]) -> int:
     if len(found) == ROWS_MAX:
         raise Misuse(
             f"the policy takes more than {ROWS_MAX} rows",
             hint="give the group of principals an attribute of its own, or the number another encoding",
         )
-    found.append(labels)
+    found.append(traits)
     return len(found) - 1
 
 
-def _with_occurrences(found: Sequence[Labels]) -> Iterator[Row]:
-    """Each row gets the first occurrence at which none of its labels was used before."""
+def _with_occurrences(found: Sequence[Traits]) -> Iterator[Row]:
+    """Each row gets the first occurrence at which none of its traits was used before."""
     used: list[set[bytes]] = []
-    for labels in found:
-        occurrence = next((number for number, one in enumerate(used) if one.isdisjoint(labels)), len(used))
+    for traits in found:
+        occurrence = next((number for number, one in enumerate(used) if one.isdisjoint(traits)), len(used))
         if occurrence == len(used):
             used.append(set())
-        used[occurrence] |= labels
-        yield Row(labels, occurrence)
+        used[occurrence] |= traits
+        yield Row(traits, occurrence)
 
 
 def _share(node: _Gate | int, secret: int, randoms: Iterator[int], found: list[int]) -> None:

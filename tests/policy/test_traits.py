@@ -1,4 +1,4 @@
-"""Labels: a key's labels satisfy a formula's tree exactly where its attributes satisfy the formula."""
+"""Traits: a key's traits satisfy a formula's tree exactly where its attributes satisfy the formula."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.policy.evaluate import holds
-from tallystick.policy.labels import LabelGate, LabelTree, cover, label_tree, labels_of, number_labels, with_encoding
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace, Encoding, integer
+from tallystick.policy.traits import TraitGate, TraitTree, cover, number_traits, trait_tree, traits_of, with_encoding
 
 ENCODINGS = st.sampled_from(Encoding)
 
 
-def met(tree: LabelTree, labels: frozenset[bytes]) -> bool:
+def met(tree: TraitTree, traits: frozenset[bytes]) -> bool:
     if isinstance(tree, bytes):
-        return tree in labels
-    return sum(met(part, labels) for part in tree.parts) >= tree.need
+        return tree in traits
+    return sum(met(part, traits) for part in tree.parts) >= tree.need
 
 
-def rows(tree: LabelTree) -> int:
-    return sum(map(rows, tree.parts)) if isinstance(tree, LabelGate) else 1
+def rows(tree: TraitTree) -> int:
+    return sum(map(rows, tree.parts)) if isinstance(tree, TraitGate) else 1
 
 
 @given(RANDOMS, ENCODINGS)
-def test_labels_say_what_the_attributes_say(random: Random, encoding: Encoding) -> None:
+def test_traits_say_what_the_attributes_say(random: Random, encoding: Encoding) -> None:
     formula = with_encoding(some_formula(random, ACME), encoding)
     space = formula.space.joined(ACME)  # the formula's encodings, and whatever else ACME declares
     for _ in range(4):
         held = ACME.values(some_holding(random, ACME))
-        labels = labels_of(held, space)
-        assert met(label_tree(formula), labels) == holds(formula, held)
+        traits = traits_of(held, space)
+        assert met(trait_tree(formula), traits) == holds(formula, held)
 
 
 @given(ENCODINGS, st.integers(1, 64), st.data())
@@ -43,20 +43,20 @@ def test_every_interval_of_every_width(encoding: Encoding, bits: int, data: st.D
     ends = sorted(data.draw(st.tuples(st.integers(0, top), st.integers(0, top))))
     attribute = integer("n", bits, encoding=encoding)
     space = AttributeSpace.of("", attribute)
-    tree = label_tree(parse(f"n in {ends[0]}..{ends[1]}", space))
+    tree = trait_tree(parse(f"n in {ends[0]}..{ends[1]}", space))
     tried = {0, top, *ends, max(ends[0] - 1, 0), min(ends[1] + 1, top), data.draw(st.integers(0, top))}
     for value in tried:
-        labels = frozenset(number_labels(attribute, value))
-        assert met(tree, labels) == (ends[0] <= value <= ends[1])
+        traits = frozenset(number_traits(attribute, value))
+        assert met(tree, traits) == (ends[0] <= value <= ends[1])
 
 
 @pytest.mark.parametrize(
-    ("encoding", "labels", "rows_max"), [(Encoding.BITS, 32, 32), (Encoding.PREFIX, 33, 32), (Encoding.RADIX16, 122, 8)]
+    ("encoding", "traits", "rows_max"), [(Encoding.BITS, 32, 32), (Encoding.PREFIX, 33, 32), (Encoding.RADIX16, 122, 8)]
 )
-def test_what_a_32_bit_comparison_costs(encoding: Encoding, labels: int, rows_max: int) -> None:
+def test_what_a_32_bit_comparison_costs(encoding: Encoding, traits: int, rows_max: int) -> None:
     space = AttributeSpace.of("", integer("n", 32, encoding=encoding))
-    assert len(frozenset(number_labels(space["n"], 123_456_789))) == labels
-    worst = max(rows(label_tree(parse(f"n >= {bound}", space))) for bound in (1, 0x0FFFFFFF, 0x12345679, 0x80000001))
+    assert len(frozenset(number_traits(space["n"], 123_456_789))) == traits
+    worst = max(rows(trait_tree(parse(f"n >= {bound}", space))) for bound in (1, 0x0FFFFFFF, 0x12345679, 0x80000001))
     assert worst == rows_max
 
 
@@ -70,7 +70,7 @@ def test_a_cover_is_exact_and_small(bits: int, data: st.DataObject) -> None:
     assert len(found) <= max(1, 2 * bits - 2)
 
 
-def test_no_two_attributes_share_a_label() -> None:
+def test_no_two_attributes_share_a_trait() -> None:
     space = AttributeSpace.of("", integer("a", 8), integer("b", 8), integer("c", 8, encoding=Encoding.RADIX16))
-    held = [labels_of(space.values({name: 7}), space) for name in "abc"]
+    held = [traits_of(space.values({name: 7}), space) for name in "abc"]
     assert len(held[0] | held[1] | held[2]) == sum(map(len, held))

@@ -1,16 +1,16 @@
-"""From attributes and formulas to labels, the only thing that CP-ABE knows.
+"""From attributes and formulas to traits, the only thing that CP-ABE knows.
 
-A key holds labels, a lock asks for them. A text attribute has one label for each value. A number has labels for what
+A key holds traits, a lock asks for them. A text attribute has one trait for each value. A number has traits for what
 can be said of it, in one of three encodings that trade the size of keys against the size of locks; for 32 bits and one
 comparison:
 
-    encoding   labels of a key       rows of a lock       how
-    bits       32                    up to 32             a label for each bit (Bethencourt, Sahai and Waters 4.3)
-    prefix     33                    up to 32, 16 usual   a label for each prefix; an interval is a cover of prefixes
+    encoding   traits of a key       rows of a lock       how
+    bits       32                    up to 32             a trait for each bit (Bethencourt, Sahai and Waters 4.3)
+    prefix     33                    up to 32, 16 usual   a trait for each prefix; an interval is a cover of prefixes
     radix16    122                   up to 8              at each hexadecimal digit, under the digits before it,
-                                                          a label for each bound that the digit keeps
+                                                          a trait for each bound that the digit keeps
 
-An equality is one row in all of them. A label is the deterministic encoding of [name, kind, …], so that no two
+An equality is one row in all of them. A trait is the deterministic encoding of [name, kind, …], so that no two
 attributes, values or positions share one.
 """
 
@@ -27,27 +27,27 @@ _VALUE, _BIT, _PREFIX, _AT_LEAST, _AT_MOST, _EXACT, _PRESENT = range(7)
 
 
 @dataclass(frozen=True)
-class LabelGate:
+class TraitGate:
     need: int
-    parts: tuple[LabelTree, ...]
+    parts: tuple[TraitTree, ...]
 
 
-LabelTree = bytes | LabelGate
+TraitTree = bytes | TraitGate
 
 
-def labels_of(attributes: AttributeSet, space: AttributeSpace) -> frozenset[bytes]:
-    """Every label that a key for these attributes holds."""
+def traits_of(attributes: AttributeSet, space: AttributeSpace) -> frozenset[bytes]:
+    """Every trait that a key for these attributes holds."""
     found: set[bytes] = set()
     for name, value in attributes.values:
         if isinstance(value, tuple):
             found.update(wire.encode([name, _VALUE, text]) for text in value)
         else:
-            found.update(number_labels(space[name], value))
+            found.update(number_traits(space[name], value))
     return frozenset(found)
 
 
-def label_tree(formula: Formula) -> LabelTree:
-    """The formula over labels."""
+def trait_tree(formula: Formula) -> TraitTree:
+    """The formula over traits."""
     return _tree(formula.root, formula.space)
 
 
@@ -57,34 +57,34 @@ def with_encoding(formula: Formula, encoding: Encoding) -> Formula:
     return Formula(AttributeSpace(formula.space.namespace, attributes), formula.root)
 
 
-def number_labels(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
-    """The labels of one number."""
-    return _LABELS[attribute.encoding](attribute, ordinal)
+def number_traits(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
+    """The traits of one number."""
+    return _TRAITS[attribute.encoding](attribute, ordinal)
 
 
-def _tree(node: Node, space: AttributeSpace) -> LabelTree:
+def _tree(node: Node, space: AttributeSpace) -> TraitTree:
     if isinstance(node, Gate):
-        return LabelGate(node.need, tuple(_tree(part, space) for part in node.parts))
+        return TraitGate(node.need, tuple(_tree(part, space) for part in node.parts))
     if isinstance(node, OneOf):
         return _any(wire.encode([node.attribute, _VALUE, value]) for value in node.values)
     attribute = space[node.attribute]
     return _any(_TREES[attribute.encoding](attribute, low, high) for low, high in node.intervals)
 
 
-def _any(parts: Iterable[LabelTree]) -> LabelTree:
+def _any(parts: Iterable[TraitTree]) -> TraitTree:
     found = tuple(parts)
-    return found[0] if len(found) == 1 else LabelGate(1, found)
+    return found[0] if len(found) == 1 else TraitGate(1, found)
 
 
-def _all(parts: Iterable[LabelTree]) -> LabelTree:
+def _all(parts: Iterable[TraitTree]) -> TraitTree:
     found = tuple(parts)
-    return found[0] if len(found) == 1 else LabelGate(len(found), found)
+    return found[0] if len(found) == 1 else TraitGate(len(found), found)
 
 
 # Bits.
 
 
-def _bit_labels(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
+def _bit_traits(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
     for place in range(attribute.bits):
         yield _bit(attribute, place, ordinal >> place & 1)
 
@@ -93,27 +93,27 @@ def _bit(attribute: Attribute, place: int, bit: int) -> bytes:
     return wire.encode([attribute.name, _BIT, place, bit])
 
 
-def _bit_tree(attribute: Attribute, low: int, high: int) -> LabelTree:
+def _bit_tree(attribute: Attribute, low: int, high: int) -> TraitTree:
     if low == high:
-        return _all(_bit_labels(attribute, low))
+        return _all(_bit_traits(attribute, low))
     bounds = [_bit_bound(attribute, low, 1)] if low > 0 else []
     bounds += [_bit_bound(attribute, high, 0)] if high < attribute.top else []
     return _all(bounds) if bounds else _any(_bit(attribute, 0, bit) for bit in (0, 1))
 
 
-def _bit_bound(attribute: Attribute, bound: int, bit: int) -> LabelTree:
+def _bit_bound(attribute: Attribute, bound: int, bit: int) -> TraitTree:
     """At least `bound` (bit 1) or at most (bit 0), from the last bit to the first.
 
     Where the bound has the bit itself, the value must have it and keep the bound below; where it has not, having it
     decides.
     """
-    tree: LabelTree | None = None  # what the lower bits must keep; None: nothing
+    tree: TraitTree | None = None  # what the lower bits must keep; None: nothing
     for place in range(attribute.bits):
         here = _bit(attribute, place, bit)
         if bound >> place & 1 == bit:
-            tree = here if tree is None else LabelGate(2, (here, tree))
+            tree = here if tree is None else TraitGate(2, (here, tree))
         elif tree is not None:
-            tree = LabelGate(1, (here, tree))
+            tree = TraitGate(1, (here, tree))
     assert tree is not None
     return tree
 
@@ -121,7 +121,7 @@ def _bit_bound(attribute: Attribute, bound: int, bit: int) -> LabelTree:
 # Prefixes.
 
 
-def _prefix_labels(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
+def _prefix_traits(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
     for length in range(attribute.bits + 1):
         yield _prefix(attribute, length, ordinal >> attribute.bits - length)
 
@@ -130,7 +130,7 @@ def _prefix(attribute: Attribute, length: int, prefix: int) -> bytes:
     return wire.encode([attribute.name, _PREFIX, length, prefix])
 
 
-def _prefix_tree(attribute: Attribute, low: int, high: int) -> LabelTree:
+def _prefix_tree(attribute: Attribute, low: int, high: int) -> TraitTree:
     return _any(_prefix(attribute, length, prefix) for length, prefix in cover(low, high, attribute.bits))
 
 
@@ -154,7 +154,7 @@ def _digits(attribute: Attribute, ordinal: int) -> Iterator[tuple[int, int, int]
         yield position, ordinal >> shift + 4, ordinal >> shift & 15
 
 
-def _radix16_labels(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
+def _radix16_traits(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
     yield wire.encode([attribute.name, _PRESENT])
     yield wire.encode([attribute.name, _EXACT, ordinal])
     for position, before, digit in _digits(attribute, ordinal):
@@ -164,7 +164,7 @@ def _radix16_labels(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
             yield wire.encode([attribute.name, _AT_MOST, position, before, bound])
 
 
-def _radix16_tree(attribute: Attribute, low: int, high: int) -> LabelTree:
+def _radix16_tree(attribute: Attribute, low: int, high: int) -> TraitTree:
     if low == high:
         return wire.encode([attribute.name, _EXACT, low])
     bounds = [_radix16_bound(attribute, low, _AT_LEAST)] if low > 0 else []
@@ -172,7 +172,7 @@ def _radix16_tree(attribute: Attribute, low: int, high: int) -> LabelTree:
     return _all(bounds) if bounds else wire.encode([attribute.name, _PRESENT])
 
 
-def _radix16_bound(attribute: Attribute, bound: int, kind: int) -> LabelTree:
+def _radix16_bound(attribute: Attribute, bound: int, kind: int) -> TraitTree:
     """One row for each digit at which a number can leave the bound's digits for the better, and one to keep them."""
     digits = list(_digits(attribute, bound))
     idle, step = (0, 1) if kind == _AT_LEAST else (15, -1)
@@ -187,12 +187,12 @@ def _radix16_bound(attribute: Attribute, bound: int, kind: int) -> LabelTree:
     return _any([*rows, wire.encode([attribute.name, kind, position, before, digit])])
 
 
-_LABELS: dict[Encoding, Callable[[Attribute, int], Iterator[bytes]]] = {
-    Encoding.BITS: _bit_labels,
-    Encoding.PREFIX: _prefix_labels,
-    Encoding.RADIX16: _radix16_labels,
+_TRAITS: dict[Encoding, Callable[[Attribute, int], Iterator[bytes]]] = {
+    Encoding.BITS: _bit_traits,
+    Encoding.PREFIX: _prefix_traits,
+    Encoding.RADIX16: _radix16_traits,
 }
-_TREES: dict[Encoding, Callable[[Attribute, int, int], LabelTree]] = {
+_TREES: dict[Encoding, Callable[[Attribute, int, int], TraitTree]] = {
     Encoding.BITS: _bit_tree,
     Encoding.PREFIX: _prefix_tree,
     Encoding.RADIX16: _radix16_tree,
