@@ -10,11 +10,7 @@ permits, and to give one back would begin a new epoch.
 
 from __future__ import annotations
 
-import fcntl
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from tallystick.authority.grant import Grant
 from tallystick.client.session import Session
@@ -46,13 +42,13 @@ class Access:
     def update(self) -> bool:
         """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
         news = False
-        while (grant := self.session.authority.keys(self.permit, self._version)) and grant.version > self._version:
+        while (grant := self.session.authority.keys(self.permit, self.version)) and grant.version > self.version:
             self._take(grant)
             news = True
         return news
 
     def _take(self, grant: Grant) -> None:
-        self._version = grant.version
+        self.version = grant.version
         for epoch, seed in grant.private_keys:
             self.ring.add_topic_key(grant.token, epoch, hpke.PrivateKey.decode(seed))
         for one in grant.erasure_keys:
@@ -95,21 +91,12 @@ def admit(home: str, topic: str) -> Access:
         raise
 
 
-@contextmanager
-def locked(home: Path) -> Iterator[Path]:
-    """The identity's folder for Spark, held by this process alone: the driver's parts run in several."""
-    folder = home / "spark"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with open(folder / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield folder
-
-
 _open: OrderedDict[tuple[str, bytes], Access] = OrderedDict()
 
 
-def join(home: str, permit: bytes) -> Access:
-    """A task's access under the driver's permit; kept by the worker for the query's next task."""
+def join(home: str, permit: bytes, version: int = 0) -> Access:
+    """A task's access under the driver's permit, as new as the driver's: a key that was destroyed since is dropped. The
+    worker keeps it for the query's next task."""
     key = (home, permit)
     if key not in _open:
         session = Session.open(home)
@@ -124,4 +111,6 @@ def join(home: str, permit: bytes) -> Access:
         while len(_open) > OPEN_MAX:
             _open.popitem(last=False)[1].close()
     _open.move_to_end(key)
+    if _open[key].version < version:
+        _open[key].update()
     return _open[key]

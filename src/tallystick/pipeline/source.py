@@ -174,6 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with _explained():
             first, until = self._offsets(start), self._offsets(end)
+            self._open().update()  # tasks drop keys that were destroyed since
             anchors = self._planner.anchors()
             self._planner.check_reached(until, anchors)
             return [InputPartition(slices) for slices in self._planner.plan(first, until, anchors)]
@@ -204,7 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offset(self, offsets: Mapping[int, int]) -> dict[str, Any]:
         return {"topic": self._open().token.hex(), **{str(p): offset for p, offset in sorted(offsets.items())}}
 
-    def _offsets(self, offset: Mapping[str, object]) -> dict[int, int]:
+    def _offsets(self, offset: object) -> dict[int, int]:
         access = self._open()
         return check_offsets(offset, access.token, access.partitions)
 
