@@ -56,9 +56,9 @@ def command(
     def say(text: str) -> None:
         output.note(f"{clock.monotonic() - began:6.1f} s  {text}")
 
-    with_spark = not skip_spark and _has_spark()
+    with_spark = not skip_spark and has_spark()
     say(f"everything goes to {folder}")
-    with _ending_in_order():
+    with ending_in_order():
         told = Show(folder, Size(vehicles, sensors, minutes, seed), with_spark=with_spark, say=say).run()
     if as_json:
         output.result_json(_document(told))
@@ -71,7 +71,7 @@ def command(
 
 
 @contextmanager
-def _ending_in_order() -> Iterator[None]:
+def ending_in_order() -> Iterator[None]:
     """SIGTERM ends the demo as an interrupt does: its processes first."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -90,7 +90,7 @@ def _folder(folder: Path | None) -> Path:
     return folder.resolve()
 
 
-def _has_spark() -> bool:
+def has_spark() -> bool:
     from tallystick.pipeline.jobs.run import check_engine
 
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from tallystick.demo.broker import READER, TOPIC, shown
 from tallystick.demo.scene import NotObserved, Scene, Seen
-from tallystick.demo.spark import SparkProcess
 from tallystick.demo.stage import TOPICS, Stage
+from tallystick.demo.traffic import Pace
 from tallystick.parcel.prove import verify_proof
 
 # In this order, and who runs them. The audit is the owner's, who may know the names of its own people.
@@ -33,21 +33,28 @@ def report_of(folder: Path) -> Path:
     return folder / "tables" / "report.html"
 
 
-def scene(rows: Callable[[], int], say: Callable[[str], None]) -> Scene:
-    """`rows()` of the fleet were published by now."""
+def scene(published: Mapping[str, int], say: Callable[[str], None], paces: dict[str, Pace]) -> Scene:
+    """`published` are rows by topic; how fast they went into the tables is noted in `paces`."""
 
     def look(stage: Stage) -> Seen:
-        tables, proofs = stage.folder / "tables", stage.folder / "proofs"
+        tables, proofs, rows = stage.folder / "tables", stage.folder / "proofs", published[TOPIC]
         options = {"prove": {"where": _PROVED, "out": str(proofs)}}
-        done = {name: _run(stage, name, tables, say, options.get(name, {})) for name in JOBS}
-        if done["ingest"]["rows"] != rows():
-            raise NotObserved(f"{done['ingest']['rows']:,} rows in bronze, {rows():,} were published")
+        done: dict[str, dict[str, Any]] = {}
+        for name in JOBS:
+            began = stage.clock.monotonic()
+            done[name] = _run(stage, name, tables, options.get(name, {}))
+            pace = Pace(rows, stage.clock.monotonic() - began)
+            say(f"job {name}: {_facts(done[name])} ({pace.seconds:.1f} s)")
+            if name == "ingest":
+                paces["ingest telemetry into tables"] = pace
+        if done["ingest"]["rows"] != rows:
+            raise NotObserved(f"{done['ingest']['rows']:,} rows in bronze, {rows:,} were published")
         found = _rules(tables / "findings")
         if missing := [name for name in FOUND if name not in found]:
             raise NotObserved(f"the audit finds {', '.join(sorted(found))}, and not {', '.join(missing)}")
         count = _verify(stage, proofs)
         return Seen(
-            f"{rows():,} rows, {done['trips']['trips'] + done['trips']['open']:,} trips; the audit names"
+            f"{rows:,} rows, {done['trips']['trips'] + done['trips']['open']:,} trips; the audit names"
             f" {', '.join(FOUND)}; {count} proofs hold offline",
             shown(stage, tables / "findings"),
         )
@@ -55,18 +62,14 @@ def scene(rows: Callable[[], int], say: Callable[[str], None]) -> Scene:
     return Scene("all of the above, to the Spark jobs", "every row in the tables, every attack in the audit", look)
 
 
-def _run(stage: Stage, name: str, tables: Path, say: Callable[[str], None], options: dict[str, str]) -> dict[str, Any]:
-    spark, began = _spark(stage), stage.clock.monotonic()
-    summary = spark.run(name, tables, stage.people[JOBS[name]].identity.home, TOPIC, options)
-    facts = ", ".join(f"{key} {value:,}" for key, value in summary.items() if isinstance(value, int))
-    say(f"job {name}: {facts} ({stage.clock.monotonic() - began:.1f} s)")
-    return summary
-
-
-def _spark(stage: Stage) -> SparkProcess:
+def _run(stage: Stage, name: str, tables: Path, options: dict[str, str]) -> dict[str, Any]:
     if stage.spark is None:
         raise NotObserved("Spark was left out")
-    return stage.spark
+    return stage.spark.run(name, tables, stage.people[JOBS[name]].identity.home, TOPIC, options)
+
+
+def _facts(summary: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value:,}" for key, value in summary.items() if isinstance(value, int))
 
 
 def _rules(table: Path) -> set[str]:

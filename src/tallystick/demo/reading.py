@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tallystick.demo.evidence import heights, subscription, wait_for_refusals
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, refusal
 from tallystick.demo.stage import READ, Stage
@@ -15,7 +17,7 @@ def read_without_permit(stage: Stage) -> Seen:
     """Somebody of the other tenant asks the authority for keys, the node for parcels, and then takes the disk."""
     spy, token = stage.enrol("homes", "spy"), stage.tokens["telemetry"]
     refusal(lambda: spy.authority.permit(Operation.SUBSCRIBE, token), "unknown-topic", of="a permit")
-    fetch = lambda: spy.node.fetch(token, 0, bytes(16), 0, bytes_max=_FETCH_BYTES)  # noqa: E731
+    fetch = partial(spy.node.fetch, token, 0, bytes(16), 0, bytes_max=_FETCH_BYTES)
     refusal(fetch, "unknown-topic", of="parcels without a permit")
     files = [path.read_bytes() for path in stage.folders.node.rglob("*") if path.is_file()]
     if not stage.canaries:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick.demo import broker, jobs, operator, publishing, reading, undoing
 from tallystick.demo.evidence import subscription
 from tallystick.demo.impostor import begin_snapshot, finish_snapshot
-from tallystick.demo.scene import Performed, Scene, Seen, Verdict, perform
+from tallystick.demo.scene import NotObserved, Performed, Scene, Seen, Verdict, perform
 from tallystick.demo.spark import SparkProcess
 from tallystick.demo.stage import READ, Stage
 from tallystick.demo.traffic import Group, Pace, Size, check_clean, publish_all
@@ -40,7 +41,7 @@ class Show:
 
     def __init__(self, folder: Path, size: Size, *, with_spark: bool, say: Callable[[str], None]) -> None:
         self._size, self._with_spark, self._say = size, with_spark, say
-        self._rows = 0  # of the fleet, so far
+        self._rows: Counter[str] = Counter()  # published by honest people, by topic
         self.told = Told(folder)
 
     def run(self) -> Told:
@@ -56,10 +57,10 @@ class Show:
             self._perform(stage, OVER_THE_NETWORK)
             self._copy(stage, group)
             self._perform(stage, ON_THE_DISK)
-            self._perform(stage, [_afterwards(group)])
+            self._perform(stage, [_afterwards(group, self._rows)])
             group.close()
             if stage.spark is not None:
-                self._perform(stage, [jobs.scene(lambda: self._rows, self._say)])
+                self._perform(stage, [jobs.scene(self._rows, self._say, self.told.paces)])
                 report = jobs.report_of(self.told.folder)
                 self.told.report = report if report.exists() else None
         self.told.seconds = stage.clock.monotonic() - began
@@ -75,22 +76,22 @@ class Show:
             admit(str(analyst.identity.home), broker.TOPIC).close()  # its permit is older than every copy
         self._say(f"2 tenants, {len(stage.people)} principals, {len(stage.tokens)} topics")
 
-    def _work(self, stage: Stage, group: Group, size: Size, part: int = 0) -> None:
-        published = publish_all(stage, size, part)
+    def _work(self, stage: Stage, group: Group, size: Size) -> None:
+        published = publish_all(stage, size)
         for topic, pace in published.items():
             self._say(f"published to {topic}: {pace}, sealed and anchored")
-        self._rows += published["telemetry"].rows
-        read = group.read(self._rows)
+            self._rows[topic] += pace.rows
+        read = group.read(self._rows[broker.TOPIC])
         self._say(f"a group of {len(group.members)} read telemetry: {read}, verified and opened, nothing found")
-        if not part:
-            self.told.paces = {"publish telemetry": published["telemetry"], "read telemetry": read}
+        if not self.told.paces:
+            self.told.paces = {"publish telemetry": published[broker.TOPIC], "read telemetry": read}
 
     def _copy(self, stage: Stage, group: Group) -> None:
         """Copies of the node's disk before and after a right was withdrawn and more was published."""
         stage.snapshot = begin_snapshot(stage)
         analyst = stage.people[broker.READER].identity.principal
         stage.owner("vitals").author.write(entries.withdraw(stage.tokens["vitals"], analyst, int(READ)))
-        self._work(stage, group, replace(self._size, minutes=self._size.minutes * SECOND_PART), part=1)
+        self._work(stage, group, self._size.then(SECOND_PART))
         finish_snapshot(stage, stage.snapshot, broker.READER, "homes")
         self._say("the operator copies the node's disk")
 
@@ -101,7 +102,7 @@ class Show:
             self._say(f"{performed.verdict}: {performed.attack}")
 
 
-def _afterwards(group: Group) -> Scene:
+def _afterwards(group: Group, published: Mapping[str, int]) -> Scene:
     """What all of it left behind for honest readers."""
 
     def look(stage: Stage) -> Seen:
@@ -111,6 +112,8 @@ def _afterwards(group: Group) -> Scene:
             while received := subscriber.poll(0):
                 rows += sum(one.batch.rows for one in received)
             check_clean(subscriber)
+        if rows < published["vitals"]:  # more came from the hands of the scenes
+            raise NotObserved(f"the doctor read {rows:,} of {published['vitals']:,} rows")
         return Seen(
             f"the group's {sum(group.rows):,} rows and the doctor's {rows:,} came without a finding",
             f"offsets of group {group.name}, on the ledger",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -29,10 +29,16 @@ class Size:
     sensors: int = 200  # of each of the two tenants
     minutes: float = 10.0
     seed: int = 0
+    start_ms: int = START_MS
 
     @property
     def seconds(self) -> float:
         return self.minutes * 60
+
+    def then(self, share: float) -> Size:
+        """What comes after it, for a share of its time: other vehicles, since a fleet is not interrupted."""
+        end_ms = self.start_ms + int(self.seconds * 1000)
+        return replace(self, minutes=self.minutes * share, seed=self.seed + 1, start_ms=end_ms)
 
 
 @dataclass(frozen=True)
@@ -55,21 +61,20 @@ def sample(topic: str, rows: int = 1) -> pa.RecordBatch:
     return next(Sensors(TOPICS[topic].schema, rows, 1.0).batches())
 
 
-def publish_all(stage: Stage, size: Size, part: int = 0) -> dict[str, Pace]:
-    """One part of the simulated time: the vehicles, the hospital's monitors, the meters in homes; all anchored."""
-    start_ms = START_MS + part * int(size.seconds * 1000)
-    fleet = Fleet(size.vehicles, size.seconds, seed=size.seed + part, start_ms=start_ms)
+def publish_all(stage: Stage, size: Size) -> dict[str, Pace]:
+    """The vehicles, the hospital's monitors and the meters in homes; all anchored."""
+    fleet = Fleet(size.vehicles, size.seconds, seed=size.seed, start_ms=size.start_ms)
     stage.canaries += [fleet.vins[0].encode(), str(sample("vitals")["patient"][0]).encode()]
     rows_max = min(ROWS_MAX, max(ROWS_MIN, int(size.vehicles * size.seconds) // PARCELS))
     return {
         "telemetry": publish(stage.people["ambulances"], "telemetry", fleet.batches(), rows_max, lanes=4, key="vin"),
-        "vitals": publish(stage.people["ward"], "vitals", _sensors(size, "vitals", start_ms), ROWS_MAX),
-        "air": publish(stage.people["meters"], "air", _sensors(size, "home", start_ms), ROWS_MAX),
+        "vitals": publish(stage.people["ward"], "vitals", _sensors(size, "vitals"), ROWS_MAX),
+        "air": publish(stage.people["meters"], "air", _sensors(size, "home"), ROWS_MAX),
     }
 
 
-def _sensors(size: Size, kind: str, start_ms: int) -> Iterable[pa.RecordBatch]:
-    return Sensors(kind, size.sensors, size.seconds, seed=size.seed, start_ms=start_ms).batches()
+def _sensors(size: Size, kind: str) -> Iterable[pa.RecordBatch]:
+    return Sensors(kind, size.sensors, size.seconds, seed=size.seed, start_ms=size.start_ms).batches()
 
 
 def publish(
