@@ -8,7 +8,8 @@ what it fetched to these names holds it to the anchored range; it needs no state
 which it must anyway. Slices are plain values: no key, no connection.
 
 A parcel in which something was found is named by zeros: the finding was told here, and no task reads it. So is a parcel
-whose rows the filters of the query exclude by their provenance; a run of such parcels is not fetched at all.
+whose rows the filters of the query exclude by their provenance, and one that is pending: its rows belong to the range
+in which its commit parcel lies (`committed`). A run of such parcels is not fetched at all.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tallystick.carriers.carrier import Fetched, LaneFront
-from tallystick.client.findings import Finding
+from tallystick.client.findings import OPEN_REASONS, Finding
 from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
@@ -32,10 +33,12 @@ from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
 from tallystick.pipeline import quarantine
 from tallystick.pipeline.access import Access
+from tallystick.pipeline.committed import CommitReader
 from tallystick.pipeline.edges import Told, anchors_of, offsets_at
 from tallystick.pipeline.filters import Filters
 from tallystick.pipeline.heads import HeadCache
 from tallystick.pipeline.options import Options
+from tallystick.runtime.answers import RefusedByPeer
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +49,6 @@ SLICE_BYTES_MIN = 1 << 20  # below it starting a task costs more than its work; 
 _FETCH_BYTES = 4 << 20
 _BRIDGE_BYTES = 256 << 10  # what is passed over costs less to fetch than one more request
 _POLL_S = 0.05
-# What a publisher or an authority did openly is told and does not stop a reader.
-OPEN_REASONS = ("gap", "erased", "silent", "suspect")
 
 HeaderReader = PartitionReader[VerifiedHeader]
 
@@ -62,6 +63,7 @@ class Slice(NamedTuple):
     size: int  # of the anchor under which the driver proved it
     root: bytes
     permit: bytes
+    version: int  # of the topic's keys, schemas and erasures that the driver knows
     names: bytes  # of the parcels: 32 bytes each
     publishers: bytes  # 16 bytes each
     anchors: tuple[Told, ...]
@@ -72,13 +74,20 @@ class Slice(NamedTuple):
 class _Proved:
     """What the driver knows of a partition's range."""
 
+    partition: int
     first: int
     anchor: Anchored
     names: list[bytes]
     publishers: list[bytes]
     sizes: list[int]
-    tells: list[bool]  # a gap or a commit: opened whatever the filters say
-    passed: list[int]  # bytes of what no filter lets through, 0 otherwise
+    tells: list[bool]  # a gap: opened whatever the filters say
+    passed: list[int]  # bytes of what no filter lets through, and of what is pending; 0 otherwise
+    commits: list[Placed[VerifiedHeader]] = field(default_factory=list)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What tells which anchors it came under."""
+        return self.partition, self.anchor.size
 
 
 class Planner:
@@ -87,6 +96,7 @@ class Planner:
         self._view, identity = access.session.view, access.session.identity
         self._book = PermitBook(identity.instance, [identity.authority], access.session.node.permit)
         self._heads = HeadCache(options.heads) if options.heads else None
+        self._commit_reader = CommitReader(access, self._book, self._fetch)
         self._readers: dict[int, HeaderReader] = {}
         self._seen_height = -1
 
@@ -194,56 +204,82 @@ class Planner:
                 raise Misuse(
                     f"the range of partition {partition} begins behind its end: {first[partition]} to {end[partition]}"
                 )
-        proved = {p: self._prove(p, first[p], end[p], anchors[p]) for p in sorted(end) if end[p] > first[p]}
-        suspects = {partition: self._suspects(range_) for partition, range_ in proved.items()}
-        told = {partition: self._told(partition, range_) for partition, range_ in proved.items()}
+        proved = [self._prove(p, first[p], end[p], anchors[p]) for p in sorted(end) if end[p] > first[p]]
+        proved += [written for range_ in proved for written in self._written(range_)]
+        suspects = self._suspects(proved)
+        told = self._told(proved)
         if filters is not None:
-            for partition, range_ in proved.items():
-                _pass_over(partition, range_, told[partition], filters)
-        total = max(1, sum(sum(range_.sizes) for range_ in proved.values()))
+            for range_ in proved:
+                _pass_over(range_, told[range_.place], filters)
+        total = max(1, sum(sum(range_.sizes) for range_ in proved))
         spread = min(os.cpu_count() or 1, -(-total // SLICE_BYTES_MIN))
         tasks = min(self._options.partitions_max, max(spread, -(-total // SLICE_BYTES_MAX)))
         work: list[list[Slice]] = [[] for _ in range(tasks)]
         done = 0
-        for partition, range_ in proved.items():
+        for range_ in proved:
             for number, share in _shares(range_.sizes, done, total, tasks):
                 for run in _runs(range_.passed, *share):
-                    work[number].append(self._slice(partition, range_, *run, told[partition], suspects[partition]))
+                    work[number].append(self._slice(range_, *run, told[range_.place], suspects))
             done += sum(range_.sizes)
         return [tuple(slices) for slices in work if slices]
 
     def _slice(
-        self, partition: int, proved: _Proved, at: int, until: int, told: tuple[Told, ...], suspects: tuple[bytes, ...]
+        self, proved: _Proved, at: int, until: int, told: tuple[Told, ...], suspects: Mapping[bytes, int]
     ) -> Slice:
         first, end = proved.first + at, proved.first + until
         return Slice(
             token=self._access.token,
-            partition=partition,
+            partition=proved.partition,
             first=first,
             end=end,
             size=proved.anchor.size,
             root=proved.anchor.root,
             permit=self._access.permit,
+            version=self._access.version,
             names=b"".join(proved.names[at:until]),
             publishers=b"".join(proved.publishers[at:until]),
             anchors=tuple(one for one in told if one.size > first),
-            suspects=suspects,
+            suspects=tuple(one for one, height in suspects.items() if proved.anchor.height >= height),
         )
 
     def _prove(self, partition: int, first: int, end: int, anchor: Anchored) -> _Proved:
         """The names of the range's parcels; what is found is reported."""
         count = end - first
         names, publishers = [NO_NAME] * count, [bytes(PUBLISHER_BYTES)] * count
-        proved = _Proved(first, anchor, names, publishers, [1] * count, [False] * count, [0] * count)
+        proved = _Proved(partition, first, anchor, names, publishers, [1] * count, [False] * count, [0] * count)
         for item in self.headers(partition, first, end, anchor):
             if isinstance(item, Finding):
                 self._report(item)
                 continue
-            header, at = item.verified.header, item.offset - first
-            proved.names[at], proved.publishers[at] = header.hash, item.verified.publisher
-            proved.sizes[at] = header.body_bytes + len(header.encoded)
-            proved.tells[at] = header.kind in (Kind.GAP, Kind.COMMIT)
+            header, at, size = item.verified.header, item.offset - first, item.verified.header.size_bytes
+            proved.publishers[at] = item.verified.publisher
+            if header.kind is Kind.COMMIT:
+                proved.commits.append(item)
+            if header.write is not None:  # it counts where its commit parcel lies, and that is read here
+                proved.passed[at], proved.sizes[at] = size, 0
+            else:
+                proved.names[at], proved.sizes[at] = header.hash, size
+            proved.tells[at] = header.kind is Kind.GAP
         return proved
+
+    def _written(self, proved: _Proved) -> Iterator[_Proved]:
+        """What the commit parcels of a range make count, wherever it lies."""
+        for commit in proved.commits:
+            for item in self._commit_reader.ranges(proved.partition, commit):
+                if isinstance(item, Finding):
+                    self._report(item)
+                    continue
+                count, publisher = len(item.names), commit.verified.publisher
+                yield _Proved(
+                    item.partition,
+                    item.first,
+                    item.anchor,
+                    list(item.names),
+                    [publisher] * count,
+                    list(item.sizes),
+                    [False] * count,
+                    [0] * count,
+                )
 
     def headers(
         self, partition: int, first: int, end: int, anchor: Anchored
@@ -285,9 +321,11 @@ class Planner:
     def _take(self, reader: HeaderReader, end: int, anchor: Anchored) -> list[Placed[VerifiedHeader] | Finding]:
         """The next headers. Where a range is not the anchored one, half of it is asked for, down to one parcel, so that
         a quarantine names the bad one and the others are read."""
-        fetched = self._fetch(reader.partition, reader.offset, end, anchor.size)
+        parcels = 0
         try:
-            if not fetched.parcels:
+            fetched = self._fetch(reader.partition, reader.offset, end, anchor.size)
+            parcels = len(fetched.parcels)
+            if not parcels:
                 raise Withheld(
                     f"partition {reader.partition}: anchored are {anchor.size} parcels, the node shows none from"
                     f" offset {reader.offset}",
@@ -295,9 +333,10 @@ class Planner:
                 )
             return reader.take(fetched, anchor)
         except Refused as error:
-            if self._options.quarantine is None:
+            is_of_request = isinstance(error, RefusedByPeer) and error.reason != "damaged"
+            if self._options.quarantine is None or is_of_request:
                 raise
-            span = min(end - reader.offset, len(fetched.parcels) or end)
+            span = min(end - reader.offset, parcels or end)
             if span > 1:
                 return self._take(reader, reader.offset + span // 2, anchor)
             finding = Finding(error.reason, str(error), self._access.token, reader.partition, reader.offset)
@@ -317,22 +356,28 @@ class Planner:
             end=end,
         )
 
-    def _suspects(self, proved: _Proved) -> tuple[bytes, ...]:
-        """Publishers whose key was revoked at or below the anchor's height. A bound: what was anchored before the
-        revocation, and read after it, is suspect too, since no proof of the earlier height is at hand."""
-        found = []
-        for publisher in sorted({one for one in proved.publishers if any(one)}):
+    def _suspects(self, proved: Sequence[_Proved]) -> dict[bytes, int]:
+        """Publishers whose key was revoked, and at which height: what is read under an anchor of it or later is
+        suspect. A bound: so is what was anchored before, since no proof of the earlier height is at hand."""
+        found = {}
+        for publisher in sorted({one for range_ in proved for one in range_.publishers if any(one)}):
             value = self._view.value(b"identity/" + publisher)
-            if value is not None and value[7] and proved.anchor.height >= value[7]:
-                found.append(publisher)
-        return tuple(found)
+            if value is not None and value[7]:
+                found[publisher] = int(value[7])
+        return found
 
-    def _told(self, partition: int, proved: _Proved) -> tuple[Told, ...]:
-        """The anchors of the range's parcels, where a column asks for them."""
-        anchor = proved.anchor
-        if not self._options.provenance:
-            return (Told(anchor.size, anchor.height, anchor.time_ms),)
-        return anchors_of(self._access.session.node, self._access.token, partition, proved.first, anchor)
+    def _told(self, proved: Sequence[_Proved]) -> dict[tuple[int, int], tuple[Told, ...]]:
+        """The anchors that parcels came under, where a column asks for them; else the proved ones."""
+        found: dict[tuple[int, int], tuple[Told, ...]] = {}
+        for range_ in sorted(proved, key=lambda one: one.first):
+            if range_.place in found:  # with a range that begins earlier
+                continue
+            node, anchor = self._access.session.node, range_.anchor
+            if self._options.provenance:
+                found[range_.place] = anchors_of(node, self._access.token, range_.partition, range_.first, anchor)
+            else:
+                found[range_.place] = (Told(anchor.size, anchor.height, anchor.time_ms),)
+        return found
 
     def _report(self, finding: Finding) -> None:
         report(finding, self._options)
@@ -359,13 +404,13 @@ def _shares(sizes: Sequence[int], done: int, total: int, tasks: int) -> Iterator
     yield task, (at, len(sizes))
 
 
-def _pass_over(partition: int, proved: _Proved, told: Sequence[Told], filters: Filters) -> None:
+def _pass_over(proved: _Proved, told: Sequence[Told], filters: Filters) -> None:
     """Take the names from parcels whose rows no filter on their provenance lets through."""
     offsets = np.arange(proved.first, proved.first + len(proved.names))
     anchors = np.searchsorted([one.size for one in told], offsets, side="right")
     facts = {
         "_parcel": pa.array([name.hex() for name in proved.names]),
-        "_partition": pa.array(np.full(len(offsets), partition, np.int32)),
+        "_partition": pa.array(np.full(len(offsets), proved.partition, np.int32)),
         "_offset": pa.array(offsets),
         "_height": pa.array(np.array([one.height for one in told])[anchors]),
         "_publisher": pa.array([publisher.hex() for publisher in proved.publishers]),
@@ -374,7 +419,7 @@ def _pass_over(partition: int, proved: _Proved, told: Sequence[Told], filters: F
     if mask is None:
         return
     for at, passes in enumerate(mask.to_pylist()):
-        if not passes and not proved.tells[at]:
+        if not passes and not proved.tells[at] and not proved.passed[at]:
             proved.names[at], proved.passed[at], proved.sizes[at] = NO_NAME, proved.sizes[at], 0
 
 
@@ -393,10 +438,10 @@ def _runs(passed: Sequence[int], at: int, until: int) -> Iterator[tuple[int, int
         yield start, end
 
 
-def check_offsets(offsets: Mapping[str, object], token: bytes, partitions: int) -> dict[int, int]:
+def check_offsets(offsets: object, token: bytes, partitions: int) -> dict[int, int]:
     """A stream's offsets as numbers; `Misuse` if they are not of this topic or no offsets at all."""
     remedy = "the checkpoint folder is damaged or of another query: choose a new checkpointLocation"
-    if offsets.get("topic") != token.hex():
+    if not isinstance(offsets, Mapping) or offsets.get("topic") != token.hex():
         raise Misuse("the query's checkpoint is not one of this topic", hint=remedy)
     found = {}
     for partition in range(partitions):

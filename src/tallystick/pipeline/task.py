@@ -58,7 +58,7 @@ def _joined(batches: list[Any]) -> Any:
 class _SliceReader:
     def __init__(self, slice_: Slice, options: Options, projection: Projection) -> None:
         self._slice, self._options, self._projection = slice_, options, projection
-        self._access: Access = join(options.home, slice_.permit)
+        self._access: Access = join(options.home, slice_.permit, slice_.version)
 
     def read(self, ahead: ThreadPoolExecutor) -> Iterator[Any]:
         offset, coming = self._slice.first, ahead.submit(self._fetch, self._slice.first)
@@ -67,8 +67,6 @@ class _SliceReader:
             end = offset + max(1, len(fetched.parcels))
             if end < self._slice.end:
                 coming = ahead.submit(self._fetch, end)
-            if not fetched.parcels:
-                self._report(self._missing(offset), offset)
             for data in fetched.parcels:
                 batch = self._read_parcel(data, offset)
                 if batch is not None and batch.num_rows:
@@ -89,14 +87,19 @@ class _SliceReader:
         )
 
     def _await(self, coming: Future[Fetched], offset: int) -> Fetched:
-        """What was asked for from `offset` on; nothing, where the node sent something else."""
-        fetched = coming.result()
-        is_range = fetched.first == offset and offset + len(fetched.parcels) <= self._slice.end
-        return fetched if is_range else Fetched(offset, (), fetched.anchored, (), fetched.end)
-
-    def _missing(self, offset: int) -> Withheld:
+        """What was asked for from `offset` on; nothing, where the node sent something else or lost it: that is told."""
+        try:
+            fetched = coming.result()
+        except Refused as error:
+            if error.reason != "damaged":
+                raise
+            self._report(error, offset)
+            return _nothing(offset)
+        if fetched.first == offset and 0 < len(fetched.parcels) <= self._slice.end - offset:
+            return fetched
         place = f"partition {self._slice.partition}, offset {offset}"
-        return Withheld(f"{place}: it is anchored, and the node does not show it", reason="missing")
+        self._report(Withheld(f"{place}: it is anchored, and the node does not show it", reason="missing"), offset)
+        return _nothing(offset)
 
     # ── One parcel ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,8 +116,7 @@ class _SliceReader:
             if parcel.header.kind is Kind.GAP:
                 gap = Gap.decode(open_content(verified, self._access.ring))
                 raise _Told(f"{describe(parcel.header)}: {gap.rows} rows were dropped: {gap.reason}", reason="gap")
-            # What is pending counts where its commit parcel lies.
-            if parcel.header.kind is not Kind.DATA or parcel.header.pending:
+            if parcel.header.kind is not Kind.DATA:
                 return None
             return self._open(verified, offset)
         except MissingKey as error:
@@ -184,6 +186,10 @@ class _SliceReader:
             (parcel.header.encoded, parcel.signature) if parcel else (),
         )
         report(finding, self._options)
+
+
+def _nothing(offset: int) -> Fetched:
+    return Fetched(offset, (), 0, (), 0)
 
 
 class _Told(Refused):
