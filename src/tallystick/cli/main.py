@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "run the whole story on the embedded default",
     "init": "make a new instance: authority, node, ledger and trust file",
     "up": "run the node and the authority, or one of them",
+    "node": "add nodes that share an instance's ledger and Kafka",
     "tenant": "add tenants, by the operator",
     "principal": "enrol, list and revoke principals",
     "topic": "make topics, change schemas, show, rotate and close them",

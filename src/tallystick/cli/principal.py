@@ -207,7 +207,10 @@ def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, 
     from dataclasses import replace
 
     from tallystick.client.identity import Identity
+    from tallystick.client.nodes import ask_nodes
     from tallystick.runtime.address import Address, parse_address
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.entropy import SystemEntropy
 
     identity = Identity.load(home)
     moved = replace(
@@ -215,6 +218,9 @@ def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, 
     )
     for url in (moved.authority_url, *moved.node_urls):
         parse_address(Address(url, bytes(16)))
+    if len(moved.node_urls) > 1:
+        nodes = ask_nodes(moved.node_urls, moved.nodes, moved.trust, SystemClock(), SystemEntropy(), insecure=False)
+        moved = replace(moved, nodes=nodes)
     moved.save()
     if as_json:
         output.result_json({"authority": moved.authority_url, "nodes": list(moved.node_urls)})

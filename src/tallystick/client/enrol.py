@@ -13,6 +13,7 @@ from tallystick.authority.client import HttpEnroller
 from tallystick.authority.client import enrol as ask
 from tallystick.client.identity import Identity, Keys, create_keys, read_keys
 from tallystick.client.invitation import Invitation
+from tallystick.client.nodes import ask_nodes
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged
@@ -73,12 +74,15 @@ def _enrol(
         enrolled = ask(HttpEnroller(http), invitation.instance, invitation.code, name, key, sealing)
     newest = TrustFile.parse(enrolled.trust)
     check_trust(newest)
+    nodes = tuple(Certificate.decode(node) for node in enrolled.nodes)
+    if len(nodes) > 1:
+        nodes = ask_nodes(invitation.node_urls, nodes, newest, clock, entropy, insecure)
     identity = Identity(
         home=home,
         name=name,
         certificate=Certificate.decode(enrolled.certificate),
         authority=Certificate.decode(enrolled.authority),
-        nodes=tuple(Certificate.decode(node) for node in enrolled.nodes),
+        nodes=nodes,
         node_urls=invitation.node_urls,
         authority_url=invitation.authority_url,
         trust=newest,

@@ -22,6 +22,7 @@ from tallystick.client.findings import Finding
 from tallystick.client.grants import Grants
 from tallystick.client.group import Member, group_id
 from tallystick.client.identity import Identity
+from tallystick.client.nodes import addresses
 from tallystick.client.publish import OnDelivery, Publisher, PublisherSettings
 from tallystick.client.subscribe import Subscriber, SubscriberSettings
 from tallystick.client.view import View
@@ -58,9 +59,7 @@ class Session:
         signer = Signer(identity.principal, identity.signing_key)
         if not identity.nodes or not identity.node_urls:
             raise Misuse(f"{identity.home}: no node is known", hint="name one: tally principal address --node-url")
-        node = identity.nodes[0]
-        nodes = [Address(url, node.subject, node.verify_key) for url in identity.node_urls]
-        self._node_http = HttpClient(nodes, signer, self.clock, self.entropy, insecure=insecure)
+        self._node_http = HttpClient(addresses(identity), signer, self.clock, self.entropy, insecure=insecure)
         authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
         self._authority_http = HttpClient([authority], signer, self.clock, self.entropy, insecure=insecure)
         self.node = RemoteNode(self._node_http)

@@ -57,6 +57,11 @@ def add_health(router: Router, node: Node) -> None:
             return Answer(503, b"the ledger makes no blocks, or its witnesses are away\n", "text/plain")
         return Answer(body=b"ready\n", content_type="text/plain")
 
+    async def certificate(request: Request) -> Answer:
+        """Who this is, on the root's word: for clients that know an address and a trust file."""
+        return Answer(body=node.keys.certificate.encode())
+
+    router.add("GET", "/v1/certificate", certificate)
     router.add("GET", "/metrics", metrics)
     router.add("GET", "/health/live", live)
     router.add("GET", "/health/ready", ready)

@@ -102,15 +102,46 @@ def create_instance(
     signer = trust.root_signer(root)
     authority = _certificate(trust, Kind.AUTHORITY, request.signing_key, request.sealing_key, now_ms).sign(signer)
     install(folders.authority, authority, trust)
-    node = _certificate(trust, Kind.NODE, SigningKey.from_seed(node_seed).public.raw, b"", now_ms).sign(signer)
-    write_secret(folders.node / "key", node_seed)
     write_secret(folders.node / "ledger.key", ledger_seed)
-    (folders.node / "certificate").write_bytes(node.encode())
-    (folders.node / "authority.certificate").write_bytes(authority.encode())  # the node enrols it on the ledger
-    write_settings(folders.node, settings)
-    (folders.node / "trust.json").write_text(trust.to_json())
+    _write_node(folders.node, trust, root, node_seed, settings, authority, now_ms)
     folders.trust.write_text(trust.to_json())  # last: its presence says that the instance is whole
     return trust
+
+
+def create_node(
+    folder: Path, target: Path, passphrase: bytes, settings: NodeSettings, now_ms: int, entropy: Entropy
+) -> Certificate:
+    """One more node of the instance in `folder`, in `target`, as `tally up --node-only` runs it: another gateway, which
+    shares carrier and ledger with the others."""
+    folders = Folders(folder)
+    if Folders(target).node.exists():
+        raise Misuse(f"{target}: a node is here already", hint="choose another folder")
+    trust = TrustFile.parse(folders.trust.read_text())
+    root = open_root(folder, passphrase)
+    authority = Certificate.decode((folders.node / "authority.certificate").read_bytes())
+    write_secret(Folders(target).node / "ledger.key", entropy.bytes(32))  # signs nothing: the ledger is elsewhere
+    certificate = _write_node(Folders(target).node, trust, root, entropy.bytes(32), settings, authority, now_ms)
+    Folders(target).trust.write_text(trust.to_json())
+    return certificate
+
+
+def _write_node(
+    folder: Path,
+    trust: TrustFile,
+    root: RootKey,
+    seed: bytes,
+    settings: NodeSettings,
+    authority: Certificate,
+    now_ms: int,
+) -> Certificate:
+    public = SigningKey.from_seed(seed).public.raw
+    node = _certificate(trust, Kind.NODE, public, b"", now_ms).sign(trust.root_signer(root))
+    write_secret(folder / "key", seed)
+    (folder / "certificate").write_bytes(node.encode())
+    (folder / "authority.certificate").write_bytes(authority.encode())  # the node enrols it on the ledger
+    write_settings(folder, settings)
+    (folder / "trust.json").write_text(trust.to_json())
+    return node
 
 
 def open_node_keys(folder: Path, trust: TrustFile) -> NodeKeys:

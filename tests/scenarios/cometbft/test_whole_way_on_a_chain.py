@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from chain_world import QUICK, require_cometbft
-from stack import CHEAP, PASSPHRASE, READ, WRITE, Stack, wait_until
+from chain_stack import chain_of
+from stack import READ, WRITE, wait_until
 
 from tallystick.client.subscribe import Received
 from tallystick.errors import Refused
 from tallystick.ledger.fsck import fsck
-from tallystick.node.devchain import chain_url, create_validators, found_chain, validator_folders
-from tallystick.node.instance import Folders, create_instance
-from tallystick.node.settings import NodeSettings
-from tallystick.node.validator import Validator
-from tallystick.runtime.entropy import SystemEntropy
-from tallystick.trust.trustfile import TrustFile
 
 SCHEMA = "vin string, seq int64 not null, speed float32"
-
-
-@contextmanager
-def chain_of(folder: Path, count: int) -> Iterator[tuple[Stack, list[Validator]]]:
-    """An instance in `folder` whose ledger is a chain of `count` validators; the node is not started yet."""
-    program = require_cometbft()
-    cards = create_validators(folder, count, SystemEntropy())
-    now_ms = int(time.time() * 1000) - 1000
-    url = chain_url(folder)
-    keys = tuple(bytes.fromhex(card.note_key) for card in cards)
-    create_instance(
-        *(folder, "test", PASSPHRASE, NodeSettings(port=0, ledger=url), now_ms, SystemEntropy()),
-        validators=keys,
-        cost=CHEAP,
-    )
-    found_chain(folder, TrustFile.parse(Folders(folder).trust.read_text()), now_ms, QUICK)
-    validators = [Validator(one, program) for one in validator_folders(folder)]
-    try:
-        for validator in validators:
-            validator.start()
-        yield Stack(folder, node={"ledger": url}), validators
-    finally:
-        for validator in validators:
-            validator.stop()
 
 
 def test_rows_arrive_proved_under_the_validators_checkpoints(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -21,7 +22,8 @@ from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Sent, describ
 from tallystick.carriers.kafka.keeper import Drift, Keeper
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
 from tallystick.carriers.kafka.passage import sign_passages
-from tallystick.carriers.log.carrier import Asked, LogCarrier
+from tallystick.carriers.kafka.shared import Shared, What
+from tallystick.carriers.log.carrier import Asked, LogCarrier, permit_name, undo_name
 from tallystick.carriers.log.heads import joined, settled
 from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.report import Damaged
@@ -29,14 +31,16 @@ from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import Staged
 from tallystick.carriers.marks import is_mark
 from tallystick.crypto.signatures import VerifyKey
-from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.publish import Accepted, Contradiction, Repeated
 from tallystick.guards.rules import Act, Right
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.operations import Role
+from tallystick.parcel.locks import lock_hash
 from tallystick.parcel.parcel import Parcel, front_bytes
+from tallystick.trust.permit import Permit, UndoOrder
 from tallystick.trust.promise import Anchor
 
 log = logging.getLogger(__name__)
@@ -68,6 +72,10 @@ class KafkaCarrier(LogCarrier):
         self._keeper, self._checked_ms = keeper, 0
         self._followed = -1
         self._made: dict[bytes, int] = {}
+        self._new_blobs: list[tuple[bytes, bytes]] = []  # staged, and not yet shared
+        self._shared = Shared(kafka, self._rules.instance, self._rules, self._take_shared)
+        self._shared.catch_up()
+        self._store.sync()
         self._lanes = Lanes(self._limits.lanes_max, self._heads.lanes)
         self._gate: dict[tuple[bytes, bytes], Staged] = {}  # where the heads lie that are beyond the index
         self._passed: dict[bytes, Staged] = {}  # parcels by hash that the index does not hold yet
@@ -159,6 +167,30 @@ class KafkaCarrier(LogCarrier):
     def _bytes_stored(self, place: Place) -> int:
         return self.notary.bytes_stored(place)
 
+    # Permits and locks.
+
+    def _stage_blob(self, name: bytes, data: bytes) -> None:
+        super()._stage_blob(name, data)
+        self._new_blobs.append((name, data))
+
+    def _sync(self) -> None:
+        """Others have what is new before anybody is told that it counts."""
+        new, self._new_blobs = self._new_blobs, []
+        if new:
+            self._shared.put([(_what(name, data), data) for name, data in new])
+        super()._sync()
+
+    def _take_shared(self, what: What, data: bytes) -> None:
+        """A permit, order or lock that some gateway took; checked."""
+        if what is What.UNDO:
+            order = UndoOrder.decode(data)
+            self._live.remove(order.identifier)
+            self._store.stage_blob(undo_name(order.identifier), data)
+        elif what is What.PERMIT:
+            self._store.stage_blob(permit_name(Permit.decode(data).identifier), data)
+        else:
+            self._store.stage_blob(lock_hash(data), data)
+
     # Reading.
 
     def _read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]:
@@ -192,6 +224,9 @@ class KafkaCarrier(LogCarrier):
 
     def _notarise(self, now_ms: int) -> bool:
         self._make_topics()
+        with self._lock:
+            if self._shared.poll():
+                self._store.sync()
         self._keep(now_ms)
         self._catch_up(now_ms)
         places = [Place(token, partition) for token, count in self._made.items() for partition in range(count)]
@@ -272,6 +307,7 @@ class KafkaCarrier(LogCarrier):
         return []  # Kafka's retention is off on sealed topics
 
     def close(self) -> None:
+        self._shared.close()
         self.notary.close()
         self._kafka.close()
         super().close()
@@ -281,6 +317,16 @@ class KafkaCarrier(LogCarrier):
         other = self._find_sequence(place, error.permit.principal, error.parcel.header)
         if other is not None and other.hash != error.parcel.hash:
             self._accuse(error.permit, other, error.parcel, self._block()[1])
+
+
+def _what(name: bytes, data: bytes) -> What:
+    """What kind of object lies under a name."""
+    if name == lock_hash(data):
+        return What.LOCK
+    with suppress(Malformed):
+        if name == permit_name(Permit.decode(data).identifier):
+            return What.PERMIT
+    return What.UNDO
 
 
 def _tell(drift: Drift, now_ms: int) -> bytes:

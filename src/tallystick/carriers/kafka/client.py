@@ -93,12 +93,27 @@ class KafkaClient:
             found = self.admin.list_topics(timeout=ASK_S).topics
         return {token: len(topic.partitions) for name, topic in found.items() if (token := token_of(name))}
 
+    def make_shared_topic(self, name: str) -> None:
+        """A topic of one partition for what gateways share; made where it is missing."""
+        self._make(name, 1, -1)
+
+    def put_shared(self, name: str, records: Sequence[tuple[bytes, bytes]]) -> None:
+        """Append key and value each; durable when it returns."""
+        sent = [self._hand_over(name, 0, key, value, []) for key, value in records]
+        self.flush(sent)
+        for one in sent:
+            if one.error is not None:
+                raise one.error
+
     def make_topic(self, token: bytes, partitions: int, replicas: int) -> None:
         """Make it where it is missing."""
-        admin = _library("confluent_kafka.admin")
         # One replica on the ledger means that nobody asked for more: then Kafka's own default counts.
-        topic = admin.NewTopic(token.hex(), partitions, replicas if replicas > 1 else -1, config=TOPIC_SETTINGS)
-        with _translated(f"make topic {token.hex()}", ignore=("TOPIC_ALREADY_EXISTS",)):
+        self._make(token.hex(), partitions, replicas if replicas > 1 else -1)
+
+    def _make(self, name: str, partitions: int, replicas: int) -> None:
+        admin = _library("confluent_kafka.admin")
+        topic = admin.NewTopic(name, partitions, replicas, config=TOPIC_SETTINGS)
+        with _translated(f"make topic {name}", ignore=("TOPIC_ALREADY_EXISTS",)):
             for future in self.admin.create_topics([topic], request_timeout=ASK_S).values():
                 future.result(ASK_S)
 
@@ -174,18 +189,27 @@ class KafkaClient:
 
     def produce(self, place: Place, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]) -> Sent:
         """Hand a record over; it is stored when `flush` has returned and it has an offset."""
+        return self._hand_over(place.token.hex(), place.partition, key, value, headers, place)
+
+    def _hand_over(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes,
+        value: bytes,
+        headers: Sequence[tuple[str, bytes]],
+        place: Place = Place(b"", 0),
+    ) -> Sent:
         sent = Sent(place)
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
                 sent.offset = message.offset()
             else:
-                sent.error = _explain(error, f"store in {place}")
+                sent.error = _explain(error, f"store in {topic}")
 
-        with _translated(f"write to {place}"):
-            self._producing().produce(
-                place.token.hex(), value, key, place.partition, headers=list(headers), on_delivery=delivered
-            )
+        with _translated(f"write to {topic}"):
+            self._producing().produce(topic, value, key, partition, headers=list(headers), on_delivery=delivered)
         return sent
 
     def flush(self, sent: Sequence[Sent], timeout_s: float = SEND_S) -> None:
@@ -313,6 +337,28 @@ class Tail:
                     found.setdefault(place, []).append(_record(message))
                     self._next[place] = message.offset() + 1
         return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class SharedTail:
+    """All records of a shared topic from its beginning, in order; for one thread."""
+
+    def __init__(self, client: KafkaClient, name: str) -> None:
+        self._consumer, self._partition = client.consumer(), _library().TopicPartition(name, 0, 0)
+        self.is_at_end = False
+        with _translated(f"follow {name}"):
+            self._consumer.assign([self._partition])
+
+    def poll(self) -> list[tuple[bytes, bytes]]:
+        """Key and value of each record that came."""
+        with _translated("read shared objects"):
+            messages = self._consumer.consume(POLL_RECORDS, 0 if self.is_at_end else 0.2)
+            found = [message for message in messages if not _is_end(message)]
+            if len(found) < len(messages):
+                self.is_at_end = True
+        return [(message.key() or b"", message.value() or b"") for message in found]
 
     def close(self) -> None:
         self._consumer.close()

@@ -271,10 +271,10 @@ class LogCarrier:
                 shown = Permit.decode(data)
                 if shown.token != token:
                     raise Refused("permit: not for the topic that the request names", reason="wrong-topic")
-                if _undo_name(shown.identifier) in self._store.blobs:  # the ledger may not have told us yet
+                if undo_name(shown.identifier) in self._store.blobs:  # the ledger may not have told us yet
                     raise Refused("permit: it was given back", reason="permit-ended")
                 permit = (advertise if is_publisher else subscribe)(data, self._act(asked), self._rules, self._live)
-                self._store.stage_blob(_permit_name(permit.identifier), data)
+                self._stage_blob(permit_name(permit.identifier), data)
                 self._note(asked, token, right, role)
                 self._sync()
             except Unavailable:
@@ -296,7 +296,7 @@ class LogCarrier:
             except Refused as error:
                 self._note(asked, order.token, right, role, reason=error.reason)
                 raise
-            self._store.stage_blob(_undo_name(order.identifier), data)
+            self._stage_blob(undo_name(order.identifier), data)
             self._sync()
 
     def put_locks(self, asked: Asked, token: bytes, identifier: bytes, locks: Sequence[bytes]) -> None:
@@ -314,14 +314,17 @@ class LogCarrier:
                     raise Refused(f"lock: at most {self._limits.lock_bytes_max} bytes are taken", reason="too-large")
                 decode_lock(data)
                 self._charge(permit.tenant, len(data), asked.now)
-                self._store.stage_blob(lock_hash(data), data)
+                self._stage_blob(lock_hash(data), data)
             self._sync()
+
+    def _stage_blob(self, name: bytes, data: bytes) -> None:
+        self._store.stage_blob(name, data)
 
     def lock(self, name: bytes) -> bytes:
         return self._blob(name, "lock")
 
     def permit(self, identifier: bytes) -> bytes:
-        return self._blob(_permit_name(identifier), "permit")
+        return self._blob(permit_name(identifier), "permit")
 
     # Fetching.
 
@@ -605,14 +608,14 @@ class LogCarrier:
         return name in self._store.blobs
 
     def _load_permit(self, identifier: bytes) -> Permit | None:
-        data = self._store.blobs.get(_permit_name(identifier))
-        if data is None or _undo_name(identifier) in self._store.blobs:
+        data = self._store.blobs.get(permit_name(identifier))
+        if data is None or undo_name(identifier) in self._store.blobs:
             return None
         return Permit.decode(data)
 
     def _principal_of(self, header: Header) -> bytes:
         """Who published a stored parcel; its permit was checked when it was admitted, and stays after an undo."""
-        return Permit.decode(self._blob(_permit_name(header.topics[0].permit), "permit")).principal
+        return Permit.decode(self._blob(permit_name(header.topics[0].permit), "permit")).principal
 
     def _blob(self, name: bytes, what: str) -> bytes:
         data = self._store.blobs.get(name)
@@ -632,9 +635,9 @@ class LogCarrier:
             below = first
 
 
-def _permit_name(identifier: bytes) -> bytes:
+def permit_name(identifier: bytes) -> bytes:
     return named_hash("tallystick permit blob 1", identifier)
 
 
-def _undo_name(identifier: bytes) -> bytes:
+def undo_name(identifier: bytes) -> bytes:
     return named_hash("tallystick undo blob 1", identifier)

@@ -1,0 +1,75 @@
+"""What gateways of one instance share besides parcels: permits, undo orders and locks, on a Kafka topic of their own.
+
+A client that moves to another gateway finds its advertisement live there, its undo obeyed and its locks known; and a
+notary can name the publisher of any parcel it meets. Kafka is not believed: a permit or an order counts under its
+authority's signature, a lock by its hash, and what is neither is passed over. Old objects stay: they are small, and
+whoever joins later needs them all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from tallystick.carriers.kafka.client import KafkaClient, SharedTail
+from tallystick.errors import Refused
+from tallystick.guards.rules import Rules
+from tallystick.parcel.locks import decode_lock
+from tallystick.trust.permit import Permit, UndoOrder
+
+log = logging.getLogger(__name__)
+
+
+class What(Enum):
+    PERMIT = b"permit"
+    UNDO = b"undo"
+    LOCK = b"lock"
+
+
+Object = tuple[What, bytes]
+
+
+class Shared:
+    """`take` is given every object that others (or this gateway, earlier) put there, once it was checked."""
+
+    def __init__(self, kafka: KafkaClient, instance: bytes, rules: Rules, take: Callable[[What, bytes], None]) -> None:
+        self._kafka, self._rules, self._take = kafka, rules, take
+        self._name = f"tallystick-{instance.hex()[:32]}"
+        kafka.make_shared_topic(self._name)
+        self._tail = SharedTail(kafka, self._name)
+
+    def put(self, objects: Sequence[Object]) -> None:
+        """Durable in Kafka when it returns."""
+        self._kafka.put_shared(self._name, [(what.value, data) for what, data in objects])
+
+    def poll(self) -> int:
+        """Take what came; how many."""
+        found = self._tail.poll()
+        for kind, data in found:
+            try:
+                what = What(kind)
+                self._check(what, data)
+            except (Refused, ValueError) as error:
+                log.warning("a shared object was passed over: %s", error)
+                continue
+            self._take(what, data)
+        return len(found)
+
+    def catch_up(self) -> None:
+        """Take everything that is there now."""
+        while not self._tail.is_at_end:
+            self.poll()
+
+    def _check(self, what: What, data: bytes) -> None:
+        if what is What.LOCK:
+            decode_lock(data)  # named by its hash, and so held to it by whoever asks for it
+            return
+        signed = Permit.decode(data) if what is What.PERMIT else UndoOrder.decode(data)
+        authority = self._rules.authority(signed.authority)
+        if authority is None or signed.instance != self._rules.instance:
+            raise Refused("of another instance, or of an authority that is not known", reason="unknown-authority")
+        signed.verify(authority)
+
+    def close(self) -> None:
+        self._tail.close()

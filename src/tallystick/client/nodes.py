@@ -1,0 +1,48 @@
+"""Which node answers at an address: asked of the node, believed on the root's word.
+
+An identity keeps the certificates of its nodes in the order of its addresses. Where there are more addresses than
+nodes, the rest are addresses of the first; more nodes than addresses are known for their promises alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.client.identity import Identity
+from tallystick.errors import Misuse, Unavailable
+from tallystick.runtime.address import Address
+from tallystick.runtime.client import HttpClient
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.entropy import Entropy
+from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.trustfile import TrustFile
+
+
+def addresses(identity: Identity) -> list[Address]:
+    """Each address with the node that answers there."""
+    nodes = identity.nodes
+    found = [nodes[number] if number < len(nodes) else nodes[0] for number in range(len(identity.node_urls))]
+    return [Address(url, node.subject, node.verify_key) for url, node in zip(identity.node_urls, found, strict=True)]
+
+
+def ask_nodes(
+    urls: Sequence[str], known: Sequence[Certificate], trust: TrustFile, clock: Clock, entropy: Entropy, insecure: bool
+) -> tuple[Certificate, ...]:
+    """The certificates of the nodes at these addresses, in order, and behind them the others that are known. An address
+    that does not answer now is taken for the next of `known`, and the session finds out."""
+    found: list[Certificate] = []
+    for url in urls:
+        try:
+            with HttpClient([Address(url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
+                certificate = Certificate.decode(http.request("GET", "/v1/certificate", attempts_max=1).body)
+        except Unavailable:
+            left = [one for one in known if one not in found]
+            found += left[:1]
+            continue
+        certificate.verify(trust.root_verifier, instance=trust.instance)
+        if certificate.kind is not Kind.NODE:
+            raise Misuse(f"{url}: what answers there is no node")
+        found.append(certificate)
+    if len({one.subject for one in found}) == 1:
+        found = found[:1]  # several addresses of one node
+    return (*found, *(one for one in known if one.subject not in {other.subject for other in found}))
