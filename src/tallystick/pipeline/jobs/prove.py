@@ -5,8 +5,8 @@ For each parcel one task fetches it, checks its receipt under the trust file, op
 that are wanted. What a proof holds is the row as it was sealed, never the row of the table; the two are compared, and
 the manifest says where they differ. A table that somebody edited is thus found, column by column.
 
-Proofs go back to the driver as bytes, which writes them: a cluster needs no shared folder. Left out: rows of tables
-that were computed from several rows; they have no provenance columns.
+Proofs go back to the driver as bytes, a few kilobytes each, which writes them: a cluster needs no shared folder. Left
+out: rows of tables that were computed from several rows; they have no provenance columns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tallystick.errors import Misuse, Refused
 from tallystick.parcel.parcel import Parcel
@@ -30,6 +29,7 @@ from tallystick.parcel.prove import Prover, verify_proof
 from tallystick.parcel.verify import verify_named
 from tallystick.pipeline.access import Access, admit, join
 from tallystick.pipeline.columns import Projection
+from tallystick.pipeline.jobs.ingest import BRONZE
 from tallystick.pipeline.jobs.run import Run, explained
 from tallystick.record.schema import Schema
 from tallystick.trust.receipt import Receipt
@@ -40,13 +40,14 @@ MANIFEST = "manifest.json"
 _RESULT = (
     "partition int, offset bigint, leaf int, group int, parcel string, status string, message string, proof binary"
 )
+_ROWS_MAX = 10_000
 _PARCEL_BYTES = 1  # a fetch gives at least one parcel, whatever it weighs
 
 
 def run(run: Run) -> dict[str, Any]:
-    table, where, most = run.warehouse.table(run.options["table"]), run.options.get("where"), run.options["most"]
+    table, facts = run.warehouse.table(run.options.get("table", BRONZE)), run.warehouse.facts()
+    where, most = run.options.get("where"), run.options.get("most", _ROWS_MAX)
     out: Path = run.options["out"]
-    facts = run.warehouse.facts()
     if "topic" not in facts:
         raise Misuse(f"{run.warehouse.folder}: no topic was ingested here", hint="tally pipeline run ingest …")
     if out.exists() and any(out.iterdir()):
@@ -56,7 +57,7 @@ def run(run: Run) -> dict[str, Any]:
         with explained():
             rows = wanted(table.read(run.spark), where, most)
             proofs = prove_rows(rows, str(run.home), access.permit)
-            return _write(proofs.toLocalIterator(prefetchPartitions=True), out, run)
+            return _write([one.asDict() for one in proofs.collect()], out, run)
     finally:
         access.close()
 
@@ -86,7 +87,8 @@ def prove_rows(rows: DataFrame, home: str, permit: bytes) -> DataFrame:
 
     def prove(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         access, projection = join(home, permit), Projection(schema)
-        for batch in _by_parcel(pa.Table.from_batches(list(batches), schema=to_arrow_schema(schema, timezone="UTC"))):
+        share = list(batches)
+        for batch in _by_parcel(pa.Table.from_batches(share)) if share else ():
             yield pa.RecordBatch.from_pylist(_prove_parcel(access, projection, batch), schema=_ARROW)
 
     # The parcels of a table are dealt to tasks whole, so that none is opened twice. A place that somebody took out of
@@ -203,20 +205,21 @@ def _result(
     return {**place, **facts, "proof": proof}
 
 
-def _write(proofs: Iterable[Any], out: Path, run: Run) -> dict[str, Any]:
+def _write(proofs: Iterable[dict[str, Any]], out: Path, run: Run) -> dict[str, Any]:
     """The proofs as files, and the manifest that lists them."""
     out.mkdir(parents=True, exist_ok=True)
     listed, counts = [], dict.fromkeys((PROVED, DIFFERS, FAILED), 0)
     for one in proofs:
-        item: dict[str, Any] = {**one.asDict(), "file": None}
+        item: dict[str, Any] = {**one, "file": None}
         data = item.pop("proof")
         if data is not None:
-            item["file"] = f"{one.partition}-{one.offset}-{one.leaf}-{one.group}.proof"
+            item["file"] = f"{one['partition']}-{one['offset']}-{one['leaf']}-{one['group']}.proof"
             item["sha256"] = sha256(data).hexdigest()
             (out / item["file"]).write_bytes(data)
-        counts[one.status] += 1
-        if one.status != PROVED:
-            run.tell(f"warning: partition {one.partition}, offset {one.offset}, row {one.leaf}: {one.message}")
+        counts[one["status"]] += 1
+        if one["status"] != PROVED:
+            place = f"partition {one['partition']}, offset {one['offset']}, row {one['leaf']}"
+            run.tell(f"warning: {place}: {one['message']}")
         listed.append(item)
     listed.sort(key=lambda item: (item["partition"], item["offset"], item["leaf"], item["group"]))
     facts = run.warehouse.facts()
