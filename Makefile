@@ -17,7 +17,7 @@ comma := ,
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines warm lint types test demo bench bench-abe bench-spark soak fuzz clean
+.PHONY: help setup engines warm lint types test demo bench bench-abe bench-chain bench-spark soak fuzz clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,9 @@ bench: setup warm ## the benchmarks, in some five minutes; writes build/bench/sp
 
 bench-abe: setup ## policy locks against BSW07, matching a million interests; writes build/bench/abe.json
 	@$(BIN)/python benchmarks/abe.py $(ARGS)
+
+bench-chain: setup engines ## the ledger on SQLite, one and four validators; writes build/bench/chain.json
+	@$(BIN)/python benchmarks/chain.py $(ARGS)
 
 bench-spark: setup warm ## reading and writing in Spark against JSON; writes build/bench/spark.json (ARGS="--only stream" narrows it)
 	@tools/ensure-java && $(BIN)/python benchmarks/spark.py $(ARGS)

@@ -10,10 +10,11 @@ answer, by scanning it follows the chain (BPS 4.1). `ledger_day_…` is what 10,
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from harness import Case, Figure, Rate
 
@@ -45,7 +46,13 @@ def digest(name: str) -> bytes:
 class Fleet:
     """An instance with a node, topics and vehicles, on a ledger in a folder."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(
+        self,
+        folder: str,
+        ledger_keys: tuple[bytes, ...] = (),
+        open_ledger: Callable[[TrustFile], Any] | None = None,
+    ) -> None:
+        """On a chain `ledger_keys` are the validators', and `open_ledger` starts it for the trust file."""
         self.root = RootKey.from_seed(digest("root"))
         self.ledger_key = SigningKey.from_seed(digest("ledger"))
         self.trust = TrustFile(
@@ -54,8 +61,8 @@ class Fleet:
             name="bench",
             roots=(self.root.public.raw,),
             threshold=1,
-            ledger_keys=(self.ledger_key.public.raw,),
-            ledger_threshold=1,
+            ledger_keys=ledger_keys or (self.ledger_key.public.raw,),
+            ledger_threshold=2 * len(ledger_keys) // 3 + 1,
             witnesses=(),
             quorum=0,
         ).sign(self.root)
@@ -74,10 +81,13 @@ class Fleet:
         self.owner, *self.operators = (certificate.subject for certificate in principals)
         self.tokens = [digest(f"topic {i}")[:16] for i in range(TOPICS)]
         self.path = Path(folder) / "ledger.db"
-        self.ledger = SqliteLedger(str(self.path), self.trust, self.ledger_key, NOW_MS)
+        self.ledger = open_ledger(self.trust) if open_ledger is not None else self._open_sqlite()
         self.submit(self.authority, self.authority_key, [entries.enrol(c) for c in (authority, node, *principals)])
         self.submit(self.owner, self.owner_key, [self.topic(token) for token in self.tokens])
         self.ledger.flush(NOW_MS)
+
+    def _open_sqlite(self) -> SqliteLedger:
+        return SqliteLedger(str(self.path), self.trust, self.ledger_key, NOW_MS)
 
     def certify(self, key: SigningKey, kind: Kind, tenant: bytes, issuer: bytes, signer: Signer) -> Certificate:
         subject = subject_id(self.trust.instance, key.public.raw)

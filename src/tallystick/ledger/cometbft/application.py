@@ -41,7 +41,7 @@ from tallystick.ledger.cometbft.snapshot import FORMAT, Description, Restore
 from tallystick.ledger.contracts.execute import WHOLE, authenticate
 from tallystick.ledger.reader import Reader
 from tallystick.ledger.sqlite_store import Store
-from tallystick.ledger.transaction import parse
+from tallystick.ledger.transaction import Transaction, parse
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class ChainSettings:
     versions_max: int = 128  # blocks whose state can be proved; some 300 bytes for each changed key
     follow_max: int = 1_024  # blocks whose changed keys are remembered for those who follow
     refusals_max: int = 16_384  # refused transactions whose reason is remembered
+    parsed_max: int = 64  # transactions that are held parsed: some blocks' worth of large ones
     snapshot_blocks: int = 1_000  # a snapshot every so many; 0: none
     snapshots_kept: int = 2  # the one that is being fetched, and the next
 
@@ -107,6 +108,8 @@ class LedgerApplication(Application):
         self._asked: _Window | None = None
         self._checked: _Window | None = None
         self._sealed: Sealed | None = None
+        self._transactions: OrderedDict[bytes, Transaction] = OrderedDict()  # parsed, the oldest first
+        self._parsing = threading.Lock()
         self._refused_now: dict[bytes, list[Any]] = {}
         self._refusals: OrderedDict[bytes, list[Any]] = OrderedDict()
         self._changes: deque[tuple[int, tuple[bytes, ...]]] = deque(maxlen=settings.follow_max)
@@ -167,7 +170,7 @@ class LedgerApplication(Application):
     def process_proposal(self, request: m.RequestProcessProposal) -> m.ResponseProcessProposal:
         for data in request.txs:
             try:
-                parse(data)
+                self._parsed(data)
             except Refused as refusal:
                 log.warning("a proposal for height %d is refused: %s", request.height, refusal)
                 return m.ResponseProcessProposal(m.Verdict.REJECT)
@@ -188,7 +191,7 @@ class LedgerApplication(Application):
 
     def _run(self, book: Book, data: bytes) -> m.ExecTxResult:
         try:
-            transaction = parse(data)
+            transaction = self._parsed(data)
         except Refused as refusal:
             return m.ExecTxResult(code=REFUSED, codespace=refusal.reason, log=str(refusal))
         result, submitted = book.run(transaction)
@@ -269,7 +272,7 @@ class LedgerApplication(Application):
         if self._checked is None:
             return m.ResponseCheckTx(code=REFUSED, codespace="not-begun", log="the chain has not begun")
         try:
-            transaction = parse(request.tx)
+            transaction = self._parsed(request.tx)
             with self._checked.open() as reader:
                 last = self.book.last
                 authenticate(reader.view, transaction, last.height + 1, last.time_ms, 0)
@@ -364,6 +367,18 @@ class LedgerApplication(Application):
             return [[key, value] for key, value in reader.store.values(prefix, min(most, queries.ITEMS_MAX))]
 
     # --- within ---
+
+    def _parsed(self, data: bytes) -> Transaction:
+        """`parse`, once for check, proposal and block: it is a function of the bytes alone."""
+        with self._parsing:
+            transaction = self._transactions.pop(data, None)
+        if transaction is None:
+            transaction = parse(data)
+        with self._parsing:
+            self._transactions[data] = transaction
+            while len(self._transactions) > self._settings.parsed_max:
+                self._transactions.popitem(last=False)
+        return transaction
 
     @contextmanager
     def _window(self) -> Iterator[Reader]:

@@ -1,0 +1,180 @@
+"""`make bench-chain`: entries a second by batch size on SQLite, one and four validators, all on this machine.
+
+`ledger_sqlite_N`, `ledger_1_N`, `ledger_4_N` hand in transactions of N operations, in order, and wait until the last
+lies in a block; composing and signing is the node's work and not counted. The peer is the same engine with transactions
+of one: a chain agrees on transactions, not on entries, so batching is most of its throughput (BPS 4.5, Fig. 7).
+`latency_…` is one transaction alone, from handing in to the checkpoint that two thirds signed; `cpu_…` what all
+validators and CometBFT spend on an entry, `bytes_…` what one validator's disk takes for it, blocks of CometBFT
+included. `chain_day_…` works out a fleet's day from them: a parcel every ten seconds, one entry for each vehicle and
+minute, 512 a transaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import harness
+from harness import Case, Figure, Rate
+from ledger_bench import NOW_MS, Fleet
+
+from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
+from tallystick.node.devchain import chain_url, create_validators, found_chain, running, start_chain, stop_chain
+from tallystick.node.devchain import validator_folders as folders_of
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.entropy import SystemEntropy
+from tallystick.trust.trustfile import TrustFile
+
+SIZES = (1, 64, 512, 4096)
+TARGETS = {("1", 512): 50_000, ("4", 512): 14_000}  # what a prototype with trivial rules held
+ENTRIES, SINGLES = 32_768, 64  # a round, in batches and one by one
+ROUNDS = 3
+
+
+class Writer:
+    """A node that hands in its transactions one after the other and waits for the last."""
+
+    def __init__(self, fleet: Fleet, size: int) -> None:
+        self._fleet, self._written = fleet, fleet.operations(size, fleet.tokens)
+        self._count = SINGLES if size == 1 else max(2, ENTRIES // size)
+        self.entries = size * self._count
+        self._waiting: list[bytes] = []
+
+    def compose(self) -> None:
+        fleet = self._fleet
+        self._waiting = [fleet.compose(fleet.node, fleet.node_key, self._written) for _ in range(self._count)]
+
+    def hand_in(self) -> None:
+        ledger = self._fleet.ledger
+        for data in self._waiting:
+            if isinstance(ledger, CometbftLedger):
+                ledger._endpoints.attempt(lambda one, data=data: one.broadcast(data), 60)
+            else:
+                ledger.submit(data, NOW_MS)
+                ledger.flush(NOW_MS)
+        ledger.submit(self._waiting[-1], NOW_MS)
+
+
+@contextmanager
+def fleet_on(validators: int) -> Iterator[tuple[Fleet, Path]]:
+    """A fleet on SQLite (0), or on a chain whose validators are processes of their own."""
+    folder = Path(tempfile.mkdtemp(prefix="tally-bench-"))
+    clock = SystemClock()
+    try:
+        if not validators:
+            fleet = Fleet(str(folder))
+        else:
+            cards = create_validators(folder, validators, SystemEntropy())
+
+            def start(trust: TrustFile) -> CometbftLedger:
+                found_chain(folder, trust, int(clock.now() * 1000) - 1000)
+                start_chain(folder, clock)
+                return CometbftLedger(chain_url(folder), trust, clock, ClientSettings(submit_s=120))
+
+            fleet = Fleet(str(folder), tuple(bytes.fromhex(card.note_key) for card in cards), start)
+        yield fleet, folder
+        fleet.ledger.close()
+    finally:
+        stop_chain(folder, clock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def processor_s(folder: Path) -> float:
+    """What the chain's processes have spent so far, CometBFT's included."""
+    ticks = 0
+    for one in folders_of(folder):
+        pid = running(one)
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for process in (str(pid), *children):
+            words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(words[11]) + int(words[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".log")
+
+
+def engine_cases(validators: int) -> Iterator[Case | Rate | Figure]:
+    name = str(validators) if validators else "sqlite"
+    with fleet_on(validators) as (fleet, folder):
+        singles = Writer(fleet, 1)
+        for size in SIZES:
+            writer = Writer(fleet, size)
+
+            def compose(writer: Writer = writer) -> None:
+                writer.compose()
+                singles.compose()
+
+            yield Rate(
+                f"ledger_{name}_{size}",
+                writer.hand_in,
+                writer.entries,
+                "entries/s",
+                waits=True,
+                peer=singles.hand_in,
+                peer_amount=singles.entries,
+                before=compose,  # before each arm, so that its author's numbers are above all that were used
+                rounds_max=ROUNDS,
+                target=TARGETS.get((name, size)),
+            )
+        yield Rate(
+            f"latency_{name}", lambda: wait_for_one(fleet, singles), 1, "commits/s", waits=True, rounds_max=ROUNDS
+        )
+        if validators:
+            yield from costs(fleet, folder, name)
+
+
+def wait_for_one(fleet: Fleet, singles: Writer) -> None:
+    singles.compose()
+    data = singles._waiting[0]
+    placed = fleet.ledger.submit(data, NOW_MS)
+    if not isinstance(fleet.ledger, CometbftLedger):
+        fleet.ledger.flush(NOW_MS)
+    fleet.ledger.wait(placed, 60)
+
+
+def costs(fleet: Fleet, folder: Path, name: str) -> Iterator[Figure]:
+    one = folders_of(folder)[0]
+    for size in (64, 512):
+        writer = Writer(fleet, size)
+        writer.compose()
+        spent_s, held = processor_s(folder), bytes_of(one)
+        writer.hand_in()
+        time.sleep(1)  # the others follow
+        cpu_us = (processor_s(folder) - spent_s) / writer.entries * 1e6
+        size_bytes = (bytes_of(one) - held) / writer.entries
+        yield Figure(f"cpu_{name}_{size}", cpu_us, None, "µs/entry")
+        yield Figure(f"bytes_{name}_{size}", size_bytes, None, "bytes/entry")
+    for vehicles in (10_000, 1_000_000):
+        entries = vehicles * 24 * 60
+        yield Figure(f"chain_day_{name}_{vehicles}_cpu", entries * cpu_us / 3.6e9, None, "core hours/day")
+        yield Figure(f"chain_day_{name}_{vehicles}_disk", entries * size_bytes / (1 << 30), None, "GiB/day")
+
+
+SUBJECTS = {"sqlite": 0, "one": 1, "four": 4}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="benchmarks of the chain")
+    parser.add_argument("--only", choices=SUBJECTS, action="append")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--table", action="store_true", help="run nothing, print the results as Markdown")
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(harness.table("chain"))
+        return
+    print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
+    for name in arguments.only or SUBJECTS:
+        print(f"\n{name} (load {os.getloadavg()[0]:.1f})")
+        harness.keep("chain", harness.run(engine_cases(SUBJECTS[name]), arguments.rounds))
+
+
+if __name__ == "__main__":
+    main()
