@@ -14,6 +14,7 @@ import pytest
 from actors import Hand, Topic, rows, settle, stored
 from stack import Stack, wait_until
 
+from tallystick.carriers.log.segments import Place
 from tallystick.client.pending import Commits
 from tallystick.client.subscribe import FoundError, Received, Subscriber
 from tallystick.client.writes import Committer, PartWriter, held
@@ -170,6 +171,21 @@ def test_a_node_that_shows_other_rows_than_were_listed_is_named(topic: Topic, tm
         finally:
             carrier.fetch = honest  # type: ignore[method-assign]
     assert everything(topic) == [1, 2]
+
+
+def test_what_was_retired_before_its_commit_parcel_was_read_is_told_and_the_rest_delivered(
+    topic: Topic, tmp_path: Path
+) -> None:
+    runs = part(topic, tmp_path / "a", WRITE, *range(6), batch_rows_max=1)
+    Committer(topic.car, topic.name, tmp_path / "c").commit(listed(topic, WRITE, *runs))
+    place, below = Place(topic.token, runs[0].partition), next(iter(runs[0].places())) + 2
+    node = topic.stack.node
+    root = node.carrier._store.partition(place).root(below)
+    node.core._submit(node.core._compose(entries.retire(topic.token, place.partition, below, root)))
+    node.carrier.retire(place, below)
+    with topic.reader.subscriber(topic.name) as subscriber:
+        assert seqs(read(subscriber)) == [2, 3, 4, 5]
+        assert [finding.reason for finding in subscriber.findings] == ["retired"]
 
 
 # --- commit parcels that lie ---

@@ -26,11 +26,9 @@ from typing import Any, TypeVar
 
 from tallystick import wire
 from tallystick.client.publish import Delivery, Publisher, PublisherSettings
-from tallystick.client.session import HEAD_AGE_MAX_S, Session
-from tallystick.client.view import View
+from tallystick.client.session import Session
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.memory import CheckpointMemory
 from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_key, ledger_write, merge
 from tallystick.record.schema import Schema
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
@@ -41,7 +39,7 @@ PATIENCE_S = 120.0  # until everything is anchored; a node that restarts is back
 _MARKS_MAX = 1_000  # batches of which is kept that they are committed; Spark runs at most the last one again
 _PENDING: dict[str, Any] = {
     "acks": "anchored",  # a list names nothing that is not anchored
-    "anchor_check_s": 0.02,
+    "anchor_check_s": 0.05,
     "heartbeat_s": float("inf"),  # a lane of pending parcels may be silent, and its runs have no gaps
     "keys_wait_ms": 0,
 }
@@ -64,7 +62,7 @@ def held(folder: Path, *, wait: bool = True) -> Iterator[bool]:
 def _publisher(
     session: Session, topic: str, folder: Path, write: tuple[bytes, int], deliveries: list[Delivery], **settings: Any
 ) -> Iterator[Publisher]:
-    """A publisher whose spool and memory of the ledger lie in `folder`; what it delivers is added to `deliveries`."""
+    """A publisher whose spool lies in `folder`; what it delivers is added to `deliveries`."""
 
     def delivered(error: TallystickError | None, delivery: Delivery | None) -> None:
         if error is not None:
@@ -72,13 +70,12 @@ def _publisher(
         assert delivery is not None
         deliveries.append(delivery)
 
-    memory = CheckpointMemory(session.identity.trust, RealDisk(folder / "ledger"))
     publisher = Publisher(
         session.identity,
         topic,
         carrier=session.node,
         authority=session.authority,
-        view=View(session.node, memory, session.clock, HEAD_AGE_MAX_S),
+        view=session.view,
         disk=RealDisk(folder / "spool"),
         clock=session.clock,
         entropy=session.entropy,
@@ -140,13 +137,7 @@ class Committer:
 
     def __init__(self, session: Session, topic: str, folder: Path) -> None:
         self._session, self._topic, self._folder = session, topic, folder
-        self._disk = RealDisk(folder / "lists")
-        self._view = View(
-            session.node,
-            CheckpointMemory(session.identity.trust, RealDisk(folder / "ledger")),
-            session.clock,
-            HEAD_AGE_MAX_S,
-        )
+        self._disk, self._view = RealDisk(folder / "lists"), session.view
 
     def commit(self, proposed: CommitList) -> CommitList | None:
         """Let this list count, or, where its batch is taken, the one that won; None if that was done long ago."""
