@@ -97,7 +97,10 @@ def test_after_kill_9_nothing_is_twice_and_nothing_missing_and_sigterm_ends_in_o
             os.killpg(again.pid, signal.SIGKILL)
             again.wait(20)
     assert seqs(warehouse) == list(range(12))
-    assert json.loads(log.read_text().splitlines()[-1])["rows"] == 12 - reached
+    lines = log.read_text().splitlines()
+    assert json.loads(lines.pop())["rows"] == 12 - reached
+    assert all(line.startswith("bronze batch ") for line in lines)  # what Spark says is in a file
+    assert (warehouse / "scratch" / "spark.log").stat().st_size
 
 
 # --- what a broker does ---

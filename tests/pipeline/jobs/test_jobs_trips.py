@@ -210,7 +210,8 @@ def test_late_rows_are_told_and_other_settings_or_tables_are_refused(spark: Spar
 
     def add(table: pa.Table) -> None:
         bronze.write(frame(spark, table.to_batches()), {"end": {"0": len(bronze.batches()) + 1}})
-        refine_job.run(Run(warehouse, SystemClock()))
+        run = Run(warehouse, SystemClock(), follow=True, tell=lambda _line: run.stop.set())
+        refine_job.run(run)
 
     def cut(**options: float) -> dict[str, Any]:
         return trips_job.run(Run(warehouse, SystemClock(), options, tell=told.append))

@@ -1,7 +1,8 @@
 """What a job is handed: its warehouse, its options, a Spark session when it asks for one, and a way to say how it goes.
 
 Spark runs here on one machine unless `spark.master` says otherwise, listens on loopback alone, and shows no page of its
-own. Whatever stands in `settings` counts.
+own. Whatever stands in `settings` counts. What Spark has to say goes to a file of the warehouse, so that stderr is for
+people.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.pipeline.jobs.warehouse import Warehouse
 from tallystick.pipeline.session import configure, register
 from tallystick.runtime.clock import Clock
@@ -61,7 +62,7 @@ class Run:
         from pyspark.sql import SparkSession
 
         active = SparkSession.getActiveSession()  # a notebook's
-        return active or start_spark({**_SETTINGS, **self.settings})
+        return active or start_spark({**_SETTINGS, **self.settings}, self.warehouse.log)
 
 
 @contextmanager
@@ -75,7 +76,8 @@ def explained() -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         match = _FAILED.search(str(error))
         if match is None:
-            raise
+            first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise TallystickError(f"spark: {first}", hint="see scratch/spark.log in the warehouse") from error
         text, _, hint = match[2].strip().partition("; ")
         if match[1]:
             raise Refused(text, reason=match[1], hint=hint or None) from error
@@ -97,15 +99,32 @@ def check_engine() -> None:
         raise Misuse(f"{java}: java {JAVA_MIN} or newer expected, found {match[1] if match else 'none'}", hint=hint)
 
 
-def start_spark(settings: Mapping[str, str]) -> SparkSession:
-    """A session that knows topics."""
+def start_spark(settings: Mapping[str, str], log: Path) -> SparkSession:
+    """A session that knows topics, whose JVM and workers write to `log`."""
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     builder = configure(SparkSession.builder.appName("tally pipeline"))
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PySpark's own
-        spark = builder.getOrCreate()
+    try:
+        with _stderr_to(log), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PySpark's own
+            spark = builder.getOrCreate()
+    except PySparkException as error:
+        raise Unavailable(f"spark did not start: {error}", hint=f"see {log}") from error
     register(spark)
     return spark
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Processes that are started meanwhile have the file as their stderr, for as long as they live."""
+    before = os.dup(2)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)

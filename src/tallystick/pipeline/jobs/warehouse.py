@@ -61,7 +61,9 @@ class Warehouse:
         return _read(path) if path.exists() else {}
 
     def _check_fresh(self) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+        if self.folder.is_dir() and {path.name for path in self.folder.iterdir()} <= {"scratch"}:
+            return  # a job waits there for the table of another
+        if self.folder.exists():
             raise Misuse(f"{self.folder}: neither empty nor a warehouse", hint="choose another folder with --warehouse")
 
     def table(self, name: str) -> Table:
@@ -79,6 +81,12 @@ class Warehouse:
                     f"{self.folder}: another run of {job} is at work", hint="wait for it, or stop it"
                 ) from error
             yield
+
+    @property
+    def log(self) -> Path:
+        """Where Spark writes what it has to say."""
+        _make(self.folder / "scratch")
+        return self.folder / "scratch" / "spark.log"
 
     def scratch(self, job: str) -> Path:
         """An empty folder of the job's, for this run alone."""
