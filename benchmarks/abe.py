@@ -5,6 +5,7 @@ generators, made before the clock starts: an authority and a publisher that have
 attributes and one epoch, formulas are joined with the epoch. Results go to `build/bench/abe.json`.
 
     keygen_N                    a key for N attributes
+    refresh                     one principal with ten attributes taken to the next epoch
     keygen_N_bare               the same without tables, in either scheme
     encapsulate_N[_or, _mixed]  under the AND of N attributes, their OR, and an AND of ORs of two
     decapsulate_N[_or, _mixed]  by a key that holds all of them, capsule and key being read already
@@ -108,9 +109,11 @@ def bare_cases() -> Iterator[harness.Case | harness.Figure]:
         yield bench.keygen(f"keygen_{count}_bare", traits, traits)
 
 
-def scheme_cases() -> Iterator[harness.Case | harness.Figure]:
+def scheme_cases() -> Iterator[harness.Case | harness.Rate | harness.Figure]:
     group.TABLE_USES = 0
     bench = Bench()
+    ten = traits_of(SPACE.values({f"a{number:03}": "x" for number in range(10)}), SPACE)
+    yield harness.Rate("refresh", lambda: bench.master.refresh(b"holder", ten, EPOCH + 1), unit="principals/s")
     for count in COUNTS:
         traits = traits_of(SPACE.values({f"a{number:03}": "x" for number in range(count)}), SPACE)
         yield bench.keygen(f"keygen_{count}", traits, traits)

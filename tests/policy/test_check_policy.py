@@ -64,6 +64,6 @@ def test_a_tangle_is_given_up_in_bounded_work(monkeypatch: pytest.MonkeyPatch) -
     # Each attribute must be both small and large in different parts: pigeons in too few holes.
     pairs = [f"(n{i} < 5 || n{(i + 1) % 24} > 200)" for i in range(24)]
     text = " && ".join([*pairs, "24 of (" + ", ".join(f"n{i} in 10..100" for i in range(24)) + ", n0 == 7)"])
-    monkeypatch.setattr(check, "STEPS_MAX", 500)
-    with pytest.raises(Misuse, match=r"could not be told in 500 steps|cannot be satisfied"):
+    monkeypatch.setattr(check, "STEPS_MAX", 20_000)
+    with pytest.raises(Misuse, match=r"could not be told in 20000 steps|cannot be satisfied"):
         check_policy(parse(text, many))

@@ -122,6 +122,19 @@ def test_bytes_that_are_no_canonical_formula_are_refused() -> None:
     assert refused(1, [[*attributes[0][:4], 65, 0, 2]], [[2, 0, [[3, 5]]]]) == "malformed"
 
 
+@given(RANDOMS)
+def test_altered_bytes_are_refused_or_mean_another_formula(random: Random) -> None:
+    formula = some_formula(random)
+    data = bytearray(formula.encode())
+    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    try:
+        other = Formula.decode(bytes(data))
+    except Malformed:
+        return
+    assert other != formula
+    assert other.encode() == bytes(data)
+
+
 def test_a_formula_has_bounds() -> None:
     leaf = OneOf("acme.trained", ("true",))
     deep: Gate | OneOf = leaf

@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from formulas import ACME, RANDOMS, some_formula, some_holding
+from formulas import ACME, CONTENT, RANDOMS, some_formula, some_holding
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick.errors import Misuse
 from tallystick.policy.evaluate import holds
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace, Encoding, integer
@@ -68,6 +69,11 @@ def test_a_cover_is_exact_and_small(bits: int, data: st.DataObject) -> None:
     assert sum(1 << bits - length for length, _ in found) == high - low + 1
     assert found[0][1] << bits - found[0][0] == low
     assert len(found) <= max(1, 2 * bits - 2)
+
+
+def test_reals_have_no_traits() -> None:
+    with pytest.raises(Misuse, match="keys are made for whole ones"):
+        trait_tree(parse("speed > 120", CONTENT))
 
 
 def test_no_two_attributes_share_a_trait() -> None:

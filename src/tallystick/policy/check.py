@@ -14,7 +14,7 @@ from itertools import pairwise
 from tallystick.errors import Misuse
 from tallystick.policy.formula import Formula, Gate, Interval, Leaf, Node, OneOf, leaves
 
-STEPS_MAX = 20_000  # evaluations of the formula; a second or less
+STEPS_MAX = 1_000_000  # comparisons evaluated; a second or so
 
 Cell = str | Interval | None  # a value, an interval that no comparison cuts, or none of the values named
 
@@ -54,6 +54,7 @@ class _Search:
 
     def __init__(self, formula: Formula, *, sought: bool) -> None:
         self._root, self._sought, self._steps = formula.root, sought, 0
+        self._size = sum(1 for _ in leaves(formula.root))
         named: dict[str, list[Leaf]] = {}
         for leaf in leaves(formula.root):
             named.setdefault(leaf.attribute, []).append(leaf)
@@ -69,7 +70,7 @@ class _Search:
         return self._extend({}, sorted(self._cells, key=lambda name: len(self._cells[name])))
 
     def _extend(self, chosen: dict[str, Cell], rest: list[str]) -> bool:
-        self._steps += 1
+        self._steps += self._size
         if self._steps > STEPS_MAX:
             raise Misuse(
                 f"whether anybody can satisfy the formula could not be told in {STEPS_MAX} steps",

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tallystick import wire
+from tallystick.errors import Misuse
 from tallystick.policy.formula import Formula, Gate, Node, OneOf
 from tallystick.policy.space import Attribute, AttributeSet, AttributeSpace, Encoding
 
@@ -47,7 +48,7 @@ def traits_of(attributes: AttributeSet, space: AttributeSpace) -> frozenset[byte
 
 
 def trait_tree(formula: Formula) -> TraitTree:
-    """The formula over traits."""
+    """The formula over traits; raises `Misuse` if one of its attributes can have none."""
     return _tree(formula.root, formula.space)
 
 
@@ -68,6 +69,8 @@ def _tree(node: Node, space: AttributeSpace) -> TraitTree:
     if isinstance(node, OneOf):
         return _any(wire.encode([node.attribute, _VALUE, value]) for value in node.values)
     attribute = space[node.attribute]
+    if not attribute.can_lock:
+        raise Misuse(f'attribute "{attribute.name}" is a real number, and keys are made for whole ones')
     return _any(_TREES[attribute.encoding](attribute, low, high) for low, high in node.intervals)
 
 

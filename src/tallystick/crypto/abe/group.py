@@ -6,6 +6,9 @@ protocol. So points from the wire are held to their length, their subgroup and t
 neutral element; elements of the target group are never read at all (the library takes garbage for them); scalars are
 drawn from a seed that mixes entropy with everything they serve for; traits are hashed under a prefix of our own.
 
+Left out: constant time. Tables and multiplications take paths that depend on scalars, so whoever shares a core with an
+authority may learn of them; an authority has its own machine.
+
 Speed: hashes of traits are cached. The generators, H0 and an authority's target get a table of their multiples by every
 byte of a scalar once they are used often (1.8 MB in G1, 3 MB in G2, 5 MB in the target group), so that a power is 32
 additions; who encapsulates once or twice does not pay the 10–25 ms that a table takes to make. Traits have none: fifty
