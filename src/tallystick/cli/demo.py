@@ -111,6 +111,7 @@ def _print(told: Told) -> None:
     if told.report is not None:
         output.result(f"report: {told.report}")
     output.result(f"folder: {told.folder}")
+    output.result(f"again: {told.again}")
 
 
 def _document(told: Told) -> dict[str, Any]:
@@ -121,4 +122,5 @@ def _document(told: Told) -> dict[str, Any]:
         "rows_per_s": {name: round(pace.per_second) for name, pace in told.paces.items()},
         "report": None if told.report is None else str(told.report),
         "folder": str(told.folder),
+        "again": told.again,
     }

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tallystick.demo import broker, jobs, operator, publishing, reading, undoing
 from tallystick.demo.evidence import subscription
@@ -29,6 +30,7 @@ class Told:
     scenes: list[Performed] = field(default_factory=list)
     paces: dict[str, Pace] = field(default_factory=dict)
     report: Path | None = None
+    again: str = ""  # the command that runs the instance once more, where its people look for it
     seconds: float = 0.0
 
     @property
@@ -51,6 +53,8 @@ class Show:
             stage.spark = SparkProcess(self.told.folder / "spark")
         with stage:
             self._say(f"node at {stage.node.url}, authority at {stage.authority.url}, two processes")
+            node, authority = (urlsplit(child.url).port for child in (stage.node, stage.authority))
+            self.told.again = f"tally up {stage.folders.root} --port {node} --authority-port {authority}"
             self._set_out(stage)
             group = Group(stage)
             self._work(stage, group, self._size)
