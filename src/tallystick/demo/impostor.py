@@ -15,10 +15,12 @@ from pathlib import Path
 
 from tallystick.client.identity import Identity
 from tallystick.client.session import Session
+from tallystick.demo.scene import NotObserved
 from tallystick.demo.stage import Stage
 
 _NODE_FILES = ("key", "ledger.key", "certificate", "authority.certificate", "node.toml", "trust.json")
 _LEDGER = "ledger.sqlite"
+ATTEMPTS_MAX = 100  # to copy files that do not move meanwhile
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,13 @@ def copy_ledger(source: Path, to: Path) -> None:
 
 def copy_still(source: Path, to: Path) -> None:
     """A folder's files, copied again until none of them changed meanwhile."""
-    while True:
+    for _ in range(ATTEMPTS_MAX):
         before = _state(source)
         shutil.rmtree(to, ignore_errors=True)
         shutil.copytree(source, to)
         if _state(source) == before:
             return
+    raise NotObserved(f"{source} does not come to rest")
 
 
 def _state(folder: Path) -> dict[Path, tuple[int, int]]:
