@@ -17,7 +17,7 @@ comma := ,
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines warm lint types test demo bench bench-abe bench-chain bench-spark soak fuzz clean
+.PHONY: help setup engines warm lint types test demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,9 @@ bench-chain: setup engines ## the ledger on SQLite, one and four validators; wri
 
 bench-spark: setup warm ## reading and writing in Spark against JSON; writes build/bench/spark.json (ARGS="--only stream" narrows it)
 	@tools/ensure-java && $(BIN)/python benchmarks/spark.py $(ARGS)
+
+bench-kafka: setup engines warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
+	@$(BIN)/python benchmarks/kafka.py $(ARGS)
 
 soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
 	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \

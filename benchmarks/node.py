@@ -80,7 +80,7 @@ class _Server:
 class Ours(_Server):
     """A node, an authority in this process, one publisher and one reader for each size."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
         from tallystick.crypto.passphrase import Cost
         from tallystick.node.instance import Folders, create_instance
         from tallystick.node.settings import NodeSettings
@@ -90,8 +90,9 @@ class Ours(_Server):
         self._folders = Folders(folder)
         self._clock, self._entropy = SystemClock(), SystemEntropy()
         now_ms = int(self._clock.now() * 1000)
-        settings = NodeSettings(port=0, tenant_bytes_per_s=1 << 40, connection_requests_per_s=1 << 30)
-        self._trust = create_instance(folder, "bench", b"p", settings, now_ms, self._entropy, cost=Cost(32, 1, 1))
+        limits = {"tenant_bytes_per_s": 1 << 40, "connection_requests_per_s": 1 << 30}
+        node = NodeSettings(port=0, **limits, **settings)  # type: ignore[arg-type]
+        self._trust = create_instance(folder, "bench", b"p", node, now_ms, self._entropy, cost=Cost(32, 1, 1))
         super().__init__("node", folder / "node")
 
     def __enter__(self) -> Ours:
