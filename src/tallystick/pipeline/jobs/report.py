@@ -112,7 +112,7 @@ def _trips(trips: Trips | None) -> Html:
     lead = (
         f"{_many(trips.count, 'trip')} of {_many(trips.vehicles, 'vehicle')}{still}: {trips.distance_km:,.1f} km,"
         f" {trips.fuel_l:,.1f} l of fuel, {amount(trips.idle_s, 'seconds')} idling;"
-        f" {trips.braking} times harsh braking, {trips.acceleration} times harsh acceleration."
+        f" harsh braking {trips.braking}, harsh acceleration {trips.acceleration}."
     )
     cards = []
     if trips.lines or trips.events:
@@ -260,7 +260,7 @@ _AUDIT = "tally pipeline run audit --home … --topic … --warehouse …"
 
 
 def _missing(what: str, command: str) -> Html:
-    return tag("div", what, " Run:", tag("code", command), class_="card none")
+    return tag("div", what, " Run:", tag("code", command), class_="card none wide")
 
 
 def _card(name: str, content: Html, *, wide: bool = False) -> Html:

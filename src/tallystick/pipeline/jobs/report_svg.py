@@ -31,6 +31,7 @@ def columns(times: Sequence[float], series: Sequence[Series], unit: str = "", *,
     """Stacked columns over time; `times` are the bins' beginnings, in seconds since 1970."""
     top = _nice(max((sum(values) for values in zip(*(one.values for one in series), strict=True)), default=0), show)
     width = _WIDE / max(1, len(times))
+    bar = min(width * 0.84, _WIDE / 20)  # a lone one is no wall
     shapes = [_grid()]
     for place, at in enumerate(times):
         below = 0.0
@@ -46,7 +47,7 @@ def columns(times: Sequence[float], series: Sequence[Series], unit: str = "", *,
                         told,
                         x=f"{place * width + width * 0.08:.1f}",
                         y=f"{y:.1f}",
-                        width=f"{width * 0.84:.1f}",
+                        width=f"{bar:.1f}",
                         height=f"{high:.1f}",
                         fill=COLOURS[number],
                     )
@@ -143,7 +144,8 @@ def amount(value: float, show: str = "count") -> str:
 def _plot(
     shapes: list[Html], top: float, times: Sequence[float], series: Sequence[Series], unit: str, show: str
 ) -> Html:
-    ys = [tag("span", amount(top * part, show)) for part in (1, 0.5, 0)]
+    middle = "" if show == "count" and top % 2 else amount(top / 2, show)  # nobody counts half a parcel
+    ys = [tag("span", text) for text in (amount(top, show), middle, amount(0, show))]
     label = f"{unit} from {stamp(times[0])} to {stamp(times[-1])} UTC" if times else unit
     box = f"0 0 {_WIDE} {_HIGH}"
     drawn = tag("svg", shapes, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
