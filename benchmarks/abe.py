@@ -33,11 +33,12 @@ from experiments.bsw07 import scheme as bsw07
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
 from tallystick.crypto.abe.keys import MasterKey, epoch_trait
+from tallystick.policy.attribute import Encoding, category, integer, real, string
 from tallystick.policy.evaluate import node_holds
 from tallystick.policy.formula import Formula, OneOf, Within, all_of, any_of
 from tallystick.policy.interests import InterestIndex
 from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace, Encoding, category, integer, real, string
+from tallystick.policy.space import AttributeSpace
 from tallystick.policy.traits import TraitGate, trait_tree, traits_of, with_encoding
 
 COUNTS = (5, 10, 20, 50, 100)

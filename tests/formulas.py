@@ -12,8 +12,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tallystick.policy.attribute import Attribute, Kind, category, day, flag, integer, real, string
 from tallystick.policy.formula import NEVER, Formula, Gate, Leaf, Node, OneOf, Within, canonical
-from tallystick.policy.space import Attribute, AttributeSpace, Kind, category, day, flag, integer, real, string
+from tallystick.policy.space import AttributeSpace
 
 ACME = AttributeSpace.of(
     "acme",

@@ -24,8 +24,9 @@ from experiments.thesis.results import Plot
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
 from tallystick.crypto.abe.keys import MasterKey, epoch_trait
 from tallystick.crypto.abe.sharing import coefficients
+from tallystick.policy.attribute import Encoding, category, integer
 from tallystick.policy.formula import Formula, Node, OneOf, Within, all_of, any_of
-from tallystick.policy.space import AttributeSpace, Encoding, category, integer
+from tallystick.policy.space import AttributeSpace
 from tallystick.policy.traits import TraitGate, trait_tree, traits_of, with_encoding
 
 RUNS = 5

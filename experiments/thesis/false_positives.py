@@ -25,9 +25,10 @@ from random import Random
 
 from experiments.thesis import results
 from experiments.thesis.results import Plot
+from tallystick.policy.attribute import integer
 from tallystick.policy.evaluate import holds
 from tallystick.policy.formula import Formula, Within, all_of
-from tallystick.policy.space import AttributeSet, AttributeSpace, integer
+from tallystick.policy.space import AttributeSet, AttributeSpace
 from tallystick.policy.subspaces import Dimension, Settings, SubspaceCode, begins_in, codes_for_each
 
 BITS = 8

@@ -10,11 +10,12 @@ from hypothesis import given
 
 from tallystick.errors import Misuse
 from tallystick.policy import check
+from tallystick.policy.attribute import integer
 from tallystick.policy.check import check_interest, check_policy
 from tallystick.policy.evaluate import node_holds
 from tallystick.policy.formula import NEVER, Formula, canonical
 from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace, integer
+from tallystick.policy.space import AttributeSpace
 
 
 @given(RANDOMS)

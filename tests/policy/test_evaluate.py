@@ -62,7 +62,7 @@ def test_bounds_beyond_the_type_of_a_column(kind: Any) -> None:
 
 
 def _wide() -> list[Any]:
-    from tallystick.policy.space import integer
+    from tallystick.policy.attribute import integer
 
     return [integer("n", 40, least=-(1 << 39))]
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 import math
 import struct
 from datetime import date
+from random import Random
 
 import pytest
-from formulas import ACME, CONTENT
+from formulas import ACME, CONTENT, RANDOMS, some_holding
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse, Refused
-from tallystick.policy.space import (
-    AttributeSpace,
-    Encoding,
-    category,
-    day,
-    integer,
-    real,
-    real_of,
-    real_ordinal,
-)
+from tallystick.policy.attribute import Encoding, category, day, integer, real, real_of, real_ordinal
+from tallystick.policy.space import AttributeSet, AttributeSpace
 
 TEXT = """
 namespace = "acme"
@@ -120,6 +113,48 @@ def test_values_are_typed() -> None:
     for wrong in ({"role": ["city", "garage"]}, {"clearance": 256}, {"clearance": True}, {"since": 3}, {"vin": ""}):
         with pytest.raises(Misuse):
             ACME.values(wrong)  # type: ignore[arg-type]
+
+
+@given(RANDOMS)
+def test_attribute_sets_decode_to_the_same(random: Random) -> None:
+    held = ACME.values(some_holding(random, ACME))
+    assert AttributeSet.decode(held.encode()) == held
+    ACME.check(held)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [2, []],
+        [1, [["b", 1], ["a", 1]]],
+        [1, [["a", 1], ["a", 2]]],
+        [1, [["a", -1]]],
+        [1, [["a", []]]],
+        [1, [["a", ["y", "x"]]]],
+        [1, [["a", True]]],
+        [1, [["a"]]],
+        [1],
+    ],
+)
+def test_malformed_attribute_sets_are_refused(value: object) -> None:
+    with pytest.raises(Malformed):
+        AttributeSet.decode(wire.encode(value))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (("acme.clearance", 256),),
+        (("acme.clearance", ("3",)),),
+        (("acme.role", ("nobody",)),),
+        (("acme.role", ("city", "garage")),),
+        (("role", ("city",)),),
+        (("acme.no", 1),),
+    ],
+)
+def test_a_set_is_held_to_the_space(values: tuple[tuple[str, int | tuple[str, ...]], ...]) -> None:
+    with pytest.raises(Misuse):
+        ACME.check(AttributeSet(values))
 
 
 @given(st.floats(allow_nan=False), st.floats(allow_nan=False))

@@ -11,9 +11,10 @@ from formulas import CONTENT, RANDOMS, some_formula, some_holding
 from hypothesis import given, settings
 
 from tallystick.errors import Misuse
+from tallystick.policy.attribute import category, integer, real
 from tallystick.policy.evaluate import holds
 from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace, category, integer, real
+from tallystick.policy.space import AttributeSpace
 from tallystick.policy.subspaces import Dimension, Settings, SubspaceCode, begins_in, codes_for_each, prefixes
 
 # Figure 8: A and B from 0 to 100, halved in turns A, B, A.

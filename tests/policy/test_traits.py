@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import Misuse
+from tallystick.policy.attribute import Encoding, integer
 from tallystick.policy.evaluate import holds
 from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace, Encoding, integer
+from tallystick.policy.space import AttributeSpace
 from tallystick.policy.traits import TraitGate, TraitTree, cover, number_traits, trait_tree, traits_of, with_encoding
 
 ENCODINGS = st.sampled_from(Encoding)

@@ -115,7 +115,7 @@ def _read(text: str, space_file: Path, is_interest: bool) -> tuple[AttributeSpac
 
 def _costs(formula: Formula) -> list[dict[str, Any]]:
     """Under the encodings as declared, and with all numbers in each of the three."""
-    from tallystick.policy.space import Encoding
+    from tallystick.policy.attribute import Encoding
     from tallystick.policy.traits import with_encoding
 
     declared = {"encoding": "lock and key", "declared": True}

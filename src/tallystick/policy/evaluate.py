@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.errors import Misuse
+from tallystick.policy.attribute import Attribute, Kind, real_of
 from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf, leaves
-from tallystick.policy.space import Attribute, AttributeSet, Kind, real_of
+from tallystick.policy.space import AttributeSet
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
-from tallystick.policy.space import VALUES_MAX, Attribute, AttributeSpace
+from tallystick.policy.attribute import VALUES_MAX, Attribute
+from tallystick.policy.space import AttributeSpace
 
 LEAVES_MAX = 512
 ALTERNATIVES_MAX = 4096  # values and intervals of all leaves together

@@ -24,8 +24,9 @@ from datetime import date
 from typing import NoReturn
 
 from tallystick.errors import Misuse
+from tallystick.policy.attribute import Attribute, Kind, Value
 from tallystick.policy.formula import DEPTH_MAX, Formula, Gate, Interval, Leaf, Node, OneOf, Within, all_of, any_of
-from tallystick.policy.space import Attribute, AttributeSpace, Kind, Value
+from tallystick.policy.space import AttributeSpace
 
 TEXT_MAX = 16 * 1024
 
@@ -53,7 +54,7 @@ class _Token:
 def parse(text: str, space: AttributeSpace, what: str = "formula") -> Formula:
     """The formula that `text` writes down, typed by `space`; raises `Misuse`.
 
-    >>> from tallystick.policy.space import category, integer
+    >>> from tallystick.policy.attribute import category, integer
     >>> acme = AttributeSpace.of("acme", category("role", ["garage", "insurer"]), integer("clearance", 8))
     >>> parse("role::insurer && clearance >= 3", acme) == parse("(clearance>2) and role == insurer", acme)
     True

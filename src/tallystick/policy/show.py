@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from tallystick.policy.attribute import Attribute, Kind, real_of, real_ordinal
 from tallystick.policy.formula import Formula, Gate, Interval, Leaf, Node, OneOf
-from tallystick.policy.space import Attribute, AttributeSpace, Kind, real_of, real_ordinal
+from tallystick.policy.space import AttributeSpace
 
 _BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 

@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 
 from tallystick.errors import Misuse
+from tallystick.policy.attribute import Attribute, Kind, Value, real_of, real_ordinal
 from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf
-from tallystick.policy.space import Attribute, AttributeSet, Kind, Value, real_of, real_ordinal
+from tallystick.policy.space import AttributeSet
 
 BITS_MAX = 16  # of one dimension
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 
 from tallystick import wire
 from tallystick.errors import Misuse
+from tallystick.policy.attribute import Attribute, Encoding
 from tallystick.policy.formula import Formula, Gate, Node, OneOf
-from tallystick.policy.space import Attribute, AttributeSet, AttributeSpace, Encoding
+from tallystick.policy.space import AttributeSet, AttributeSpace
 
 _VALUE, _BIT, _PREFIX, _AT_LEAST, _AT_MOST, _EXACT, _PRESENT = range(7)
 

@@ -15,9 +15,10 @@ from tallystick.crypto.abe import group, sharing
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
 from tallystick.crypto.abe.keys import AttributeKey, MasterKey, epoch_trait
 from tallystick.errors import CannotOpen, Malformed, Misuse
+from tallystick.policy.attribute import Encoding, flag, integer
 from tallystick.policy.evaluate import holds
 from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace, Encoding, flag, integer
+from tallystick.policy.space import AttributeSpace
 from tallystick.policy.traits import traits_of
 
 CONTEXT = b"permit and lane"
