@@ -1,9 +1,10 @@
 """Spark: topics come in, tables go out, and frames onto topics. `session` prepares a Spark session, `source` is the
 data source `tally`, batch and streaming, `sink` its other direction. The driver plans (`plan`, `edges`, `heads`,
 `committed`): it proves anchors and headers, joins lanes and resolves commit parcels. The executors read (`task`):
-they fetch, check, open, project (`columns`) and sieve (`filters`). Both speak to node and authority as the identity in the folder that
-the query names (`access`); between them travel plain values, never a key. What did not hold becomes a row of a
-table of its own (`quarantine`). `daemon` is the process from which Spark forks its Python workers."""
+they fetch, check, open, project (`columns`) and sieve (`filters`). Both speak to node and authority as the identity
+in the folder that the query names (`access`); between them travel plain values, never a key. What did not hold
+becomes a row of a table of its own (`quarantine`). `daemon` is the process from which Spark forks its Python
+workers."""
 
 from tallystick.pipeline.session import configure, register
 

@@ -1,9 +1,9 @@
 """The data source `tally`: `spark.read.format("tally")` and `spark.readStream.format("tally")`.
 
 Spark runs its parts in different processes: schema and planning on the driver (`plan`), reading on the executors
-(`task`). Nothing but the options, the schema, filters and slices of plain values goes from one to the other; each process
-opens its own session as the identity in `home`. Of an exception Spark passes on the text alone, so the text names the reason
-and the remedy.
+(`task`). Nothing but the options, the schema, filters and slices of plain values goes from one to the other; each
+process opens its own session as the identity in `home`. Of an exception Spark passes on the text alone, so the text
+names the reason and the remedy.
 
 A stream's offset is a small dict, `{"topic": token, "0": offset, "1": offset, …}`; it moves only to offsets below a
 proved anchor, and a micro-batch is exactly the parcels between two of them, however often it is planned. With a sink
