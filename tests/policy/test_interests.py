@@ -74,6 +74,17 @@ def test_an_interest_of_many_alternatives_is_asked_itself() -> None:
     assert index.match(CONTENT.values({"gear": 4})) == ["holes"]
 
 
+def test_spaces_that_disagree_are_named_and_events_of_another_type_match_nothing() -> None:
+    other = AttributeSpace.read("[gear]\nkind = 'string'\n")
+    index = InterestIndex()
+    index.add(1, parse("gear == 3", CONTENT))
+    index.file()
+    assert index.match(other.values({"gear": "3"})) == []
+    index.add(2, parse("gear::three", other))
+    with pytest.raises(Misuse, match="text in one formula and a number in another"):
+        index.file()
+
+
 def test_names_are_unique() -> None:
     index = InterestIndex()
     index.add(1, parse("rain", CONTENT))

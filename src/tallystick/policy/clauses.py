@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.errors import Misuse
 from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf, intersection
 from tallystick.policy.space import AttributeSpace
 
@@ -126,6 +127,8 @@ class Gatherer:
         if number is None:
             number = self.names[leaf.attribute] = len(self.names)
             self.texts.append(is_text)
+        if self.texts[number] != is_text:
+            raise Misuse(f'attribute "{leaf.attribute}" is text in one formula and a number in another')
         if isinstance(leaf, OneOf):
             return number, self.sets.setdefault((number, leaf.values), len(self.sets)), 0
         return number, leaf.intervals[0][0], leaf.intervals[-1][1]

@@ -248,7 +248,7 @@ class _Filed:
         yield _UNREACHED, None
         for name, value in held.items():
             attribute = self._attributes.get(name)
-            if attribute is None:
+            if attribute is None or isinstance(value, tuple) != self._texts[attribute]:
                 continue
             if isinstance(value, tuple):
                 for one in value:
@@ -283,7 +283,7 @@ class _Filed:
         good = np.zeros(max(self._set_count, 1), bool)
         for name, value in held.items():
             attribute = self._attributes.get(name)
-            if attribute is None:
+            if attribute is None or isinstance(value, tuple) != self._texts[attribute]:
                 continue
             if isinstance(value, tuple):
                 for one in value:

@@ -57,6 +57,7 @@ def available() -> bool:
 
 
 def scalar(value: int) -> Scalar:
+    require()
     return pymcl.Fr(str(value % ORDER))
 
 
