@@ -16,6 +16,7 @@ from stack import Stack, wait_until
 
 from tallystick.carriers.log.segments import Place
 from tallystick.client.pending import Commits
+from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.subscribe import FoundError, Received, Subscriber
 from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.errors import Misuse, Withheld
@@ -23,6 +24,7 @@ from tallystick.ledger import entries
 from tallystick.parcel.commit import CommitList, WrittenRun, ledger_key, ledger_write
 from tallystick.parcel.header import lane_partition
 from tallystick.record.batch import Batch
+from tallystick.runtime.disk import RealDisk
 
 WRITE = (b"w" * 32, 7)
 
@@ -110,6 +112,52 @@ def test_a_lost_folder_is_an_error_and_never_rows_twice(topic: Topic, tmp_path: 
     with pytest.raises(Misuse, match="is committed on the ledger, and its list is not in"):
         Committer(topic.car, topic.name, tmp_path / "other").commit(again)
     assert everything(topic) == [1]
+
+
+def test_what_waited_in_a_spool_until_its_epoch_was_over_is_sealed_again_as_what_it_was(
+    topic: Topic, tmp_path: Path
+) -> None:
+    listed_first = listed(topic, WRITE, *part(topic, tmp_path / "a", WRITE, 1, 2))
+    committer = Committer(topic.car, topic.name, tmp_path / "c")
+    committer._keep(listed_first)
+    committer._win(listed_first)
+    with spooling(topic, tmp_path / "c") as publisher:
+        publisher.commit(listed_first.encoded)
+    with spooling(topic, tmp_path / "b") as publisher:
+        publisher.send(rows(97, 98))
+        publisher._seal_step()
+    rules, now_ms = topic.stack.node.carrier._rules, lambda: int(topic.car.clock.now() * 1000)
+    for _ in range(2):  # the epoch before the last is no longer taken
+        topic.owner.authority.rotate(topic.token)
+
+    wait_until(lambda: not rules.epoch_taken(topic.token, 1, now_ms()))
+    assert committer.commit(listed_first) == listed_first
+    assert everything(topic) == [1, 2]
+    write = (WRITE[0], 8)
+    runs = part(topic, tmp_path / "b", write, 3)
+    assert everything(topic) == [1, 2]  # what was left in b is still pending
+    committer.commit(listed(topic, write, *runs))
+    assert everything(topic) == [1, 2, 3]
+
+
+@contextmanager
+def spooling(topic: Topic, folder: Path) -> Iterator[Publisher]:
+    """A publisher of the write that seals and does not send: it was killed before."""
+    publisher = Publisher(
+        topic.car.identity,
+        topic.name,
+        carrier=topic.car.node,
+        authority=topic.car.authority,
+        view=topic.car.view,
+        disk=RealDisk(folder / "spool"),
+        clock=topic.car.clock,
+        entropy=topic.car.entropy,
+        settings=PublisherSettings(write=WRITE),
+        grants=topic.car.grants,
+        background=False,
+    )
+    yield publisher
+    publisher.stop()
 
 
 def test_a_large_write_comes_over_several_rounds_and_commits_as_one(topic: Topic, tmp_path: Path) -> None:
