@@ -26,6 +26,7 @@ DEFAULTS = {
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # with statistics, and a zone that other tools see
     _PUSHDOWN: "true",
 }
 
