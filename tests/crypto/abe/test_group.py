@@ -89,6 +89,57 @@ def test_points_outside_the_subgroup_and_off_the_curve_are_refused() -> None:
             group.decode_g2(data, "point")
 
 
+Pair = tuple[int, int]  # a + b·i
+
+
+def product(one: Pair, other: Pair) -> Pair:
+    (a, b), (c, d) = one, other
+    return (a * c - b * d) % FIELD, (a * d + b * c) % FIELD
+
+
+def pair_root(value: Pair) -> Pair | None:
+    norm = root((value[0] ** 2 + value[1] ** 2) % FIELD)
+    if norm is None:
+        return None
+    for sign in (1, -1):
+        first = root((value[0] + sign * norm) * pow(2, -1, FIELD) % FIELD)
+        if first:
+            found = first, value[1] * pow(2 * first, -1, FIELD) % FIELD
+            if product(found, found) == value:
+                return found
+    return None
+
+
+def test_points_of_the_twist_outside_the_subgroup_are_refused() -> None:
+    """Almost every point of the twist lies outside: its cofactor has 507 bits."""
+    tried = 0
+    for a in range(1, 12):
+        x = (a, 1)
+        cube = product(product(x, x), x)
+        y = pair_root(((cube[0] + 4) % FIELD, (cube[1] + 4) % FIELD))
+        if y is None:
+            continue
+        tried += 1
+        data = bytearray(x[0].to_bytes(48, "little") + x[1].to_bytes(48, "little"))
+        data[95] |= 0x80 * (y[0] & 1)
+        with pytest.raises(Malformed):
+            group.decode_g2(bytes(data), "point")
+    assert tried > 2
+
+
+def test_the_encoding_of_the_twist_is_what_the_page_says() -> None:
+    """So that the points above are refused for their subgroup and not for how they are written."""
+    good = group.encode_point(group.generator2().point)
+    x = int.from_bytes(good[:48], "little"), int.from_bytes(good[48:95] + bytes([good[95] & 0x7F]), "little")
+    cube = product(product(x, x), x)
+    y = pair_root(((cube[0] + 4) % FIELD, (cube[1] + 4) % FIELD))
+    assert y is not None
+    for sign in (y, ((-y[0]) % FIELD, (-y[1]) % FIELD)):
+        data = bytearray(good[:95] + bytes([good[95] & 0x7F]))
+        data[95] |= 0x80 * (sign[0] & 1)
+        assert group.encode_point(group.decode_g2(bytes(data), "point")) == bytes(data)
+
+
 def test_a_point_has_one_encoding() -> None:
     good = group.encode_point(group.hashed(b"x"))
     assert group.encode_point(group.decode_g1(good, "point")) == good
