@@ -54,7 +54,7 @@ class CommitReader:
         """The list inside; its header was proved, so its bytes are held to its name."""
         access, header, offset = self._access, commit.verified.header, commit.offset
         assert commit.anchor is not None
-        fetched = access.session.node.fetch(
+        fetched = access.session.carrier.fetch(
             access.token,
             partition,
             access.permit,

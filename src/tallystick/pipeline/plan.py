@@ -345,7 +345,7 @@ class Planner:
 
     def _fetch(self, partition: int, offset: int, end: int, size: int | None) -> Fetched:
         access = self._access
-        return access.session.node.fetch(
+        return access.session.carrier.fetch(
             access.token,
             partition,
             access.permit,

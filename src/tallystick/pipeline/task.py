@@ -76,7 +76,7 @@ class _SliceReader:
 
     def _fetch(self, offset: int) -> Fetched:
         slice_ = self._slice
-        return self._access.session.node.fetch(
+        return self._access.session.carrier.fetch(
             slice_.token,
             slice_.partition,
             slice_.permit,
