@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from stack import READ, Stack
 
 from tallystick import wire
 from tallystick.cli import main
-from tallystick.errors import Forged
+from tallystick.errors import Forged, Misuse, Withheld
 from tallystick.ledger import entries
+from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.contracts import topics as topics_contract
 from tallystick.ledger.sqlite import SqliteLedger
@@ -96,7 +98,8 @@ def _let_settle(crime: Crime, seconds: float = 1.5) -> None:
 
 def test_honest_traffic_finds_nothing(honest: list[dict[str, Any]], warehouse: Path, crime: Crime) -> None:
     assert honest == []
-    ledger = pq.read_table(next((warehouse / "ledger" / "batch=0").glob("*.parquet"))).to_pylist()
+    parts = (warehouse / "ledger" / "batch=0").glob("*.parquet")
+    ledger = [row for part in parts for row in pq.read_table(part, partitioning=None).to_pylist()]
     writes = [row for row in ledger if row["kind"] == "operation" and row["operation"] == "write" and row["end"]]
     anchors = [row for row in ledger if row["kind"] == "anchor"]
     assert sum(row["count"] for row in writes) == max(row["end"] for row in anchors) == 8  # six rows, two closings
@@ -253,3 +256,26 @@ def test_a_node_that_leaves_something_out_is_found(
 
     with pytest.raises(Forged):
         audit_ledger.follow(Table(tmp_path / "ledger"), spark, Lying(), crime.stack.node.trust, head)
+
+
+def test_a_table_does_not_go_on_with_another_history(
+    crime: Crime, found: list[dict[str, Any]], warehouse: Path, spark: SparkSession
+) -> None:
+    """Whoever audits next, with a memory of its own: the table remembers too."""
+    table, node, trust = Table(warehouse / "ledger"), crime.topic.owner.node, crime.stack.node.trust
+    facts = table.last()
+    assert facts is not None
+    height = facts["height"]
+    head = crime.topic.owner.view.refresh()
+    with pytest.raises(Withheld, match="the table has it to height"):
+        audit_ledger.follow(table, spark, node, trust, replace(head, height=height - 1))
+    block = Block.decode(node.blocks(height, 1)[0][0])
+    forged = replace(head, height=height, size=block.size, time_ms=block.time_ms, root=bytes(32))
+    with pytest.raises(Forged, match="tree root under the checkpoint"):
+        audit_ledger.follow(table, spark, node, trust, forged)
+    notes = next((warehouse / "ledger").glob("_replay-*"))
+    kept = notes.read_bytes()
+    notes.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(Misuse, match="missing or damaged"):
+        audit_ledger.follow(table, spark, node, trust, head)
+    notes.write_bytes(kept)

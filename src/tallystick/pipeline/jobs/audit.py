@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from tallystick.ledger.checkpoints import Head, read_head
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.jobs import audit_ledger, audit_parcels
 from tallystick.pipeline.jobs.audit_findings import SCHEMA, SEVERITIES, TABLE, finish, rule
-from tallystick.pipeline.jobs.audit_ledger import as_time
 from tallystick.pipeline.jobs.audit_rules import RULES, Audited
 from tallystick.pipeline.jobs.audit_settings import AuditSettings
 from tallystick.pipeline.jobs.run import Run
@@ -33,6 +33,7 @@ from tallystick.pipeline.jobs.warehouse import Table
 from tallystick.trust.trustfile import TrustFile
 
 NAMES = "names"  # identifiers and what they are called, for a report that is made elsewhere
+_EVERY_S = 10.0
 _TOLD_HEIGHTS = 10_000
 _ROWS_SMALL = 500_000
 # For small tables most of the time goes into planning, shuffling and compiling, not into rows: one partition, so that
@@ -42,6 +43,7 @@ _SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+_KEY = ("rule", "severity", "principal", "token", "partition", "first_time", "count")
 _NAMES_SCHEMA = pa.schema([("identifier", pa.string()), ("kind", pa.string()), ("name", pa.string())])
 
 
@@ -53,7 +55,7 @@ def run(run: Run) -> dict[str, Any]:
         with run.warehouse.writing("audit"):
             while True:
                 summary = auditor.round()
-                if not run.follow or run.stop.wait(run.options["every_s"]):
+                if not run.follow or run.stop.wait(run.options.get("every_s", _EVERY_S)):
                     return summary
                 run.tell(f"height {summary['height']}: {summary['findings']} findings")
 
@@ -68,6 +70,7 @@ class Auditor:
         self._run, self._session, self._settings = run, session, settings
         self._first = _first_trust_file(session.identity.trust, run.options.get("genesis"))
         self._topic = run.topic or run.warehouse.facts().get("topic")
+        self._written: set[tuple[object, ...]] | None = None  # what the newest batch of this run says
 
     def round(self) -> dict[str, Any]:
         """Steps 1 to 5; raises what made the ledger unbelievable, after it was written down."""
@@ -136,7 +139,7 @@ class Auditor:
         frames = [_read(table, spark, schema) for table, schema in zip(tables, schemas, strict=True)]
         if rows <= _ROWS_SMALL:
             frames = [frame.coalesce(1).cache() for frame in frames]
-        audited = Audited(frames[0], frames[1], as_time(head.time_ms), self._settings)
+        audited = Audited(frames[0], frames[1], datetime.fromtimestamp(head.time_ms / 1000, UTC), self._settings)
         try:
             found = judge(audited, frames[2].select("identifier", "name")).toArrow().to_pylist()
         finally:
@@ -153,9 +156,13 @@ class Auditor:
     def _write(self, found: pa.Table, head: Head | None) -> dict[str, int]:
         """The batch of this round; how many findings of each severity are in it."""
         counts = Counter(found.column("severity").to_pylist())
+        keys = {tuple(row[name] for name in _KEY) for row in found.to_pylist()}
+        if self._run.follow and head is not None and keys == self._written:
+            return dict(counts)  # nothing new: a stream of rounds is no stream of batches
         facts = {} if head is None else _facts(head)
         frame = self._run.spark.createDataFrame(found, SCHEMA).coalesce(1)
         self._run.warehouse.table(TABLE).write(frame, {**facts, "counts": counts, "topic": self._topic})
+        self._written = keys
         return dict(counts)
 
 

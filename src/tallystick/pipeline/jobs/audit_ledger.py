@@ -19,7 +19,6 @@ Left out: the times of blocks before the last one are the engine's word, except 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
-from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
+from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts import access, identity
@@ -51,6 +50,7 @@ BATCH_ENTRIES = 200_000  # some 100 MB while they are gathered
 RIGHT_SETTLES_MS = 2_000  # a right that changed so shortly before an act, or after it, says nothing about it
 _HEIGHTS_AT_ONCE = 64
 _TIME = pa.timestamp("us", "UTC")
+_TIME_MS_MAX = 253_402_300_799_000
 
 SCHEMA = pa.schema(
     [
@@ -94,8 +94,12 @@ def follow(
     notes = Notes(table.folder, first)
     number = len(table.batches())
     replay = notes.load(number)
-    if replay.block is not None and replay.block.height > head.height:
-        raise Misuse(f"{table.folder}: it is of a ledger at height {replay.block.height}, this one is at {head.height}")
+    if replay.block is not None and replay.block.height >= head.height:
+        if replay.block.height > head.height:
+            raise Withheld(
+                f"ledger: the table has it to height {replay.block.height}, it shows {head.height}", reason="rollback"
+            )
+        replay.check_head(head)
     added, rows = 0, list[dict[str, Any]]()
     for block in _blocks(replay, source, head.height, rows):
         advance(block.height)
@@ -104,7 +108,7 @@ def follow(
             replay.check_head(head)
         if rows and (is_last or len(rows) >= BATCH_ENTRIES):
             notes.save(number, replay)
-            frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))
+            frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA)).coalesce(1)
             table.write(frame, {"height": block.height, "entries": len(rows)})
             notes.forget_before(number)
             added, number = added + len(rows), number + 1
@@ -134,7 +138,7 @@ def _blocks(replay: Replay, source: BlockSource, last: int, rows: list[dict[str,
                         {
                             "height": block.height,
                             "index": place,
-                            "time": as_time(block.time_ms),
+                            "time": as_us(block.time_ms),
                             "author": author.hex(),
                             "bytes": len(entry),
                             "count": 1,
@@ -177,7 +181,7 @@ class _Reader:
             case Kind.BROKEN_PROMISE:
                 promise = Promise.decode(fields[1])
                 row |= {"principal": promise.node.hex(), "token": promise.token.hex(), "partition": promise.partition}
-                row |= {"first": promise.offset, "end": promise.offset + 1, "acted": as_time(promise.time_ms)}
+                row |= {"first": promise.offset, "end": promise.offset + 1, "acted": as_us(promise.time_ms)}
             case Kind.EQUIVOCATION:
                 header = Header.decode(fields[3])
                 row |= {"principal": fields[1].hex(), "token": header.topics[0].token.hex(), "first": header.sequence}
@@ -207,7 +211,7 @@ class _Reader:
             "partition": partition,
             "first": first,
             "end": end,
-            "acted": as_time(time_ms),
+            "acted": as_us(time_ms),
             "entitled": self._entitled(operator, token, kind, host, time_ms) if known else None,
             "evidence": self._evidence(author, operator, token, kind, request, evidence) if evidence else None,
         }
@@ -273,6 +277,6 @@ def _name(number: int) -> str:
     return f"_replay-{number}"
 
 
-def as_time(time_ms: int) -> datetime:
-    """A time that fits Spark's: whatever a node claims beyond it is cut to the last one."""
-    return datetime.fromtimestamp(min(time_ms, 253_402_300_799_000) / 1000, UTC)
+def as_us(time_ms: int) -> int:
+    """A time as Arrow holds it; what a node claims beyond the year 9999, where Spark's end, is cut to that."""
+    return min(time_ms, _TIME_MS_MAX) * 1000

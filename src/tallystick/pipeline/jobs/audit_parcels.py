@@ -16,7 +16,7 @@ from tallystick.client.findings import Finding
 from tallystick.client.reader import Placed
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.pipeline.access import Access
-from tallystick.pipeline.jobs.audit_ledger import as_time
+from tallystick.pipeline.jobs.audit_ledger import as_us
 from tallystick.pipeline.jobs.warehouse import Table
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner
@@ -60,7 +60,7 @@ def follow(table: Table, spark: SparkSession, access: Access, home: str, topic: 
             done[partition] = end
             if len(rows) >= BATCH_PARCELS:
                 break
-        frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))
+        frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA)).coalesce(1)
         offsets = {str(partition): offset for partition, offset in done.items()}
         table.write(frame, {"topic": topic, "token": access.token.hex(), "offsets": offsets})
         added += len(rows)
@@ -99,5 +99,5 @@ def _facts(item: Placed[VerifiedHeader] | Finding) -> dict[str, Any]:
         "bytes": header.body_bytes,
         "continues": None if header.continues is None else header.continues.lane.hex(),
         "rows": None if header.padded else header.count,
-        "sealed": as_time(header.time_ms) if header.time_ms else None,
+        "sealed": as_us(header.time_ms) if header.time_ms else None,
     }
