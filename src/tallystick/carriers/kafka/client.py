@@ -284,7 +284,7 @@ class KafkaClient:
 
     def consumer(self) -> Any:
         """A consumer that commits nothing and belongs to no group's rebalancing."""
-        with _translated("open a consumer"):
+        with _translated("open a Kafka consumer"):
             return _library().Consumer(
                 {
                     **self._settings,
