@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -54,6 +55,42 @@ def test_a_node_that_was_killed_is_started_again_and_ended_with_the_pair(tmp_pat
     pair.stop()
     assert not pair.statistics().running
     assert not Path(f"/proc/{found.pid}").exists()
+
+
+def test_a_node_that_a_killed_application_left_behind_is_ended(tmp_path: Path) -> None:
+    """It hangs, and holds what the next one needs."""
+    hanging = [sys.executable, "-c", "import time; time.sleep(600)"]
+    log = tmp_path / "node.log"
+    left = subprocess.Popen([*hanging, "--proxy_app=unix:///gone"])
+    (tmp_path / "node.log.pid").write_text(f"{left.pid}\n")
+    pair = Supervisor(Server(Application()), hanging, log)
+    pair.start()
+    assert left.wait(30) == -signal.SIGKILL
+    pair.stop()
+
+
+def test_another_process_under_the_same_number_is_left_alone(tmp_path: Path) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "other"])
+    (tmp_path / "node.log.pid").write_text(f"{other.pid}\n")
+    pair = Supervisor(Server(Application()), [sys.executable, "-c", NODE], tmp_path / "node.log")
+    pair.start()
+    assert other.poll() is None
+    pair.stop()
+    other.kill()
+    other.wait()
+
+
+def test_a_node_that_lost_its_application_and_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tallystick.abci.supervisor.ALONE_S", 0.5)
+    log = tmp_path / "node.log"
+    connects_and_hangs = NODE.replace(
+        "while connection.recv(1):\n    pass", "time.sleep(1); connection.close(); time.sleep(600)"
+    )
+    pair = Supervisor(Server(Application()), [sys.executable, "-c", connects_and_hangs], log)
+    pair.start()
+    wait_until(lambda: log.read_text().count("connected") == 2)
+    assert pair.statistics().restarts == 1
+    pair.stop()
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
