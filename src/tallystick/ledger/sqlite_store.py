@@ -244,12 +244,12 @@ class Store:
         found = self._one("SELECT value FROM state WHERE key = ?", (key,))
         return None if found is None else found[0]
 
-    def values(self, prefix: bytes = b"", most: int = -1) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that begin with `prefix`, and their values, in order."""
+    def values(self, prefix: bytes = b"", most: int = -1, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Keys that begin with `prefix` and lie behind `after`, and their values, in order."""
         stripped = prefix.rstrip(b"\xff")  # families are named in ASCII, so something is left
         end = stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b"\xff"
-        statement = "SELECT key, value FROM state WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
-        return self._all(statement, (prefix, end, most))
+        statement = "SELECT key, value FROM state WHERE key >= ? AND key < ? AND key > ? ORDER BY key LIMIT ?"
+        return self._all(statement, (prefix, end, after, most))
 
     def faults(self) -> list[str]:
         """What SQLite itself finds wrong with its file."""

@@ -362,9 +362,10 @@ class LedgerApplication(Application):
         with self._window() as reader:
             return queries.write_audit(reader.audit(queries.read_query(list(fields))))
 
-    def _ask_scan(self, prefix: bytes, most: int) -> list[Any]:
+    def _ask_scan(self, prefix: bytes, most: int, after: bytes) -> list[Any]:
         with self._window() as reader:
-            return [[key, value] for key, value in reader.store.values(prefix, min(most, queries.ITEMS_MAX))]
+            page = min(most, queries.VALUES_MAX)
+            return [[key, value] for key, value in reader.store.values(prefix, page, after)]
 
     # --- within ---
 

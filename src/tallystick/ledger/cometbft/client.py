@@ -53,6 +53,7 @@ class ClientSettings:
     poll_s: float = 0.03  # between two looks for a new block; a block takes four times as long
     again_s: float = 5.0  # a transaction that lies in no block by then is handed in again
     halted_s: float = 20.0  # without a block: the chain stands
+    rest_s: float = 5.0  # that an endpoint which does not answer is not asked for signatures
     keys_max: int = 65_536  # keys that were asked for, to be forgotten by all after a gap
 
 
@@ -81,6 +82,7 @@ class CometbftLedger:
         self._newest: tuple[int, Note] | None = None  # signed by enough validators
         self._published: Head | None = None  # and, where that is asked for, by witnesses
         self._collecting = threading.Lock()
+        self._resting: dict[Endpoint, float] = {}  # until when
         self._entries = self._refusals = 0
         self._stopping = threading.Event()
         try:
@@ -233,7 +235,14 @@ class CometbftLedger:
         return read(State(lambda key: self.state(key).value))
 
     def scan(self, prefix: bytes, most: int = 1000) -> list[tuple[bytes, Any]]:
-        return self._ask("scan", prefix, most, read=_read_values)
+        found: list[tuple[bytes, Any]] = []
+        while len(found) < most:
+            after = found[-1][0] if found else b""
+            page = self._ask("scan", prefix, most - len(found), after, read=_read_values)
+            if not page:
+                break
+            found += page
+        return found
 
     def statistics(self) -> LedgerStatistics:
         with self._lock:
@@ -372,10 +381,11 @@ class CometbftLedger:
         threshold = self._trust.ledger_threshold
         heights: dict[Endpoint, int] = {}
         troubles: list[str] = []
-        for endpoint in self._endpoints.all:
+        for endpoint in self._awake(threshold):
             try:
                 heights[endpoint] = int(endpoint.ask("status", timeout_s=self._settings.answer_s / 4)[1])
-            except TallystickError as error:
+            except (TallystickError, TypeError, ValueError, LookupError) as error:
+                self._resting[endpoint] = self._clock.monotonic() + self._settings.rest_s
                 troubles.append(str(error))
         if len(heights) < threshold:
             raise Unavailable(
@@ -392,6 +402,12 @@ class CometbftLedger:
         if len(signatures) < threshold:
             raise Unavailable(f"ledger: {len(signatures)} of {threshold} validators signed the checkpoint of {height}")
         return height, Note(text, tuple(signatures.values()))
+
+    def _awake(self, threshold: int) -> list[Endpoint]:
+        """Those to ask for a signature: one that did not answer is left alone for a while, if the others suffice."""
+        now = self._clock.monotonic()
+        awake = [one for one in self._endpoints.all if self._resting.get(one, 0.0) <= now]
+        return awake if len(awake) >= threshold else self._endpoints.all
 
     def _add_signatures(self, endpoint: Endpoint, data: bytes, texts: dict[str, dict[bytes, NoteSignature]]) -> None:
         """The good ones of one endpoint's note."""

@@ -16,7 +16,7 @@ from tallystick.ledger.engine import AuditItem, HistoryItem, Query
 
 PREFIX = "/tally/1/"
 ANSWER_BYTES_MAX = 8 << 20  # doubled by JSON's base64 it is still a page
-BLOCKS_MAX, ITEMS_MAX = 64, 10_000  # in one answer
+BLOCKS_MAX, ITEMS_MAX, VALUES_MAX = 64, 10_000, 2_000  # in one answer
 
 _KINDS: dict[int, type[TallystickError]] = {1: Refused, 2: Unavailable, 3: Misuse}
 _UNKNOWN = 4
