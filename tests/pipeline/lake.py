@@ -23,11 +23,11 @@ from tallystick.record.schema import Schema
 SCHEMA = "vin string, seq int64 not null, speed float32"
 
 
-def build(event_log: Path) -> SparkSession:
+def build(event_log: Path, master: str = "local[2]") -> SparkSession:
     """A small session that writes its event log."""
     event_log.mkdir(parents=True, exist_ok=True)
     settings = {
-        "spark.master": "local[2]",
+        "spark.master": master,
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -64,14 +64,14 @@ class Topic:
         settings = {"acks": "anchored", "anchor_check_s": 0.02, **settings}
         with (by or self.lake.car).publisher(self.name, **settings) as publisher:
             publisher.send(list(values))
-            assert publisher.flush(30) == 0
+            assert publisher.flush(120) == 0
 
     def publish_parcels(self, numbers: Sequence[int], **settings: Any) -> None:
         """Publish a row a parcel, in one lane."""
         with self.lake.car.publisher(self.name, acks="anchored", anchor_check_s=0.02, **settings) as publisher:
             for number in numbers:
                 publisher.send(rows([number]))
-            assert publisher.flush(30) == 0
+            assert publisher.flush(120) == 0
 
     def read(self, schema: str | None = None, **options: Any) -> DataFrame:
         reader = self.lake.spark.read.format("tally").options(**self.options(**options))

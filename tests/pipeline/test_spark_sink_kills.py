@@ -32,7 +32,7 @@ def run_child(source: Topic, topic: Topic, folder: Path, point: str, batch: int)
             start_new_session=True,
         )
     try:
-        return child.wait(240)
+        return child.wait(600)
     finally:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
