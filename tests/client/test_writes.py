@@ -105,6 +105,12 @@ def test_a_batch_that_is_taken_is_finished_as_it_was_and_once(topic: Topic, tmp_
     assert everything(topic) == [1, 2, 8, 9]
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(Misuse, match="cannot be written"), held(tmp_path / "file"):
+        pass
+
+
 def test_a_lost_folder_is_an_error_and_never_rows_twice(topic: Topic, tmp_path: Path) -> None:
     first = listed(topic, WRITE, *part(topic, tmp_path / "a", WRITE, 1))
     Committer(topic.car, topic.name, tmp_path / "c").commit(first)

@@ -48,8 +48,13 @@ _PENDING: dict[str, Any] = {
 @contextmanager
 def held(folder: Path, *, wait: bool = True) -> Iterator[bool]:
     """The folder, made where there is none, for this process alone; without `wait`, False if it is another's."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = open(folder / "lock", "w")  # noqa: SIM115
+    except OSError as error:
+        hint = "who writes keeps lanes and lists there: make it writable"
+        raise Misuse(f"{folder}: cannot be written: {error.strerror}", hint=hint) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
