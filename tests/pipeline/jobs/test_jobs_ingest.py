@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def test_every_run_goes_on_where_the_last_one_ended_across_a_new_column(
     shown = capsys.readouterr()
     told = {"job": "ingest", "table": str(warehouse / "bronze"), "batches": 1, "rows": 20, "findings": 0}
     assert json.loads(shown.out) == told
-    assert "bronze batch 0: 20 rows" in shown.err
+    assert re.search(r"bronze batch 0: 20 rows, \d[\d,]* rows/s, \d+ s after sealing\n", shown.err)
     topic.grow(SCHEMA + ", note string")
     topic.publish([{**row, "note": "new"} for row in rows(range(20, 30))])
     for _ in range(2):  # the second finds nothing new

@@ -18,6 +18,7 @@ from tallystick.fleet.schemas import schema
 from tallystick.fleet.signals import SIGNALS
 from tallystick.fleet.vehicles import simulate
 from tallystick.pipeline.jobs.refine import refine
+from tallystick.pipeline.jobs.trips import trips
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,24 @@ def test_positions_of_buses_keep_what_has_no_vss_name(spark: SparkSession, tmp_p
     assert (known["Vehicle"]["CurrentLocation"]["Latitude"], known["route"], known["headsign"]) == (30.2, "3", "NORTH")
     assert unknown["Vehicle"]["Speed"] is None
     assert unknown["Vehicle"]["CurrentLocation"]["Longitude"] is None
+
+
+def test_a_recorded_drive_has_its_obd_names_and_a_trip_from_its_speeds(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["ENGINE_RUN_TINE ()", *(f"PID_{number} ()" for number in range(26))]
+    lines = [",".join([str(at), rpm, speed, *["1"] * 24]) for at, rpm, speed in DRIVE]
+    (tmp_path / "drive1.csv").write_text("\n".join([",".join(names), *lines, ""]))
+    signals = refine(frame(spark, Replay(tmp_path).batches()))
+    first = signals.orderBy("ts").first()
+    assert first["vehicle_id"] == "drive1"
+    assert first["Vehicle"]["Speed"] == 0.0
+    assert (first["Vehicle"]["OBD"]["MAP"], first["Vehicle"]["OBD"]["RunTime"]) == (1.0, 0.0)
+    (trip,) = trips(signals).collect()
+    assert (trip["duration_s"], trip["idle_s"], trip["distance_by"]) == (40.0, 20.0, "speed")
+    assert trip["distance_km"] == pytest.approx((18 * 10 + 36 * 10 + 18 * 10) / 3600)
+    assert (trip["fuel_l"], trip["line"], trip["cut"]) == (None, None, "ignition")
+
+
+DRIVE = [(0, "0", "0"), (1, "800", "0"), (11, "900", "0"), (21, "2000", "36"), (31, "2000", "36"), (41, "0", "0")]
 
 
 def test_rows_that_are_not_of_vehicles_are_refused(spark: SparkSession) -> None:

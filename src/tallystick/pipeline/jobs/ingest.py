@@ -42,7 +42,7 @@ def run(run: Run) -> dict[str, Any]:
         work.stream(options)
         found = len(list(quarantine.glob("*.parquet"))) - before
     if found:
-        run.tell(f"warning: {found} new findings: see the table {quarantine}")
+        run.tell(f"warning: {found} new {'finding' if found == 1 else 'findings'}: see the table {quarantine}")
     return {"table": str(table.folder), "batches": work.batches, "rows": work.rows, "findings": found}
 
 
@@ -146,9 +146,8 @@ def _newest_s(folder: Path) -> float | None:
     found = []
     for part in folder.glob("*.parquet"):
         meta = pq.read_metadata(part)
-        at = meta.schema.to_arrow_schema().get_field_index("_time")
-        for group in range(meta.num_row_groups):
-            statistics = meta.row_group(group).column(at).statistics
-            if statistics is not None and statistics.has_min_max:
-                found.append(statistics.max.timestamp())
+        groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
+        for column in (group.column(place) for group in groups for place in range(group.num_columns)):
+            if column.path_in_schema == "_time" and column.statistics is not None and column.statistics.has_min_max:
+                found.append(column.statistics.max.timestamp())
     return max(found, default=None)

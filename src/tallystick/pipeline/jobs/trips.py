@@ -64,7 +64,7 @@ def run(run: Run) -> dict[str, Any]:
     _check_settings(target, settings)
     work = _Work(run, target, settings)
     summary = follow(run, "trips", source, target, work.add)
-    return {**summary, "trips": work.trips, "open": work.open, "late": work.late}
+    return {**summary, "trips": work.trips, "open": (target.last() or {}).get("open", 0), "late": work.late}
 
 
 def trips(signals: DataFrame, settings: TripSettings | None = None) -> DataFrame:
@@ -87,7 +87,7 @@ class _Work:
 
     def __init__(self, run: Run, target: Table, settings: TripSettings) -> None:
         self._run, self._target, self._settings = run, target, settings
-        self.trips = self.open = self.late = 0
+        self.trips = self.late = 0
 
     def add(self, signals: DataFrame, facts: dict[str, Any]) -> dict[str, Any] | None:
         from pyspark.sql import functions as F
@@ -95,30 +95,29 @@ class _Work:
         rows, before = _rows(signals), self._target.read_beside(self._run.spark, _ROWS)
         found = _cut(rows if before is None else rows.unionByName(before), self._settings).persist()
         try:
-            late = found.agg(F.coalesce(F.sum("late"), F.lit(0))).first()[0]  # type: ignore[index]
-            cut_ = _shown(found)
+            counts: Any = found.agg(F.sum("late"), F.count_if("trip.is_open")).first()
+            late, opened = counts[0] or 0, counts[1]
+            shown = _shown(found)
             written = self._target.write(
-                cut_.where("not is_open").drop("is_open").coalesce(1),
-                {**facts, "settings": asdict(self._settings), "late": late},
+                shown.where("not is_open").drop("is_open").coalesce(1),
+                {**facts, "settings": asdict(self._settings), "late": late, "open": opened},
                 beside={
-                    OPEN: cut_.where("is_open").drop("is_open").coalesce(1),
+                    OPEN: shown.where("is_open").drop("is_open").coalesce(1),
                     _ROWS: found.where("row is not null").select("vehicle_id", "row.*"),
                 },
             )
-            self.open = found.where("trip.is_open").count()
         finally:
             found.unpersist()
         assert written is not None
         self.trips += written["rows"]
         self.late += late
         if late:
-            hint = "a greater --late-s waits longer"
-            self._run.tell(f"warning: {late} rows came too late to count in their trips; {hint}")
+            self._run.tell(f"warning: {late} rows came too late for their trips; a greater --late-s waits longer")
         return written
 
 
 def _rows(signals: DataFrame) -> DataFrame:
-    """What trips are cut from, as `cutting` wants it."""
+    """What trips are cut from, as `cutting` wants it; a row without a time is on no trip."""
     from pyspark.sql import functions as F
 
     columns: dict[str, Column] = {name: _signal(signals, path) for name, path in _SIGNALS.items()}
@@ -128,7 +127,8 @@ def _rows(signals: DataFrame) -> DataFrame:
     for name in ("suspect", "partition", "offset", "leaf"):
         columns[name] = F.col(f"_{name}") if f"_{name}" in signals.columns else F.lit(None)
     columns["settled_us"] = F.lit(None)
-    return signals.select("vehicle_id", *(columns[name].cast(kind).alias(name) for name, kind in FIELDS.items()))
+    timed = signals.where("ts is not null")
+    return timed.select("vehicle_id", *(columns[name].cast(kind).alias(name) for name, kind in FIELDS.items()))
 
 
 def _signal(frame: DataFrame, path: str) -> Column:
