@@ -207,8 +207,9 @@ def test_a_ledger_that_went_back_is_a_finding_and_an_error(
         patch.setattr(ledger, "checkpoint", lambda: old)
         assert audit(crime, warehouse) == 3
     assert "it was at height" in capsys.readouterr().err
-    rules = {row["rule"]: row for row in newest(warehouse)}
-    assert rules["ledger-rollback"]["severity"] == "alarm"
+    (told,) = newest(warehouse)
+    assert (told["rule"], told["severity"]) == ("ledger-rollback", "alarm")
+    assert [place["height"] for place in told["evidence"]][1] == read_head(old, crime.stack.node.trust).height
 
 
 def test_results_that_the_rules_do_not_give_are_found(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tallystick import wire
 from tallystick.client.session import Session
-from tallystick.errors import Misuse, Refused
+from tallystick.errors import Forged, Malformed, Misuse, Refused, Withheld
 from tallystick.ledger.checkpoints import Head, read_head
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.jobs import audit_ledger, audit_parcels
@@ -80,7 +81,7 @@ class Auditor:
             entries = audit_ledger.follow(
                 tables.table(audit_ledger.TABLE), run.spark, self._session.node, self._first, head, self._advance
             )
-        except Refused as error:
+        except (Forged, Malformed, Withheld) as error:
             self._write(self._findings([_told(error)]), None)
             raise
         parcels = self._look_at_log()
@@ -129,15 +130,12 @@ class Auditor:
     def _judge(self, head: Head) -> pa.Table:
         """What the rules say now, and what was found in the ledger itself."""
         ledger, parcels = audit_ledger, audit_parcels
-        spark = self._run.spark.newSession()  # settings of its own
         tables = [self._run.warehouse.table(name) for name in (ledger.TABLE, parcels.TABLE, NAMES)]
-        rows = sum(table.facts(number)["rows"] for table in tables for number in table.batches())
-        if rows <= _ROWS_SMALL:
-            for name, value in _SMALL.items():
-                spark.conf.set(name, value)
+        small = sum(table.facts(n)["rows"] for table in tables for n in table.batches()) <= _ROWS_SMALL
+        spark = self._small if small else self._run.spark
         schemas = (ledger.SCHEMA, parcels.SCHEMA, _NAMES_SCHEMA)
         frames = [_read(table, spark, schema) for table, schema in zip(tables, schemas, strict=True)]
-        if rows <= _ROWS_SMALL:
+        if small:
             frames = [frame.coalesce(1).cache() for frame in frames]
         audited = Audited(frames[0], frames[1], datetime.fromtimestamp(head.time_ms / 1000, UTC), self._settings)
         try:
@@ -147,11 +145,21 @@ class Auditor:
                 frame.unpersist()
         return self._findings(found)
 
+    @cached_property
+    def _small(self) -> SparkSession:
+        """A session with settings of its own, on the same engine."""
+        spark = self._run.spark.newSession()
+        for name, value in _SMALL.items():
+            spark.conf.set(name, value)
+        return spark
+
     def _findings(self, found: list[dict[str, Any]]) -> pa.Table:
         """Those at hand, and those about the ledger as a whole that were kept."""
         session = self._session
         kept = [_contradiction(data, session.identity.trust) for data in session.memory.evidence()]
-        return pa.Table.from_pylist([*found, *kept], schema=to_arrow_schema(SCHEMA, timezone="UTC"))
+        known = {row["rule"] for row in kept}
+        rows = [*kept, *(row for row in found if row["rule"] not in known)]
+        return pa.Table.from_pylist(rows, schema=to_arrow_schema(SCHEMA, timezone="UTC"))
 
     def _write(self, found: pa.Table, head: Head | None) -> dict[str, int]:
         """The batch of this round; how many findings of each severity are in it."""
