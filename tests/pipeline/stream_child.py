@@ -10,6 +10,6 @@ from streams import into
 
 if __name__ == "__main__":
     home, topic, checkpoint, out, events = sys.argv[1:]
-    spark = build(Path(events))
+    spark = build(Path(events), "local[2,8]")  # a task is tried again when its worker is killed
     frame = spark.readStream.format("tally").options(home=home, topic=topic, maxParcelsPerTrigger="1").load()
     into(frame, Path(out), Path(checkpoint)).start().awaitTermination()

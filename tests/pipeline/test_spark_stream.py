@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +10,6 @@ from lake import SCHEMA, Lake, rows
 from pyspark.errors import PySparkException
 from stack import wait_until
 from streams import arrived, arrived_seqs, into, run
-
-HERE = Path(__file__).parent
 
 
 def batches(out: Path) -> int:
@@ -52,30 +46,6 @@ def test_a_micro_batch_keeps_its_limits(lake: Lake, tmp_path: Path) -> None:
     assert arrived_seqs(tmp_path / "bytes") == [5, 6]
 
 
-def test_after_kill_9_of_the_driver_nothing_is_twice_and_nothing_missing(lake: Lake, tmp_path: Path) -> None:
-    topic, out, checkpoint = lake.topic("killed"), tmp_path / "out", tmp_path / "checkpoint"
-    topic.publish_parcels(range(12))
-    arguments = [str(lake.home), "killed", str(checkpoint), str(out), str(tmp_path / "events")]
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
-    with open(tmp_path / "child.log", "wb") as log:
-        child = subprocess.Popen(
-            [sys.executable, str(HERE / "stream_child.py"), *arguments],
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        wait_until(lambda: batches(out) >= 3 or child.poll() is not None, 120)
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)  # the JVM and the Python workers too
-        child.wait(20)
-    assert child.returncode == -signal.SIGKILL, (tmp_path / "child.log").read_text()
-    assert batches(out) < 12
-    run(topic.stream(maxParcelsPerTrigger="10"), out, checkpoint)
-    assert arrived_seqs(out) == list(range(12))
-
-
 def test_a_checkpoint_of_another_topic_or_none_at_all_is_told(lake: Lake, tmp_path: Path) -> None:
     topic, other = lake.topic("checked"), lake.topic("unchecked")
     for one in (topic, other):
@@ -88,7 +58,12 @@ def test_a_checkpoint_of_another_topic_or_none_at_all_is_told(lake: Lake, tmp_pa
     log = checkpoint / "offsets" / "0"
     *front, offset = log.read_text().splitlines()
     ahead = {name: value if name == "topic" else value + 100 for name, value in json.loads(offset).items()}
-    for damage, told in ((json.dumps({"x": 1}), "choose a new checkpointLocation"), (json.dumps(ahead), "rollback: ")):
+    for damage, told in (
+        ('{"x": 1}', "choose a new checkpointLocation"),
+        ("[3]", "choose a new checkpointLocation"),
+        (json.dumps(ahead), "rollback: "),
+        (offset[:9], "JSONDecodeError"),  # Spark reads it before we do: the guide has the remedy
+    ):
         log.write_text("\n".join([*front, damage]))
         (log.parent / ".0.crc").unlink(missing_ok=True)
         with pytest.raises(PySparkException, match=told):
