@@ -124,13 +124,12 @@ def _prove_parcel(access: Access, projection: Projection, rows: pa.Table) -> lis
     partition, offset = shown[0]["_partition"], shown[0]["_offset"]
     try:
         opened = _Opened(access, partition, offset)
-        groups = projection.groups(opened.schema)
-        provers = {group: opened.prover(group) for group in groups}
+        provers = {group: opened.prover(group) for group in projection.groups(opened.schema)}
+        sealed = {group: projection.apply(prover.batch.data, {}).to_pylist() for group, prover in provers.items()}
     except Refused as error:
         return [_result(row, 0, FAILED, f"{error.reason}: {error}") for row in shown]
     trust, found = access.session.identity.trust, []
     for group, prover in provers.items():
-        sealed = projection.apply(prover.batch.data, {}).to_pylist()
         columns = [name for name in opened.schema.groups[group] if name in shown[0]]
         for row in shown:
             try:
@@ -139,7 +138,7 @@ def _prove_parcel(access: Access, projection: Projection, rows: pa.Table) -> lis
             except (Refused, Misuse) as error:
                 found.append(_result(row, group, FAILED, str(error), opened.name))
                 continue
-            told = _differences(row, sealed[row["_leaf"]], columns, opened.name)
+            told = _differences(row, sealed[group][row["_leaf"]], columns, opened.name)
             found.append(_result(row, group, DIFFERS if told else PROVED, "; ".join(told), opened.name, data))
     return found
 
