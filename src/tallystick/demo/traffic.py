@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -92,14 +93,16 @@ def publish(
     clock, rows = session.clock, 0
     session.view.refresh()  # its headers carry the newest checkpoint that it accepted
     began = clock.monotonic()
-    with session.publisher(topic, acks="anchored", batch_rows_max=rows_max, lanes=lanes, key=key) as publisher:
+    settings: dict[str, Any] = {"batch_rows_max": rows_max, "lanes": lanes, "key": key}
+    with session.publisher(topic, acks="anchored", anchor_check_s=0.1, **settings) as publisher:
         for batch in batches:
             publisher.send(batch)
             rows += batch.num_rows
         waiting = publisher.flush(FLUSH_S)
+        pace = Pace(rows, clock.monotonic() - began)
     if waiting:
         raise NotObserved(f"{topic}: {waiting} parcels were not anchored within {FLUSH_S:.0f} s")
-    return Pace(rows, clock.monotonic() - began)
+    return pace
 
 
 def check_clean(subscriber: Subscriber) -> None:
