@@ -62,13 +62,18 @@ def init(folder: Path, rpc: str, p2p: str, as_json: bool) -> None:
 @click.argument("cards", nargs=-1, required=True, type=_FILE)
 @click.option("--trust", "trust_file", required=True, type=_FILE, help="The instance's trust file.")
 @click.option("-o", "--output", "file", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--ledger", type=_FILE, default=None, help="The ledger.sqlite that the chain goes on from.")
 @output.json_option
-def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, as_json: bool) -> None:
+def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, ledger: Path | None, as_json: bool) -> None:
     """Write the genesis of a chain with these validators; made once, by one of them, and handed to all.
+
+    With --ledger the chain goes on with the tree, origin and heights of an embedded ledger that was stopped; each
+    validator begins with a copy of that file as its own ledger.sqlite.
 
     \b
     Examples:
       tally chain genesis v*/validator.json --trust trust.json -o genesis.json
+      tally chain genesis v*/validator.json --trust trust.json --ledger fleet/node/ledger.sqlite -o genesis.json
     """
     from tallystick.node.validator import make_genesis
     from tallystick.runtime.clock import SystemClock
@@ -77,7 +82,7 @@ def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, as_json: bool
     if file.exists():
         raise Misuse(f"{file} exists already", hint="a chain has one genesis: name another file")
     trust = TrustFile.parse(trust_file.read_text())
-    file.write_text(make_genesis(trust, _read_cards(cards), int(SystemClock().now() * 1000)))
+    file.write_text(make_genesis(trust, _read_cards(cards), int(SystemClock().now() * 1000), ledger))
     if as_json:
         output.result_json({"file": str(file), "validators": len(cards)})
     else:

@@ -87,10 +87,11 @@ class _Check:
             raise Forged(f"{what}: it is missing", reason="damaged")
         data, note = stored
         block = Block.decode(data)
+        before = identity.trust_file(self._replay.state)
         self._replay.begin(block)
         self._transactions(block)
         self._replay.end()
-        self._note(what, block, note)
+        self._note(what, block, note, before)
 
     def _transactions(self, block: Block) -> None:
         numbers = range(block.first, block.first + block.count)
@@ -103,11 +104,13 @@ class _Check:
             self._mentions += [(one, step.number) for one in step.result.operators | {step.transaction.author}]
             self._entries += len(step.transaction.entries)
 
-    def _note(self, what: str, block: Block, data: bytes) -> None:
+    def _note(self, what: str, block: Block, data: bytes, before: TrustFile) -> None:
+        """A block that brings a new trust file may be signed by a key of either: who ends a ledger that goes on under
+        other keys is not one of them."""
         note = Note.decode(data)
         same(what, "checkpoint", checkpoint_text(self._trust.origin, block), note.text)
         trust = identity.trust_file(self._replay.state)
-        ledger = ledger_verifiers(trust)
+        ledger = [*ledger_verifiers(trust), *ledger_verifiers(before)]
         signed = note.verify([*ledger, *witness_verifiers(trust)])
         if not any(one.verifier in ledger for one in signed):
             raise Forged(f"{what}: its checkpoint lacks the ledger's signature", reason="damaged")

@@ -30,7 +30,8 @@ from tallystick.abci.server import Server
 from tallystick.abci.supervisor import Supervisor
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Misuse, TallystickError, Unavailable
-from tallystick.ledger.book import roll_back
+from tallystick.ledger.book import Book, roll_back
+from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
 from tallystick.ledger.cometbft.rpc import SCHEME, Endpoint, Endpoints
@@ -123,8 +124,12 @@ def join_chain(
     (folder / "comet" / "config" / "genesis.json").write_text(genesis_text)
 
 
-def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, initial_height: int = 1) -> str:
-    """One genesis for all of them; raises `Misuse` where the trust file does not fit."""
+def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledger: Path | None = None) -> str:
+    """One genesis for all of them; raises `Misuse` where the trust file does not fit.
+
+    `ledger` is the file of an embedded ledger, stopped for good, with whose tree, origin and heights the chain goes on;
+    every validator begins with a copy of it, and refuses any other.
+    """
     notes = {bytes.fromhex(card.note_key) for card in cards}
     if not notes <= set(trust.ledger_keys):
         raise Misuse(
@@ -135,7 +140,23 @@ def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, init
         raise Misuse(
             f"genesis: {trust.ledger_threshold} of {len(trust.ledger_keys)} ledger keys are not above two thirds"
         )
-    return genesis(trust, [bytes.fromhex(card.vote_key) for card in cards], now_ms, initial_height)
+    votes = [bytes.fromhex(card.vote_key) for card in cards]
+    return genesis(trust, votes, now_ms, _last_checkpoint(ledger, trust) if ledger is not None else (0, ""))
+
+
+def _last_checkpoint(ledger: Path, trust: TrustFile) -> tuple[int, str]:
+    """Height and text of the checkpoint under which an embedded ledger ends; it must have taken the new trust file."""
+    store = Store(str(ledger), create=False)
+    try:
+        book = Book(store)
+        if book.trust.to_json() != trust.to_json():
+            raise Misuse(
+                "genesis: the ledger's newest trust file is another one",
+                hint="sign a successor that lists the validators' note keys, and put it on the ledger before it stops",
+            )
+        return book.last.height, checkpoint_text(trust.origin, book.last)
+    finally:
+        store.close()
 
 
 def read_card(folder: Path) -> ValidatorCard:

@@ -33,7 +33,7 @@ from tallystick.abci.application import Application
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError
 from tallystick.ledger.book import Book, Sealed, found, genesis_block
-from tallystick.ledger.checkpoints import sign_checkpoint
+from tallystick.ledger.checkpoints import checkpoint_text, sign_checkpoint
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.roots import STORE, app_hash_of, prove, value_of
 from tallystick.ledger.cometbft.shelf import Shelf
@@ -150,7 +150,7 @@ class LedgerApplication(Application):
 
     def init_chain(self, request: m.RequestInitChain) -> m.ResponseInitChain:
         with self._lock:
-            trust = _read_genesis(request.app_state_bytes)
+            trust, checkpoint = _read_genesis(request.app_state_bytes)
             if trust.instance != self.instance:
                 raise Misuse(f"genesis: of instance {trust.instance.hex()}, this validator is of {self.instance.hex()}")
             time_ms = request.time.ms if request.time is not None else 0
@@ -163,6 +163,10 @@ class LedgerApplication(Application):
                 raise Misuse(
                     f"genesis: the chain begins at height {initial}, the ledger here is at {last.height}",
                     hint="begin with the snapshot that the genesis names, or with an empty folder",
+                )
+            if checkpoint != (checkpoint_text(self.origin, last) if last.height else ""):
+                raise Forged(
+                    f"genesis: the ledger here is not at the checkpoint that it names for height {last.height}"
                 )
             self._store.set_meta(_INITIAL, initial)
             return m.ResponseInitChain(app_hash=app_hash_of(last))
@@ -394,14 +398,16 @@ class LedgerApplication(Application):
         self._asked, self._checked = _Window(self._path), _Window(self._path)
 
 
-def genesis_state(trust: TrustFile) -> dict[str, str]:
-    """What a genesis file holds as `app_state`."""
-    return {"trust": trust.to_json()}
+def genesis_state(trust: TrustFile, checkpoint: str = "") -> dict[str, str]:
+    """What a genesis file holds as `app_state`; `checkpoint` is the text of the one that the chain goes on from, which
+    names tree and state root of a ledger that every validator has."""
+    return {"trust": trust.to_json(), "checkpoint": checkpoint}
 
 
-def _read_genesis(data: bytes) -> TrustFile:
+def _read_genesis(data: bytes) -> tuple[TrustFile, str]:
     try:
-        return TrustFile.parse(json.loads(data)["trust"])
+        state = json.loads(data)
+        return TrustFile.parse(state["trust"]), str(state["checkpoint"])
     except (ValueError, KeyError, TypeError) as error:
         raise Malformed("genesis: its app_state does not name a trust file") from error
 

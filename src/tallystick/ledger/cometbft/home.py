@@ -137,14 +137,17 @@ def write_home(
         state.write_text(json.dumps({"height": "0", "round": 0, "step": 0}))
 
 
-def genesis(trust: TrustFile, validators: Sequence[bytes], now_ms: int, initial_height: int = 1) -> str:
-    """The genesis file: the instance's first trust file, and the validators' keys, each with one vote."""
+def genesis(trust: TrustFile, validators: Sequence[bytes], now_ms: int, after: tuple[int, str] = (0, "")) -> str:
+    """The genesis file: the instance's trust file, and the validators' keys, each with one vote.
+
+    `after` is height and checkpoint text of the ledger that the chain goes on from; nothing, for a new one.
+    """
     time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return json.dumps(
         {
             "genesis_time": time,
             "chain_id": chain_id(trust.instance),
-            "initial_height": str(initial_height),
+            "initial_height": str(after[0] + 1),
             "consensus_params": {
                 "block": {"max_bytes": str(BLOCK_BYTES_MAX), "max_gas": "-1"},
                 "evidence": {
@@ -166,7 +169,7 @@ def genesis(trust: TrustFile, validators: Sequence[bytes], now_ms: int, initial_
                 for key in validators
             ],
             "app_hash": "",
-            "app_state": genesis_state(trust),
+            "app_state": genesis_state(trust, after[1]),
         },
         indent=1,
     )
