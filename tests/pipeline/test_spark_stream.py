@@ -70,8 +70,8 @@ def test_a_checkpoint_of_another_topic_or_none_at_all_is_told(lake: Lake, tmp_pa
             run(topic.stream(), tmp_path / "out", checkpoint)
 
 
-def test_a_stream_has_no_end(lake: Lake) -> None:
+def test_a_stream_has_no_end(lake: Lake, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="a stream has no end"):
         lake.topic("endless").stream(endingHeight="4").writeStream.format("noop").option(
-            "checkpointLocation", "unused"
+            "checkpointLocation", str(tmp_path)
         ).start().awaitTermination()
