@@ -121,10 +121,12 @@ class Supervisor:
 
     def _end_leftover(self) -> None:
         """The node of a process of ours that was killed; found by its number and its command line, or not at all."""
-        ours = [word.encode() for word in self._command[:-1]]
+        ours, deadline = [word.encode() for word in self._command[:-1]], time.monotonic() + STOP_S
         with suppress(OSError, ValueError):
             pid = int(self._pid_file.read_text())
             while Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[: len(ours)] == ours:
+                if time.monotonic() > deadline:
+                    return  # the new one will say what it lacks
                 os.kill(pid, signal.SIGKILL)
                 time.sleep(0.05)
 

@@ -58,15 +58,16 @@ def found_chain(folder: Path, trust: TrustFile, now_ms: int, timing: ChainTiming
 
 def start_chain(folder: Path, clock: Clock) -> None:
     """Start what does not run; returns when the chain makes blocks."""
-    for one in validator_folders(folder):
-        if running(one) is None:
-            (one / _PID).write_text(f"{_spawn(one)}\n")
+    started = {one: running(one) or _spawn(one) for one in validator_folders(folder)}
+    for one, pid in started.items():
+        (one / _PID).write_text(f"{pid}\n")
     deadline = clock.monotonic() + START_S
-    for one in validator_folders(folder):
+    for one, pid in started.items():
         host, _, port = read_card(one).rpc.rpartition(":")
         endpoint = Endpoint(host, int(port))
         while not _makes_blocks(endpoint):
-            if clock.monotonic() > deadline or running(one) is None:
+            if clock.monotonic() > deadline or _has_ended(pid):
+                endpoint.close()
                 raise Unavailable(f"{one.name} does not follow the chain", hint=f"read {one / 'validator.log'}")
             clock.pause(0.1)
         endpoint.close()
@@ -95,10 +96,17 @@ def running(folder: Path) -> int | None:
     try:
         pid = int((folder / _PID).read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError):
         return None
-    return pid if str(folder.resolve()).encode() in words and state != "Z" else None
+    return pid if str(folder.resolve()).encode() in words and not _has_ended(pid) else None
+
+
+def _has_ended(pid: int) -> bool:
+    """By its state alone: for a moment after its start a process has no command line yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _spawn(folder: Path) -> int:
