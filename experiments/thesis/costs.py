@@ -20,7 +20,7 @@ from random import Random
 from statistics import mean
 
 from experiments.bsw07 import scheme as bsw07
-from experiments.thesis.results import Plot
+from experiments.results import Plot
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
 from tallystick.crypto.abe.keys import MasterKey, epoch_trait
 from tallystick.crypto.abe.sharing import coefficients

@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from experiments.thesis import results
-from experiments.thesis.results import Plot
+from experiments import results
+from experiments.results import Plot
 from tallystick.policy.attribute import integer
 from tallystick.policy.evaluate import holds
 from tallystick.policy.formula import Formula, Within, all_of
@@ -173,7 +173,7 @@ def plot(rows: Sequence[Row]) -> Plot:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return results.command("false_positives", run, plot, misses, arguments)
+    return results.command("thesis", "false_positives", run, plot, misses, arguments)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-from experiments.thesis import results
+from experiments import results
 from experiments.thesis.costs import Row, experiment_1, growth, plot
 
 COUNTS = (1, 5, 10, 20, 30, 40, 50)
@@ -46,7 +46,12 @@ def misses(rows: Sequence[Row]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     return results.command(
-        "fig22", run, lambda rows: plot(rows, "encapsulate", "Encryption, AND only and OR only"), misses, arguments
+        "thesis",
+        "fig22",
+        run,
+        lambda rows: plot(rows, "encapsulate", "Encryption, AND only and OR only"),
+        misses,
+        arguments,
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-from experiments.thesis import results
+from experiments import results
 from experiments.thesis.costs import Row, experiment_2, growth, plot
 
 COUNTS = (1, 5, 10, 20, 30)
@@ -46,7 +46,7 @@ def misses(rows: Sequence[Row]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     title = "Three operations, 32-bit numbers"
-    return results.command("fig25", run, lambda rows: plot(rows, None, title), misses, arguments)
+    return results.command("thesis", "fig25", run, lambda rows: plot(rows, None, title), misses, arguments)
 
 
 if __name__ == "__main__":

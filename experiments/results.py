@@ -1,4 +1,4 @@
-"""What the figures of this folder share: rows to CSV, lines to a plot, and the command line."""
+"""What figures share: rows to CSV, lines to a plot, and the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from tallystick.errors import Unavailable
 
-OUT = Path(__file__).resolve().parents[2] / "build" / "experiments" / "thesis"
+OUT = Path(__file__).resolve().parents[1] / "build" / "experiments"
 
 
 @dataclass(frozen=True)
@@ -50,24 +50,40 @@ def draw(plot: Plot, path: Path) -> None:
 
 
 def command(
+    paper: str,
     name: str,
     run: Callable[[int, bool], Iterable[Any]],
     plot: Callable[[Sequence[Any]], Plot],
     misses: Callable[[Sequence[Any]], list[str]],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """`python -m experiments.thesis.<name> [--seed N] [--small] [--out DIR]`: CSV, plot, and what left the band."""
-    parser = argparse.ArgumentParser(prog=f"python -m experiments.thesis.{name}")
+    """`python -m experiments.<paper>.<name> [--seed N] [--small] [--out DIR]`: CSV, plot, and what left the band."""
+    parser = make_parser(paper, name)
     parser.add_argument("--seed", type=int, default=4)
-    parser.add_argument("--small", action="store_true", help="the shrunken run of the test suite")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
     options = parser.parse_args(arguments)
-    rows = list(run(options.seed, options.small))
-    write_csv(rows, options.out / f"{name}.csv")
-    print(options.out / f"{name}.csv")
+    return report(name, list(run(options.seed, options.small)), plot, misses, options.out)
+
+
+def make_parser(paper: str, name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m experiments.{paper}.{name}")
+    parser.add_argument("--small", action="store_true", help="the shrunken run of the test suite")
+    parser.add_argument("--out", type=Path, default=OUT / paper, help="folder of the results")
+    return parser
+
+
+def report(
+    name: str,
+    rows: Sequence[Any],
+    plot: Callable[[Sequence[Any]], Plot],
+    misses: Callable[[Sequence[Any]], list[str]],
+    out: Path,
+) -> int:
+    """Write CSV and plot, and say what left the band; the process's exit status."""
+    write_csv(rows, out / f"{name}.csv")
+    print(out / f"{name}.csv")
     try:
-        draw(plot(rows), options.out / f"{name}.png")
-        print(options.out / f"{name}.png")
+        draw(plot(rows), out / f"{name}.png")
+        print(out / f"{name}.png")
     except Unavailable as error:
         print(f"{error}\nhint: {error.hint}", file=sys.stderr)
     missed = misses(rows)
