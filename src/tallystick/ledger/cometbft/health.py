@@ -1,13 +1,13 @@
 """How a chain is: heights and rounds, not processes, and who differs.
 
 A validator whose application gave a wrong result stays up and answers, and a halted chain has four healthy processes;
-only heights tell. Each validator is asked for its height, its consensus round and its signed checkpoint of the greatest
-height that all of them have; the text that most of them signed is right, and who signed another is named.
+only heights tell. Each validator is asked for its height, its consensus round and its signed checkpoints of the heights
+at which the others stand. Where texts of one height differ, the one that most of them signed is right and who signed
+another is named; where no text has more signers than every other, all of them differ, and the sides are named.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from tallystick.errors import Forged, Malformed, TallystickError
@@ -34,13 +34,17 @@ class ChainHealth:
     validators: tuple[ValidatorHealth, ...]
     height: int
     threshold: int
+    split_height: int | None = None  # the lowest at which they signed different checkpoints, as far as was asked
+    sides: tuple[tuple[str, ...], ...] = ()  # who signed the same there, the most first
 
     @property
     def verdict(self) -> str:
         """In words: whether it goes on, and whether it could lose one more."""
         good = sum(one.verdict == "ok" for one in self.validators)
         if good < self.threshold:
-            return f"halted or unproved: {self.threshold} validators are needed, {good} are well"
+            said = f"halted or unproved: {self.threshold} validators are needed, {good} are well"
+            sides = " against ".join(" and ".join(side) for side in self.sides)
+            return f"{said}; at height {self.split_height} {sides}" if sides else said
         if good == self.threshold and good < len(self.validators):
             return "it goes on, and may lose no other validator"
         return "it goes on"
@@ -49,25 +53,42 @@ class ChainHealth:
 def look(endpoints: Endpoints, trust: TrustFile) -> ChainHealth:
     """Ask every validator; never raises for one of them."""
     found = {endpoint: _heights(endpoint) for endpoint in endpoints.all}
-    heights = [facts[0] for facts in found.values() if facts is not None]
-    newest, common = max(heights, default=0), min(heights, default=0)
-    texts = {endpoint: _signed(endpoint, common, trust) for endpoint, facts in found.items() if facts is not None}
-    right = Counter(text for text in texts.values() if text).most_common(1)
+    reached = {endpoint: facts[0] for endpoint, facts in found.items() if facts is not None}
+    newest = max(reached.values(), default=0)
+    split_height, sides, unsigned = _compare(reached, trust)
+    wrong = sides[1:] if sides and len(sides[0]) > len(sides[1]) else sides
     validators = []
     for endpoint, facts in found.items():
         if facts is None:
             validators.append(ValidatorHealth(endpoint.name, None, "–", 0, "away"))
             continue
         height, consensus, peers = facts
-        text = texts[endpoint]
-        if not text:
+        if endpoint in unsigned:
             verdict = "unsigned"
-        elif text != right[0][0]:
+        elif any(endpoint in side for side in wrong):
             verdict = "differs"
         else:
             verdict = "behind" if newest - height > BEHIND_BLOCKS else "ok"
         validators.append(ValidatorHealth(endpoint.name, height, consensus, peers, verdict))
-    return ChainHealth(tuple(validators), newest, trust.ledger_threshold)
+    names = tuple(tuple(one.name for one in side) for side in sides)
+    return ChainHealth(tuple(validators), newest, trust.ledger_threshold, split_height, names)
+
+
+def _compare(reached: dict[Endpoint, int], trust: TrustFile) -> tuple[int | None, list[list[Endpoint]], set[Endpoint]]:
+    """The lowest height at which they differ, with the sides, and who signs nothing; the height is None where they
+    agree."""
+    unsigned: set[Endpoint] = set()
+    for height in sorted(set(reached.values())):
+        signers: dict[str, list[Endpoint]] = {}
+        for endpoint in [one for one, top in reached.items() if top >= height and one not in unsigned]:
+            text = _signed(endpoint, height, trust)
+            if text:
+                signers.setdefault(text, []).append(endpoint)
+            elif reached[endpoint] == height:
+                unsigned.add(endpoint)
+        if len(signers) > 1:
+            return height, sorted(signers.values(), key=len, reverse=True), unsigned
+    return None, [], unsigned
 
 
 def _heights(endpoint: Endpoint) -> tuple[int, str, int] | None:
