@@ -143,6 +143,10 @@ class Batches:
             self._fleet.ledger.submit(data, NOW_MS)
             self._fleet.ledger.flush(NOW_MS)
 
+    @property
+    def height(self) -> int:
+        return self._fleet.ledger.height
+
     def close(self) -> int:
         """The size of the ledger's file."""
         self._fleet.ledger.close()
