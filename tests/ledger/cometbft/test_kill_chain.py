@@ -1,4 +1,8 @@
-"""`kill -9` of application and node at random moments: nothing acknowledged is lost, and the file is whole."""
+"""`kill -9` of application and node at random moments, of one validator and of four: nothing acknowledged is lost, the
+files are whole, and all of them hold the same blocks.
+
+A few kills here; TALLY_PROFILE=soak makes more of them, with a fresh seed that is printed with a failure.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,8 @@ from tallystick.errors import Refused, Unavailable
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.fsck import fsck
+from tallystick.ledger.reader import Reader
+from tallystick.ledger.sqlite_store import Store
 from tallystick.node.devchain import (
     chain_url,
     create_validators,
@@ -26,10 +33,11 @@ from tallystick.node.devchain import (
     stop_chain,
     validator_folders,
 )
+from tallystick.node.validator import threshold
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import SystemEntropy
 
-KILLS = 4
+KILLS = 40 if os.environ.get("TALLY_PROFILE") == "soak" else 3
 
 
 def node_of(pid: int) -> int | None:
@@ -38,26 +46,42 @@ def node_of(pid: int) -> int | None:
     return int(children[0]) if children else None
 
 
-def kill_one(folder: Path, dice: random.Random, clock: SystemClock) -> None:
-    pid = running(folder)
-    assert pid is not None
-    if dice.random() < 0.5:
-        os.kill(pid, signal.SIGKILL)  # CometBFT notices that its application is gone, and ends
-        wait_until(lambda: running(folder) is None)
-        start_chain(folder.parent.parent, clock)
-    else:
-        node = node_of(pid)
-        if node is not None:
+def height_of(folder: Path) -> int:
+    with closing(Store(str(folder / "ledger.sqlite"), create=False)) as store:
+        return store.last_height() or 0
+
+
+def block_of(folder: Path, height: int) -> bytes:
+    with closing(Store(str(folder / "ledger.sqlite"), create=False)) as store:
+        return Reader(store).block(height).encoded
+
+
+def kill(folders: list[Path], dice: random.Random, clock: SystemClock) -> None:
+    """One or two of them at once, the application or the node of each."""
+    ended = []
+    for folder in dice.sample(folders, min(len(folders), dice.choice((1, 2)))):
+        pid = running(folder)
+        assert pid is not None
+        if dice.random() < 0.5:
+            os.kill(pid, signal.SIGKILL)  # CometBFT notices that its application is gone, and ends
+            ended.append(folder)
+        elif (node := node_of(pid)) is not None:
             os.kill(node, signal.SIGKILL)  # the application starts it again
+    for folder in ended:
+        wait_until(lambda folder=folder: running(folder) is None)  # type: ignore[misc]
+    if ended:
+        start_chain(ended[0].parent.parent, clock)
 
 
-def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [1, 4])
+def test_nothing_acknowledged_is_lost(tmp_path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_COMETBFT", require_cometbft())
     dice, clock = random.Random(seed), SystemClock()
-    cards = create_validators(tmp_path, 1, SystemEntropy())
-    world = World(ledger_keys=tuple(bytes.fromhex(card.note_key) for card in cards))
+    cards = create_validators(tmp_path, count, SystemEntropy())
+    keys = tuple(bytes.fromhex(card.note_key) for card in cards)
+    world = World(ledger_keys=keys, ledger_threshold=threshold(count))
     found_chain(tmp_path, world.trust, int(time.time() * 1000) - 1000, QUICK)
-    folder = validator_folders(tmp_path)[0]
+    folders = validator_folders(tmp_path)
     acknowledged: list[Submitted] = []
     finished = threading.Event()
     try:
@@ -88,7 +112,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int, monkeypatch: py
             before = len(acknowledged)
             wait_until(lambda before=before: len(acknowledged) > before, 120)  # type: ignore[misc]
             time.sleep(dice.random() * 0.2)
-            kill_one(folder, dice, clock)
+            kill(folders, dice, clock)
         before = len(acknowledged)
         wait_until(lambda: len(acknowledged) > before, 120)
         finished.set()
@@ -97,8 +121,12 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int, monkeypatch: py
             assert engine.blocks(placed.height, 1)[0][1], f"block {placed.height}"
             assert engine._find(placed.leaf) == placed
         engine.close()
+        newest = acknowledged[-1].height
+        wait_until(lambda: all(height_of(folder) >= newest for folder in folders))
     finally:
         finished.set()
         stop_chain(tmp_path, clock)
-    report = fsck(str(folder / "ledger.sqlite"), world.trust)
-    assert report.transactions == len(world.founding()) + len(acknowledged), "each once"
+    for folder in folders:
+        report = fsck(str(folder / "ledger.sqlite"), world.trust)
+        assert report.transactions == len(world.founding()) + len(acknowledged), f"each once, in {folder.name}"
+    assert len({block_of(folder, newest) for folder in folders}) == 1, "one app hash, whoever was killed"
