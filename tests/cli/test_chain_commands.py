@@ -29,9 +29,15 @@ def test_a_chain_of_four_is_made_watched_and_ended(tmp_path: Path, monkeypatch: 
         assert health["verdict"] == "it goes on"
         assert done("dev", "chain", "up", fleet, "--json").json["ledger"] == url, "it runs already"
         away = validator_folders(fleet)[2]
+        assert done("chain", "snapshot", away, "--json").json["snapshots"] == []
+        said_now = done("chain", "snapshot", away, "--now", "--json").json  # while it runs
+        assert [one["height"] > 0 for one in said_now["snapshots"]] == [True]
+        assert Path(said_now["folder"]) == away / "ledger.snapshots"
         assert "another process" in refused(4, "chain", "rollback", away)[0]
         assert done("dev", "chain", "down", fleet).out == "4 validators ended\n"
         assert all(running(one) is None for one in validator_folders(fleet))
+        height = str(said_now["snapshots"][0]["height"])
+        assert done("chain", "snapshot", away).out.splitlines()[1].startswith(height), "it outlives the process"
         said_status = tally("chain", "status", url, "--trust", fleet / "trust.json")
         assert said_status.code == 4
         assert said_status.out.count("away") == 4
@@ -67,6 +73,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     assert "expected HOST:PORT" in refused(2, "chain", "init", tmp_path / "v", "--rpc", "x", "--p2p", "y:1")[0]
     assert "no chain is here" in refused(2, "dev", "chain", "down", tmp_path)[0]
     assert "belongs to no chain" in refused(2, "chain", "run", tmp_path)[0]
+    assert "ledger.sqlite: missing" in refused(2, "chain", "snapshot", tmp_path)[0]
     assert "go together" in refused(2, "init", tmp_path / "f", "--ledger", "cometbft://127.0.0.1:1")[0]
     card = tmp_path / "card.json"
     card.write_text("{}")

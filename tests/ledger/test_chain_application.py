@@ -214,7 +214,7 @@ def snapshot(tmp_path: Path) -> Iterator[tuple[Node, m.Snapshot, list[bytes]]]:
     node = Node(tmp_path / "source.sqlite", world, ChainSettings(snapshot_blocks=5))
     for transaction in (*world.founding(), operations(world, 40), operations(world, 2)):
         node.block(transaction)
-    node.application._shelf.close()
+    node.application.shelf.close()
     offered = node.application.list_snapshots(m.RequestListSnapshots()).snapshots[-1]
     chunks = [
         node.application.load_snapshot_chunk(m.RequestLoadSnapshotChunk(5, 1, index)).chunk
@@ -222,6 +222,33 @@ def snapshot(tmp_path: Path) -> Iterator[tuple[Node, m.Snapshot, list[bytes]]]:
     ]
     yield node, offered, chunks
     node.application.close()
+
+
+def test_snapshots_outlive_the_process_and_are_few(tmp_path: Path) -> None:
+    world = World()
+    node = Node(tmp_path / "source.sqlite", world, ChainSettings(snapshot_blocks=2))
+    for transaction in (*world.founding(), *(operations(world, 2) for _ in range(5))):
+        node.block(transaction)
+        node.application.shelf.close()  # cut before the next block, so that every second one is
+    held = node.application.shelf.held()
+    assert [one.height for one in held] == [6, 8]
+    node.application.close()
+    torn = node.application.shelf.folder / "7.0"
+    torn.write_bytes(b"a crash came between chunk and description")
+    again = LedgerApplication(str(node.path), world.trust, world.ledger_key)
+    assert again.shelf.held() == held
+    assert again.load_snapshot_chunk(m.RequestLoadSnapshotChunk(8, 1, 0)).chunk
+    assert again.load_snapshot_chunk(m.RequestLoadSnapshotChunk(7, 1, 0)).chunk == b"", "never whole"
+    assert again.shelf.take() == 8, "the newest block has one already"
+    again.shelf.forget_above(7)
+    assert [one.height for one in again.shelf.held()] == [6], "a block that was taken back has none"
+    assert again.shelf.take() == 8
+    assert [one.height for one in again.shelf.held()] == [6, 8]
+    again.close()
+    node.path.unlink()
+    fresh = LedgerApplication(str(node.path), world.trust, world.ledger_key)
+    assert fresh.shelf.held() == [], "of another file"
+    fresh.close()
 
 
 def joining(tmp_path: Path, node: Node) -> LedgerApplication:

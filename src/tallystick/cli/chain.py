@@ -183,6 +183,35 @@ def status(url: str, trust_file: Path, as_json: bool) -> None:
         raise Unavailable("the chain does not go on", hint="start the validators that are away; docs/guides/chain.md")
 
 
+@command.command("snapshot")
+@folder_argument
+@click.option("--now", is_flag=True, help="Cut one of the newest block first; the validator may run meanwhile.")
+@output.json_option
+def snapshot(folder: Path, now: bool, as_json: bool) -> None:
+    """List the snapshots that the validator in DIR offers to nodes that join, and where they lie.
+
+    A running validator cuts one every thousand blocks and keeps the newest two; they outlive a restart.
+
+    \b
+    Examples:
+      tally chain snapshot v0
+      tally chain snapshot v0 --now
+    """
+    from tallystick.node.validator import open_shelf
+
+    shelf = open_shelf(folder)
+    if now:
+        shelf.take()
+    found = shelf.held()
+    if as_json:
+        output.result_json({"folder": str(shelf.folder), "snapshots": [asdict(one) for one in found]})
+        return
+    rows = [[str(one.height), str(one.chunks), str(one.size_bytes), one.hash.hex()[:16]] for one in found]
+    for line in table([["height", "chunks", "bytes", "hash"], *rows]):
+        output.result(line)
+    output.note(f"note: they lie in {shelf.folder}")
+
+
 @command.command("rollback")
 @folder_argument
 @output.json_option

@@ -35,6 +35,7 @@ from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
 from tallystick.ledger.cometbft.rpc import SCHEME, Endpoint, Endpoints
+from tallystick.ledger.cometbft.shelf import Shelf
 from tallystick.ledger.sqlite_store import Store
 from tallystick.node.instance import read_secret, write_secret
 from tallystick.runtime.clock import SystemClock
@@ -201,6 +202,14 @@ def roll_back_validator(folder: Path, cometbft: str | None = None) -> int:
         return height
     finally:
         lock.close()
+
+
+def open_shelf(folder: Path, settings: ChainSettings = ChainSettings()) -> Shelf:
+    """The snapshots of the validator in `folder`, whether it runs or not."""
+    ledger = folder / "ledger.sqlite"
+    if not ledger.exists():
+        raise Misuse(f"{ledger}: missing", hint="tally chain run begins a ledger, or takes one over from its peers")
+    return Shelf(str(ledger), settings.snapshot_blocks, settings.snapshots_kept)
 
 
 def claim(folder: Path) -> IO[str]:

@@ -62,7 +62,7 @@ def test_a_new_node_joins_by_state_sync(chain: Chain, tmp_path: Path) -> None:
     ports = free_ports(2)
     folder = tmp_path / "joining"
     create_validator(folder, NodeAddresses(*(f"127.0.0.1:{port}" for port in ports)), FixedEntropy("joining"))
-    wait_until(lambda: all(len(one.application._shelf._held) == 2 for one in chain.validators.values()))
+    wait_until(lambda: all(len(one.application.shelf.held()) == 2 for one in chain.validators.values()))
     sync = find_sync([card.rpc for card in world.cards], world.trust)
     assert sync.hash == header_hash(chain, sync.height)
     join_chain(folder, world.trust, chain.genesis, world.cards, QUICK, sync)

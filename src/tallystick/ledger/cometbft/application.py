@@ -99,7 +99,7 @@ class LedgerApplication(Application):
         """`agreed_block` asks the validators for the block of a height; without it no snapshot is taken in."""
         self._agreed_block = agreed_block
         self._restore: Restore | None = None
-        self._shelf = Shelf(path, settings.snapshot_blocks, settings.snapshots_kept)
+        self.shelf = Shelf(path, settings.snapshot_blocks, settings.snapshots_kept)
         self.instance, self.origin = trust.instance, trust.origin
         self._path, self._key, self._settings = path, key, settings
         self._lock = threading.RLock()
@@ -120,11 +120,13 @@ class LedgerApplication(Application):
                 *("consistency", "history", "audit", "scan"),
             )
         }
-        if self._store.last_height() is not None:
+        height = self._store.last_height()
+        self.shelf.forget_above(-1 if height is None else height)
+        if height is not None:
             self._load()
 
     def close(self) -> None:
-        self._shelf.close()
+        self.shelf.close()
         with self._lock:
             for window in (self._asked, self._checked):
                 if window is not None:
@@ -221,16 +223,16 @@ class LedgerApplication(Application):
             self._refusals.update(self._refused_now)
             while len(self._refusals) > self._settings.refusals_max:
                 self._refusals.popitem(last=False)
-            self._shelf.committed(sealed.block)
+            self.shelf.committed(sealed.block)
             return m.ResponseCommit()
 
     # --- snapshots ---
 
     def list_snapshots(self, request: m.RequestListSnapshots) -> m.ResponseListSnapshots:
-        return self._shelf.list()
+        return self.shelf.offered()
 
     def load_snapshot_chunk(self, request: m.RequestLoadSnapshotChunk) -> m.ResponseLoadSnapshotChunk:
-        return m.ResponseLoadSnapshotChunk(self._shelf.chunk(request.height, request.format, request.chunk))
+        return m.ResponseLoadSnapshotChunk(self.shelf.chunk(request.height, request.format, request.chunk))
 
     def offer_snapshot(self, request: m.RequestOfferSnapshot) -> m.ResponseOfferSnapshot:
         offered = request.snapshot
