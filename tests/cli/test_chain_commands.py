@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from chain_world import free_ports, require_cometbft
 from commands import done, refused, tally
+from stack import PASSPHRASE, Stack
 
 from tallystick.node.devchain import running, validator_folders
+from tallystick.node.validator import Validator
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +47,41 @@ def test_a_chain_of_four_is_made_watched_and_ended(tmp_path: Path, monkeypatch: 
         assert "halted" in said_status.out
     finally:
         tally("dev", "chain", "down", fleet)
+
+
+@pytest.mark.chain
+def test_an_instance_moves_to_a_chain_by_the_steps_of_the_guide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/guides/chain.md, "From the embedded ledger to a chain", with what was there before."""
+    monkeypatch.setenv("TALLY_PASSPHRASE", PASSPHRASE.decode())
+    fleet, v0, genesis = tmp_path / "fleet", tmp_path / "v0", tmp_path / "genesis.json"
+    card, ledger = v0 / "validator.json", fleet / "node" / "ledger.sqlite"
+    rpc, p2p = (f"127.0.0.1:{port}" for port in free_ports(2))
+    done("chain", "init", v0, "--rpc", rpc, "--p2p", p2p)
+    with Stack(fleet) as stack:
+        topic = stack.topic(stack.tenant("acme"), "brakes", "vin string")
+        assert "another process" in refused(4, "chain", "successor", fleet, card)[0]
+        height = stack.node.ledger.height
+    trust = ("--trust", fleet / "trust.json")
+    before = refused(2, "chain", "genesis", card, *trust, "--ledger", ledger, "-o", genesis)
+    assert "tally chain successor" in before[1]
+    said = done("chain", "successor", fleet, card, "--json").json
+    assert (said["number"], said["threshold"]) == (2, 1)
+    assert "no ledger of its own" in refused(2, "chain", "successor", fleet, card)[0]
+    done("chain", "genesis", card, *trust, "--ledger", ledger, "-o", genesis)
+    done("chain", "join", v0, card, *trust, "--genesis", genesis)
+    shutil.copy(ledger, v0 / "ledger.sqlite")
+    validator = Validator(v0, require_cometbft())
+    try:
+        validator.start()
+        assert f'ledger = "cometbft://{rpc}"' in (fleet / "node" / "node.toml").read_text()
+        with Stack(fleet, node={"ledger": f"cometbft://{rpc}"}) as moved:
+            moved.topic(moved.tenant("other"), "wheels", "vin string")
+            assert moved.node.ledger.query(lambda state: state.get(b"topic/" + topic)) is not None
+            assert moved.node.ledger.height > height
+    finally:
+        validator.stop()
 
 
 def test_validators_of_their_own_operators_make_one_genesis(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import folder_argument, table
+from tallystick.cli.common import folder_argument, require_instance, table
 from tallystick.errors import Misuse, Unavailable
 
 if TYPE_CHECKING:
@@ -56,6 +56,37 @@ def init(folder: Path, rpc: str, p2p: str, as_json: bool) -> None:
     else:
         output.result(f"validator {card.node_id} in {folder}")
         output.note(f"next: hand {folder / 'validator.json'} to the others; tally init --validator … lists them all")
+
+
+@command.command("successor")
+@folder_argument
+@click.argument("cards", nargs=-1, required=True, type=_FILE)
+@output.json_option
+def successor(folder: Path, cards: tuple[Path, ...], as_json: bool) -> None:
+    """Hand the embedded ledger of the stopped instance in DIR over to these validators.
+
+    Signs, with the root key, the successor of the trust file that lists their note keys, puts it on the ledger as its
+    last entry, and lets node and authority of DIR go by it. There is no way back: only the validators can sign then.
+
+    \b
+    Examples:
+      tally chain successor fleet v*/validator.json
+      tally chain genesis v*/validator.json --trust fleet/trust.json --ledger fleet/node/ledger.sqlite -o genesis.json
+    """
+    from tallystick.node.handover import hand_over
+    from tallystick.node.instance import find_passphrase, open_root
+    from tallystick.runtime.clock import SystemClock
+
+    folders = require_instance(folder)
+    root = open_root(folder, find_passphrase(folder))
+    trust = hand_over(folder, _read_cards(cards), root, int(SystemClock().now() * 1000))
+    if as_json:
+        output.result_json({"trust": str(folders.trust), "number": trust.number, "threshold": trust.ledger_threshold})
+    else:
+        output.result(
+            f"{folders.trust}: number {trust.number}, {trust.ledger_threshold} of {len(cards)} validators sign"
+        )
+    output.note("next: tally chain genesis --ledger, then hand trust file and ledger.sqlite to every validator")
 
 
 @command.command("genesis")

@@ -135,7 +135,7 @@ def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledg
     if not notes <= set(trust.ledger_keys):
         raise Misuse(
             "genesis: the trust file does not list every validator's note key",
-            hint="make the instance with tally init --validator, or sign a successor of its trust file",
+            hint="make the instance with tally init --validator, or hand its ledger over with tally chain successor",
         )
     if 3 * trust.ledger_threshold <= 2 * len(trust.ledger_keys):
         raise Misuse(
@@ -153,7 +153,7 @@ def _last_checkpoint(ledger: Path, trust: TrustFile) -> tuple[int, str]:
         if book.trust.to_json() != trust.to_json():
             raise Misuse(
                 "genesis: the ledger's newest trust file is another one",
-                hint="sign a successor that lists the validators' note keys, and put it on the ledger before it stops",
+                hint="tally chain successor names the validators on the ledger, as its last entry",
             )
         return book.last.height, checkpoint_text(trust.origin, book.last)
     finally:
@@ -219,7 +219,7 @@ def claim(folder: Path) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.close()
-        raise Unavailable(f"{folder}: another process runs this validator") from None
+        raise Unavailable(f"{folder}: another process serves this folder") from None
     return lock
 
 

@@ -1,0 +1,88 @@
+"""The end of an embedded ledger: the root names validators as its successors, and its last block says so.
+
+Threat: somebody who hands the ledger to validators of their own. The successor of the trust file is signed by the root
+key, and the block that brings it by the old ledger key; whoever followed the ledger to its end knows the new keys from
+it, and `tally chain genesis --ledger` takes no ledger that does not end so. Everything here may be done again after a
+crash: what the ledger has taken is found there, and only files are written anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tallystick.authority.authority import install
+from tallystick.carriers.scribe import Numbers
+from tallystick.crypto.signatures import RootKey
+from tallystick.errors import Misuse
+from tallystick.ledger import entries
+from tallystick.ledger.book import Book
+from tallystick.ledger.cometbft.rpc import SCHEME
+from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.transaction import compose
+from tallystick.node.instance import Folders, open_node_keys
+from tallystick.node.settings import read_settings, write_settings
+from tallystick.node.validator import ValidatorCard, claim, threshold
+from tallystick.trust.certificate import Certificate
+from tallystick.trust.trustfile import TrustFile
+
+
+def hand_over(folder: Path, cards: list[ValidatorCard], root: RootKey, now_ms: int) -> TrustFile:
+    """Make the validators of `cards` the ledger of the instance in `folder`, whose node and authority are stopped; the
+    new trust file, which the ledger has taken and the instance goes by from now on."""
+    folders = Folders(folder)
+    settings = read_settings(folders.node)
+    ledger = folders.node / "ledger.sqlite"
+    if settings.ledger or not ledger.exists():
+        raise Misuse(f"{folder}: its node has no ledger of its own", hint="only an embedded ledger is handed over")
+    lock = claim(folders.node)
+    try:
+        successor = _bring(ledger, folders.node, cards, root, now_ms)
+        if folders.authority.exists():
+            certificate = Certificate.decode((folders.node / "authority.certificate").read_bytes())
+            install(folders.authority, certificate, successor)
+        (folders.node / "trust.json").write_text(successor.to_json())
+        folders.trust.write_text(successor.to_json())
+        # Last: a node that still has no ledger URL can be handed over again.
+        write_settings(folders.node, replace(settings, ledger=SCHEME + ",".join(card.rpc for card in cards)))
+        return successor
+    finally:
+        lock.close()
+
+
+def _bring(path: Path, node: Path, cards: list[ValidatorCard], root: RootKey, now_ms: int) -> TrustFile:
+    """The successor, on the ledger."""
+    notes = tuple(bytes.fromhex(card.note_key) for card in cards)
+    newest = _newest_trust(path)
+    if newest.ledger_keys == notes:
+        return newest
+    keys = open_node_keys(node, newest)
+    successor = replace(
+        newest,
+        number=newest.number + 1,
+        first=newest.instance,
+        ledger_keys=notes,
+        ledger_threshold=threshold(len(cards)),
+        signatures=(),
+    ).sign(root)
+    newest.check_successor(successor)
+    ledger = SqliteLedger(str(path), newest, keys.ledger_key, now_ms)
+    try:
+        author = keys.certificate.subject
+        last = ledger.query(lambda state: state.get(b"number/" + author))
+        number = Numbers(last or 0).next(now_ms * 1000)
+        entry = entries.trust(successor.to_json())
+        ledger.submit(compose(newest.instance, author, number, [entry], keys.key).data, now_ms)
+        ledger.flush(now_ms)
+        return successor
+    finally:
+        ledger.close()
+
+
+def _newest_trust(path: Path) -> TrustFile:
+    store = Store(str(path), create=False)
+    try:
+        return Book(store).trust
+    finally:
+        store.close()
