@@ -96,8 +96,8 @@ class Broker:
     @property
     def pid(self) -> int | None:
         """The process that runs it, if one does."""
-        if self._process is not None:
-            self._process.poll()  # or it would stay a zombie
+        if self._process is not None:  # for a moment after its start a process has no command line yet
+            return self._process.pid if self._process.poll() is None else None
         try:
             pid = int((self.folder / "pid").read_text())
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -141,6 +141,8 @@ class Broker:
             self._clock.pause(0.05)
         if self.pid is not None:
             os.kill(pid, signal.SIGKILL)
+            if self._process is not None:
+                self._process.wait()
 
     def output(self) -> str:
         """The last lines of what it wrote."""

@@ -306,7 +306,11 @@ class KafkaClient:
                 consumer.close()
             self._idle.clear()
             if self._producer is not None:
-                self._producer.flush(1.0)
+                try:
+                    with _translated("send what waits"):
+                        self._producer.flush(1.0)
+                except TallystickError as error:
+                    log.info("%s", error)  # whoever waited for it was not told that it is stored
             self._producer = self._admin = None  # their threads end with them
 
 
@@ -455,6 +459,10 @@ def _translated(act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
         cause = error.args[0]
         if cause.name() not in ignore:
             raise _explain(cause, act) from error
+    except TimeoutError as error:  # of a future: the library had no answer to give yet
+        raise Unavailable(
+            f"kafka: cannot {act}: no answer in time", retry_after_s=1.0, hint=_REMEDIES["_TIMED_OUT"]
+        ) from error
     except BufferError as error:
         raise Unavailable("kafka: too many records wait to be sent", retry_after_s=0.2) from error
 
