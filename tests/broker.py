@@ -1,4 +1,4 @@
-"""One Kafka for all tests of a run: started when the first asks for it, stopped at the end."""
+"""One Kafka of each size for all tests of a run: started when the first asks for it, stopped at the end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from stack import Stack, wait_until
 
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.direct import DirectKafka
+from tallystick.client.kafka import go_direct
+from tallystick.client.session import Session
 from tallystick.errors import Unavailable
+from tallystick.ledger.engine import Query
 from tallystick.node.devkafka import Cluster
 
-_started: list[Cluster] = []
+_started: dict[int, Cluster] = {}
 
 
 def node_settings(cluster: Cluster) -> dict[str, str]:
@@ -23,16 +29,34 @@ def node_settings(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def broker() -> Cluster:
-    """The run's one-broker cluster; the test is skipped where Kafka cannot be had."""
-    if not _started:
+def broker(brokers: int = 1) -> Cluster:
+    """The run's cluster of so many brokers; the test is skipped where Kafka cannot be had."""
+    if brokers not in _started:
         pytest.importorskip("confluent_kafka")
         folder = tempfile.TemporaryDirectory(prefix="tally-kafka-")
+        atexit.register(folder.cleanup)
         try:
-            cluster = Cluster.create(Path(folder.name)).start()
+            cluster = Cluster.create(Path(folder.name), brokers)
+            atexit.register(cluster.stop)
+            _started[brokers] = cluster.start()
         except Unavailable as error:
             pytest.skip(f"no Kafka here: {error}")
-        atexit.register(folder.cleanup)
-        atexit.register(cluster.stop)
-        _started.append(cluster)
-    return _started[0]
+    return _started[brokers]
+
+
+def straight(stack: Stack, session: Session, kafka: KafkaClient, *, has_right: bool = True) -> Session:
+    """The same principal on its own way to Kafka, once Kafka knows of its right."""
+    if has_right:
+        user = f"User:{session.identity.principal.hex()}"
+        wait_until(lambda: any(entry.user == user for entry in kafka.access_entries()))
+    go_direct(session)
+    direct = Session(session.identity, clock=stack.clock, entropy=stack.entropy)
+    stack._sessions.append(direct)
+    assert isinstance(direct.carrier, DirectKafka)
+    return direct
+
+
+def drifts(stack: Stack, token: bytes) -> list[str]:
+    """What the ledger tells of changes to the topic that nobody of ours made."""
+    found = stack.node.ledger.audit(Query(token=token))
+    return [item.fields[5] for item in found if item.fields[6] == "kafka" and item.fields[2] == 0]

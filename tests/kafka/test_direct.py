@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, publish, read_rows
-from broker import broker, node_settings
+from broker import broker, drifts, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import TOPIC_SETTINGS, Entry, KafkaClient
-from tallystick.carriers.kafka.direct import FILE, DirectKafka
+from tallystick.carriers.kafka.direct import FILE
 from tallystick.carriers.log.segments import Place
 from tallystick.client.findings import Finding
-from tallystick.client.kafka import go_direct
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, TallystickError
 from tallystick.ledger.engine import Query
@@ -41,18 +40,7 @@ class Fleet:
         session = self.stack.principal("acme", f"{name}-{self._numbers}")
         if operations:
             self.stack.grant(self.owner, token, session, operations)
-            user = f"User:{session.identity.principal.hex()}"
-            wait_until(lambda: any(entry.user == user for entry in self.kafka.access_entries()))
-        go_direct(session)
-        direct = Session(session.identity, clock=self.stack.clock, entropy=self.stack.entropy)
-        self.stack._sessions.append(direct)
-        assert isinstance(direct.carrier, DirectKafka)
-        return direct
-
-    def drifts(self, token: bytes) -> list[str]:
-        """What the ledger tells of changes to the topic that nobody of ours made."""
-        found = self.stack.node.ledger.audit(Query(token=token))
-        return [item.fields[5] for item in found if item.fields[6] == "kafka" and item.fields[2] == 0]
+        return straight(self.stack, session, self.kafka, has_right=bool(operations))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +93,7 @@ def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet)
     wait_until(lambda: taken in fleet.stack.node.carrier._keeper._seen)
     fleet.kafka.change_access([given], [taken])
     wait_until(lambda: given not in fleet.kafka.access_entries() and taken in fleet.kafka.access_entries())
-    wait_until(lambda: {"acl-added", "acl-removed"} <= set(fleet.drifts(token)))
+    wait_until(lambda: {"acl-added", "acl-removed"} <= set(drifts(fleet.stack, token)))
 
 
 def test_a_right_that_the_owner_withdraws_leaves_kafka_without_a_word(fleet: Fleet) -> None:
@@ -114,7 +102,7 @@ def test_a_right_that_the_owner_withdraws_leaves_kafka_without_a_word(fleet: Fle
     fleet.stack.withdraw(fleet.owner, token, reader, READ)
     user = f"User:{reader.identity.principal.hex()}"
     wait_until(lambda: all(entry.user != user for entry in fleet.kafka.access_entries()))
-    assert fleet.drifts(token) == []
+    assert drifts(fleet.stack, token) == []
 
 
 def test_settings_of_a_sealed_topic_are_restored_and_told(fleet: Fleet) -> None:
@@ -122,7 +110,7 @@ def test_settings_of_a_sealed_topic_are_restored_and_told(fleet: Fleet) -> None:
     wait_until(lambda: token in fleet.stack.node.carrier._made)
     change_settings(fleet.kafka, token, {"cleanup.policy": "compact", "retention.ms": "1000"})
     wait_until(lambda: fleet.kafka.topic_settings([token])[token] == TOPIC_SETTINGS)
-    wait_until(lambda: "topic-changed" in fleet.drifts(token))
+    wait_until(lambda: "topic-changed" in drifts(fleet.stack, token))
 
 
 def change_settings(kafka: KafkaClient, token: bytes, settings: dict[str, str]) -> None:
@@ -142,7 +130,7 @@ def test_added_partitions_are_told(fleet: Fleet) -> None:
     wait_until(lambda: token in fleet.stack.node.carrier._made)
     for future in fleet.kafka.admin.create_partitions([NewPartitions(token.hex(), 2)]).values():
         future.result(10)
-    wait_until(lambda: fleet.drifts(token) == ["partitions-added"])
+    wait_until(lambda: drifts(fleet.stack, token) == ["partitions-added"])
 
 
 def test_who_is_blacklisted_is_denied_and_loses_its_connection(fleet: Fleet) -> None:
