@@ -47,7 +47,7 @@ class FixedEntropy:
 class ChainWorld(World):
     """A world whose ledger keys are those of `count` validators."""
 
-    def __init__(self, folder: Path, count: int = 1) -> None:
+    def __init__(self, folder: Path, count: int = 1, witnesses: tuple[str, ...] = ()) -> None:
         self.folders = [folder / f"validator{i}" for i in range(count)]
         ports = free_ports(2 * count)
         self.cards: list[ValidatorCard] = [
@@ -59,7 +59,9 @@ class ChainWorld(World):
             for i, one in enumerate(self.folders)
         ]
         keys = tuple(bytes.fromhex(card.note_key) for card in self.cards)
-        super().__init__(ledger_keys=keys, ledger_threshold=threshold(count))
+        super().__init__(
+            ledger_keys=keys, ledger_threshold=threshold(count), witnesses=witnesses, quorum=len(witnesses)
+        )
 
 
 class Chain:
