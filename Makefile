@@ -41,6 +41,7 @@ setup: $(STAMP) ## make the virtual environment and install the package with its
 engines: setup ## fetch the engines that tests and tally dev start here, into the user's cache
 	@$(BIN)/python -m engines.kafka
 	@$(BIN)/python -m engines.cometbft
+	@$(BIN)/python -m engines.litewitness || true # an outside opinion: where it cannot be had, its tests are skipped
 
 warm: setup
 	@$(BIN)/python -m tallystick.record.warm
