@@ -28,6 +28,8 @@ SEND_S = 30.0  # how long a record may take to be stored by all replicas
 ASK_S = 15.0  # one administrative request
 POLL_RECORDS = 1_000
 SCRAM_ROUNDS = 8192
+BACK_OFF_MS = 2_000  # between attempts to reach a broker, at most
+DENIED_S = 10.0  # how long a failed authentication explains why nothing is answered
 TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is for `retire` alone
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -67,11 +69,35 @@ class KafkaClient:
     """Thread-safe. `settings` are librdkafka's (`bootstrap.servers`, `security.protocol`, …)."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._settings: dict[str, Any] = {**settings, "logger": log}
+        self._settings: dict[str, Any] = {
+            "reconnect.backoff.max.ms": str(BACK_OFF_MS),
+            **settings,
+            "logger": log,
+            "error_cb": self._hear,
+        }
+        self._denied: tuple[Any, float] | None = None  # Kafka does not know us: its error, and when we heard it
         self._lock = threading.Lock()
         self._producer: Any = None
         self._admin: Any = None
         self._idle: list[Any] = []  # consumers between two reads
+
+    def _hear(self, error: Any) -> None:
+        """What the library tells about its connections; it goes on trying by itself."""
+        if error.name() == "_AUTHENTICATION":
+            self._denied = error, time.monotonic()
+
+    @contextmanager
+    def _asking(self, act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
+        """Foreign errors become ours; and a Kafka that does not know us is told as such, not as one that is away."""
+        try:
+            with _translated(act, ignore):
+                yield
+        except Unavailable as error:
+            if self._admin is not None:
+                self._admin.poll(0)  # what it heard
+            if self._denied is None or time.monotonic() - self._denied[1] > DENIED_S:
+                raise
+            raise _explain(self._denied[0], act) from error
 
     # Topics.
 
@@ -84,12 +110,12 @@ class KafkaClient:
             return self._admin
 
     def broker_count(self, timeout_s: float = ASK_S) -> int:
-        with _translated("list brokers"):
+        with self._asking("list brokers"):
             return len(self.admin.list_topics(timeout=timeout_s).brokers)
 
     def topics(self) -> dict[bytes, int]:
         """Sealed topics that Kafka has: token → partitions."""
-        with _translated("list topics"):
+        with self._asking("list topics"):
             found = self.admin.list_topics(timeout=ASK_S).topics
         return {token: len(topic.partitions) for name, topic in found.items() if (token := token_of(name))}
 
@@ -113,7 +139,7 @@ class KafkaClient:
     def _make(self, name: str, partitions: int, replicas: int) -> None:
         admin = _library("confluent_kafka.admin")
         topic = admin.NewTopic(name, partitions, replicas, config=TOPIC_SETTINGS)
-        with _translated(f"make topic {name}", ignore=("TOPIC_ALREADY_EXISTS",)):
+        with self._asking(f"make topic {name}", ignore=("TOPIC_ALREADY_EXISTS",)):
             for future in self.admin.create_topics([topic], request_timeout=ASK_S).values():
                 future.result(ASK_S)
 
@@ -123,7 +149,7 @@ class KafkaClient:
             return {}
         admin = _library("confluent_kafka.admin")
         asked = {admin.ConfigResource(admin.ResourceType.TOPIC, token.hex()): token for token in tokens}
-        with _translated("read topic settings"):
+        with self._asking("read topic settings"):
             answers = self.admin.describe_configs(list(asked), request_timeout=ASK_S)
             found = {asked[resource]: future.result(ASK_S) for resource, future in answers.items()}
         return {token: {name: str(found[token][name].value) for name in TOPIC_SETTINGS} for token in found}
@@ -135,7 +161,7 @@ class KafkaClient:
             for name, value in TOPIC_SETTINGS.items()
         ]
         resource = admin.ConfigResource(admin.ResourceType.TOPIC, token.hex(), incremental_configs=entries)
-        with _translated(f"restore the settings of topic {token.hex()}"):
+        with self._asking(f"restore the settings of topic {token.hex()}"):
             for future in self.admin.incremental_alter_configs([resource], request_timeout=ASK_S).values():
                 future.result(ASK_S)
 
@@ -148,7 +174,7 @@ class KafkaClient:
             *(admin.ResourceType.ANY, None, admin.ResourcePatternType.ANY, None, None),
             *(admin.AclOperation.ANY, admin.AclPermissionType.ANY),
         )
-        with _translated("read access control"):
+        with self._asking("read access control"):
             found = self.admin.describe_acls(everything, request_timeout=ASK_S).result(ASK_S)
         return frozenset(
             Entry(one.principal, one.name, one.operation.name, one.permission_type is admin.AclPermissionType.ALLOW)
@@ -159,7 +185,7 @@ class KafkaClient:
     def change_access(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
         admin = _library("confluent_kafka.admin")
         new, old = [_binding(admin.AclBinding, one) for one in added], list(removed)
-        with _translated("change access control"):
+        with self._asking("change access control"):
             if new:
                 for future in self.admin.create_acls(new, request_timeout=ASK_S).values():
                     future.result(ASK_S)
@@ -181,7 +207,7 @@ class KafkaClient:
         self._change_users([gone], ("RESOURCE_NOT_FOUND",))
 
     def _change_users(self, changes: list[Any], ignore: Sequence[str]) -> None:
-        with _translated("change users", ignore=ignore):
+        with self._asking("change users", ignore=ignore):
             for future in self.admin.alter_user_scram_credentials(changes, request_timeout=ASK_S).values():
                 future.result(ASK_S)
 
@@ -208,7 +234,7 @@ class KafkaClient:
             else:
                 sent.error = _explain(error, f"store in {topic}")
 
-        with _translated(f"write to {topic}"):
+        with self._asking(f"write to {topic}"):
             self._producing().produce(topic, value, key, partition, headers=list(headers), on_delivery=delivered)
         return sent
 
@@ -218,7 +244,8 @@ class KafkaClient:
         while any(one.offset is None and one.error is None for one in sent):
             producer.poll(0.1)
             if time.monotonic() > deadline:
-                raise Unavailable("kafka: records were not stored in time", retry_after_s=1.0)
+                with self._asking("store records"):
+                    raise Unavailable("kafka: records were not stored in time", retry_after_s=1.0)
 
     def _producing(self) -> Any:
         with self._lock:
@@ -240,7 +267,7 @@ class KafkaClient:
     def read(self, place: Place, first: int, end: int, bytes_max: int, timeout_s: float = ASK_S) -> list[Record]:
         """Records from `first` on and below `end`, as many as `bytes_max` allows and at least one; offsets without a
         visible record are left out. Raises `Unavailable` where they do not come in time."""
-        with self._consumer() as consumer, _translated(f"read {place}"):
+        with self._consumer() as consumer, self._asking(f"read {place}"):
             consumer.assign([_library().TopicPartition(place.token.hex(), place.partition, first)])
             found: list[Record] = []
             size, at, deadline = 0, first, time.monotonic() + timeout_s
@@ -284,7 +311,7 @@ class KafkaClient:
 
     def consumer(self) -> Any:
         """A consumer that commits nothing and belongs to no group's rebalancing."""
-        with _translated("open a Kafka consumer"):
+        with self._asking("open a Kafka consumer"):
             return _library().Consumer(
                 {
                     **self._settings,
@@ -307,7 +334,7 @@ class KafkaClient:
             self._idle.clear()
             if self._producer is not None:
                 try:
-                    with _translated("send what waits"):
+                    with self._asking("send what waits"):
                         self._producer.flush(1.0)
                 except TallystickError as error:
                     log.info("%s", error)  # whoever waited for it was not told that it is stored

@@ -1,0 +1,89 @@
+"""A Kafka that is away, or does not know us: errors that say what to do, and rows that wait until it is back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from actors import SCHEMA, await_topic, read_rows, rows
+from broker import broker, node_settings, straight
+from stack import READ, WRITE, Stack, wait_until
+
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.log.segments import Place
+from tallystick.client.findings import Finding
+from tallystick.errors import Misuse, Unavailable
+
+PATIENCE_S = 90.0  # until a broker that was killed is up again, on a busy machine
+
+
+def test_an_unreachable_broker_is_named_with_the_remedy() -> None:
+    client = KafkaClient({"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(Unavailable) as error:
+        client.broker_count(timeout_s=1)
+    assert error.value.hint is not None
+    assert "bootstrap.servers" in error.value.hint
+    assert error.value.retry_after_s
+
+
+def stranger(password: str = "wrong") -> KafkaClient:
+    """Somebody whom Kafka does not know."""
+    cluster = broker()
+    return KafkaClient(
+        {
+            "bootstrap.servers": cluster.url.removeprefix("kafka://"),
+            "ssl.ca.location": cluster.operator()["ssl.ca.location"],
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "stranger",
+            "sasl.password": password,
+        }
+    )
+
+
+def test_wrong_credentials_are_told_as_such_and_not_as_a_broker_that_is_down() -> None:
+    client = stranger()
+    place = Place(bytes(16), 0)
+    for act in (
+        lambda: client.broker_count(timeout_s=3),
+        lambda: client.read(place, 0, 1, 1, timeout_s=3),
+        lambda: client.flush([client.produce(place, b"k", b"v", [])], 3),
+    ):
+        with pytest.raises(Misuse) as error:
+            act()
+        assert "authentication" in str(error.value).lower()
+        assert error.value.hint is not None
+        assert "password" in error.value.hint
+        assert "wrong" not in str(error.value)
+    client.close()
+
+
+def test_rows_wait_in_the_spool_while_the_brokers_are_away(tmp_path: Path) -> None:
+    cluster = broker()
+    kafka = KafkaClient(cluster.operator())
+    with Stack(tmp_path, node=node_settings(cluster)) as stack:
+        owner = stack.tenant("acme")
+        token = stack.topic(owner, "brakes", SCHEMA)
+        await_topic(stack, token)
+        people = [stack.principal("acme", name) for name in ("behind", "itself", "reader")]
+        for person, operations in zip(people, (WRITE, WRITE, READ), strict=True):
+            stack.grant(owner, token, person, operations)
+        behind, reader, itself = people[0], people[2], straight(stack, people[1], kafka)
+        with behind.publisher("brakes", retry_s=0.1) as one, itself.publisher("brakes", retry_s=0.1) as other:
+            for first, publisher in enumerate((one, other)):
+                publisher.send(rows(first))
+                assert publisher.flush(PATIENCE_S) == 0
+            cluster.brokers[0].kill()
+            for first, publisher in enumerate((one, other), 2):
+                publisher.send(rows(first))
+            assert one.flush(1) > 0
+            assert other.flush(1) > 0
+            cluster.start()
+            assert one.flush(PATIENCE_S) == 0
+            assert other.flush(PATIENCE_S) == 0
+        findings: list[Finding] = []
+        with reader.subscriber("brakes", on_finding=findings.append) as subscriber:
+            received: list[int] = []
+            wait_until(lambda: received.extend(read_rows(subscriber, 1)) or len(received) >= 4, PATIENCE_S)
+        assert (sorted(received), findings) == ([0, 1, 2, 3], [])
+    kafka.close()
