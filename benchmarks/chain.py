@@ -5,19 +5,22 @@ lies in a block; composing and signing is the node's work and not counted. The p
 of one: a chain agrees on transactions, not on entries, so batching is most of its throughput (BPS 4.5, Fig. 7).
 `latency_…` is one transaction alone, from handing in to the checkpoint that two thirds signed; `cpu_…` what all
 validators and CometBFT spend on an entry, `bytes_…` what one validator's disk takes for it, blocks of CometBFT
-included. `chain_day_…` works out a fleet's day from them: a parcel every ten seconds, one entry for each vehicle and
-minute, 512 a transaction.
+included. `chain_day_…` works out a fleet's day from them (`fleet_day`): a parcel every ten seconds, one entry for each
+vehicle and minute, 512 a transaction; `…_each` is one entry for each parcel. `--costs` measures these alone, `--days`
+works them out from the last results.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import harness
@@ -35,6 +38,26 @@ SIZES = (1, 64, 512, 4096)
 TARGETS = {("1", 512): 50_000, ("4", 512): 14_000}  # what a prototype with trivial rules held
 ENTRIES, SINGLES = 32_768, 64  # a round, in batches and one by one
 ROUNDS = 3
+DAY_S = 86_400
+FLEETS = (10_000, 1_000_000)
+ENTRY_S = {"": 60, "_each": 10}  # aggregates of a minute; every parcel
+
+
+@dataclass(frozen=True)
+class Day:
+    """What a fleet costs a chain in a day."""
+
+    entries: int
+    entries_s: float  # a second, on average
+    core_hours: float  # of all validators and their CometBFT together
+    disk_gib: float  # of each validator; nothing of a ledger is ever cut
+
+
+def fleet_day(vehicles: int, entry_s: int, cpu_us: float, entry_bytes: float) -> Day:
+    """A day of `vehicles` with an entry every `entry_s` seconds each, from the processor time (of all validators) and
+    the bytes (of one) that an entry takes."""
+    entries = vehicles * DAY_S // entry_s
+    return Day(entries, entries / DAY_S, entries * cpu_us / 1e6 / 3600, entries * entry_bytes / (1 << 30))
 
 
 class Writer:
@@ -152,10 +175,35 @@ def costs(fleet: Fleet, folder: Path, name: str) -> Iterator[Figure]:
         size_bytes = (bytes_of(one) - held) / writer.entries
         yield Figure(f"cpu_{name}_{size}", cpu_us, None, "µs/entry")
         yield Figure(f"bytes_{name}_{size}", size_bytes, None, "bytes/entry")
-    for vehicles in (10_000, 1_000_000):
-        entries = vehicles * 24 * 60
-        yield Figure(f"chain_day_{name}_{vehicles}_cpu", entries * cpu_us / 3.6e9, None, "core hours/day")
-        yield Figure(f"chain_day_{name}_{vehicles}_disk", entries * size_bytes / (1 << 30), None, "GiB/day")
+    for vehicles in FLEETS:
+        for kind, entry_s in ENTRY_S.items():
+            day = fleet_day(vehicles, entry_s, cpu_us, size_bytes)
+            yield Figure(f"chain_day_{name}_{vehicles}{kind}_cpu", day.core_hours, None, "core hours/day")
+            yield Figure(f"chain_day_{name}_{vehicles}{kind}_disk", day.disk_gib, None, "GiB/day")
+
+
+def costs_alone(validators: int) -> Iterator[Figure]:
+    with fleet_on(validators) as (fleet, folder):
+        yield from costs(fleet, folder, str(validators))
+
+
+def days() -> str:
+    """The table of docs/sizing.md, from the last results."""
+    found = {one["name"]: one for one in json.loads((harness.RESULTS / "chain.json").read_text())}
+    lines = [
+        "| vehicles | entry every | entries/day | entries/s | validators | core hours/day, all | GiB/day, each |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for vehicles in FLEETS:
+        for entry_s in ENTRY_S.values():
+            for name in ("1", "4"):
+                cpu_us, entry_bytes = (found[f"{kind}_{name}_512"]["ours"] for kind in ("cpu", "bytes"))
+                day = fleet_day(vehicles, entry_s, cpu_us, entry_bytes)
+                lines.append(
+                    f"| {vehicles:,} | {entry_s} s | {day.entries:,} | {day.entries_s:,.0f} | {name} "
+                    f"| {day.core_hours:,.1f} | {day.disk_gib:,.1f} |"
+                )
+    return "\n".join(lines)
 
 
 SUBJECTS = {"sqlite": 0, "one": 1, "four": 4}
@@ -165,15 +213,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="benchmarks of the chain")
     parser.add_argument("--only", choices=SUBJECTS, action="append")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--costs", action="store_true", help="processor time and bytes for an entry alone")
+    parser.add_argument("--days", action="store_true", help="run nothing, print what fleets cost as Markdown")
     parser.add_argument("--table", action="store_true", help="run nothing, print the results as Markdown")
     arguments = parser.parse_args()
     if arguments.table:
         print(harness.table("chain"))
         return
+    if arguments.days:
+        print(days())
+        return
     print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
-    for name in arguments.only or SUBJECTS:
+    cases = costs_alone if arguments.costs else engine_cases
+    for name in arguments.only or (("one", "four") if arguments.costs else SUBJECTS):
         print(f"\n{name} (load {os.getloadavg()[0]:.1f})")
-        harness.keep("chain", harness.run(engine_cases(SUBJECTS[name]), arguments.rounds))
+        harness.keep("chain", harness.run(cases(SUBJECTS[name]), arguments.rounds))
 
 
 if __name__ == "__main__":
