@@ -29,7 +29,6 @@ from node import Ours
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.client.kafka import go_direct
 from tallystick.client.publish import Publisher
-from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 from tallystick.node.devkafka import Cluster
 
@@ -61,8 +60,12 @@ class Direct(Ours):
         super().__enter__()
         for session in (self.car, self.reader):
             go_direct(session)
-        self.car, self.reader = Session(self.car.identity), Session(self.reader.identity)
+        self.car, self.reader = self.open(self.car.identity), self.open(self.reader.identity)
         return self
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._kafka.close()
 
     def create(self, name: str, partitions: int = 1) -> None:
         """A topic, once Kafka lets car and reader at it."""
@@ -87,9 +90,9 @@ class Direct(Ours):
     def fetch(self, size: int, records: int) -> None:
         if size not in self._subscribers:
             self._subscribers[size] = self.reader.subscriber(f"bench{size}", fetch_bytes_max=4 << 20)
+            while not self._subscribers[size].poll(200):
+                pass  # the first anchor
         subscriber: Subscriber = self._subscribers[size]
-        while not subscriber.poll(200):
-            pass  # the first anchor
         subscriber.seek(0, 0)
         found = 0
         while found < records:

@@ -25,7 +25,9 @@ import data
 import harness
 import orjson
 
+from tallystick.client.identity import Identity
 from tallystick.client.publish import Publisher
+from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,7 +76,7 @@ class _Server:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait()
+        self._process.communicate()
 
 
 class Ours(_Server):
@@ -101,7 +103,9 @@ class Ours(_Server):
 
         node = Certificate.decode((self._folders.node / "certificate").read_bytes())
         self._authority = AuthorityProcess(self._folders.authority, b"p", (self.url,), node, self._clock, self._entropy)
-        threading.Thread(target=self._authority.run, daemon=True).start()
+        self._serving = threading.Thread(target=self._authority.run, daemon=True)
+        self._serving.start()
+        self._sessions: list[Session] = []
         while not self._is_ready():
             time.sleep(0.05)
         self._owner = self._enrol("owner", self._authority.authority.create_tenant("bench"))
@@ -114,7 +118,10 @@ class Ours(_Server):
     def __exit__(self, *_: object) -> None:
         for publisher in self._publishers.values():
             publisher.stop()
+        for session in self._sessions:
+            session.close()
         self._authority.stop()
+        self._serving.join()
         super().__exit__()
 
     def publish(self, size: int, records: int) -> None:
@@ -149,9 +156,8 @@ class Ours(_Server):
         )
         self._authority.authority.work()  # the authority sees the topic and the rights
 
-    def _enrol(self, name: str, invite: str):  # type: ignore[no-untyped-def]
+    def _enrol(self, name: str, invite: str) -> Session:
         from tallystick.client.enrol import enrol
-        from tallystick.client.session import Session
 
         identity = enrol(
             self._folders.root / name,
@@ -163,7 +169,12 @@ class Ours(_Server):
             clock=self._clock,
             entropy=self._entropy,
         )
-        return Session(identity)
+        return self.open(identity)
+
+    def open(self, identity: Identity) -> Session:
+        """A session that ends with this server."""
+        self._sessions.append(Session(identity))
+        return self._sessions[-1]
 
     def _is_ready(self) -> bool:
         try:
