@@ -76,7 +76,13 @@ def test_an_instance_moves_to_a_chain_by_the_steps_of_the_guide(
     try:
         validator.start()
         assert f'ledger = "cometbft://{rpc}"' in (fleet / "node" / "node.toml").read_text()
-        with Stack(fleet, node={"ledger": f"cometbft://{rpc}"}) as moved:
+        moved = Stack(fleet, node={"ledger": f"cometbft://{rpc}"})
+        moved._node_port, moved._authority_port = stack._node_port, stack._authority_port
+        with moved:
+            owner = fleet / "homes" / "acme-owner"
+            assert "no signature of a known key" in refused(3, "topic", "list", "--home", owner)[0], "of the old key"
+            shutil.copy(fleet / "trust.json", owner / "trust.json")
+            assert "brakes" in done("topic", "list", "--home", owner).out
             moved.topic(moved.tenant("other"), "wheels", "vin string")
             assert moved.node.ledger.query(lambda state: state.get(b"topic/" + topic)) is not None
             assert moved.node.ledger.height > height
