@@ -12,6 +12,7 @@ from broker import broker, node_settings
 from chain_stack import chain_of
 from stack import PASSPHRASE, READ, WRITE, Stack, wait_until
 
+from tallystick.carriers.log.carrier import LogCarrier
 from tallystick.client.enrol import enrol
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session
@@ -67,6 +68,12 @@ class City:
         return token
 
 
+def is_live(carrier: LogCarrier, hand: Hand) -> bool:
+    """Whether a gateway knows the hand's advertisement; its carrier asks under the same lock."""
+    with carrier._lock:
+        return carrier._live.get(hand.permit.identifier) is not None
+
+
 @pytest.fixture(scope="module")
 def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:
     folder, kafka = tmp_path_factory.mktemp("city"), node_settings(broker())
@@ -94,7 +101,7 @@ def test_permits_locks_and_sequences_hold_on_the_next_gateway(city: City) -> Non
     stored(hand.send(first)[0])
     there = city.principal("scout", urls=city.urls[1:])  # only to reach the second gateway's carrier
     carrier = city.second.node.carrier
-    wait_until(lambda: carrier._live.get(hand.permit.identifier) is not None)
+    wait_until(lambda: is_live(carrier, hand))
     assert there.node.permit(hand.permit.identifier) == hand.held.grant.permit
     moved = Session(car.identity, clock=city.stack.clock, entropy=city.stack.entropy)
     moved._node_http._conversation._preferred = 1
@@ -131,7 +138,7 @@ def test_an_undo_on_one_gateway_counts_on_the_other(city: City) -> None:
     city.topic("leaving", car, reader)
     hand = Hand(car, "leaving")
     carrier = city.second.node.carrier
-    wait_until(lambda: carrier._live.get(hand.permit.identifier) is not None)
+    wait_until(lambda: is_live(carrier, hand))
     order = car.authority.undo(hand.held.grant.permit, hand.held.grant.undo_token)
     car.node.undo(order.encode())
-    wait_until(lambda: carrier._live.get(hand.permit.identifier) is None)
+    wait_until(lambda: not is_live(carrier, hand))

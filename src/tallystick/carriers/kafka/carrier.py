@@ -184,8 +184,8 @@ class KafkaCarrier(LogCarrier):
         """A permit, order or lock that some gateway took; checked."""
         if what is What.UNDO:
             order = UndoOrder.decode(data)
+            self._store.stage_blob(undo_name(order.identifier), data)  # first, or the permit would be loaded again
             self._live.remove(order.identifier)
-            self._store.stage_blob(undo_name(order.identifier), data)
         elif what is What.PERMIT:
             self._store.stage_blob(permit_name(Permit.decode(data).identifier), data)
         else:
