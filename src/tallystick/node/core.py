@@ -211,8 +211,9 @@ class NodeCore:
             for key, value in self.ledger.scan(b"right/", everything)
             if key[6:22] in partitions
         }
+        principals = [key[9:] for key, _ in self.ledger.scan(b"identity/", everything)]
         blacklisted = [key[11:] for key, value in self.ledger.scan(b"reputation/", everything) if value[3]]
-        return Wanted(rights, partitions, blacklisted)
+        return Wanted(rights, partitions, principals, blacklisted)
 
     def _entry_proof(self, number: int, index: int) -> EntryProof:
         return self.ledger.receipt(number, index)

@@ -20,7 +20,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.trustfile import TrustFile
 
-START_S, STOP_S = 60.0, 20.0
+START_S, STOP_S = 120.0, 20.0
 _PID = "pid"
 
 

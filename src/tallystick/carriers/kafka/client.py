@@ -46,6 +46,7 @@ class Entry(NamedTuple):
     topic: str
     operation: str
     allowed: bool = True
+    pattern: str = "LITERAL"  # or PREFIXED
 
 
 class Record(NamedTuple):
@@ -168,7 +169,7 @@ class KafkaClient:
     # Access.
 
     def access_entries(self) -> frozenset[Entry]:
-        """Every entry of Kafka's access control about principals of ours, or about sealed topics."""
+        """Every entry of Kafka's access control about topics."""
         admin = _library("confluent_kafka.admin")
         everything = admin.AclBindingFilter(
             *(admin.ResourceType.ANY, None, admin.ResourcePatternType.ANY, None, None),
@@ -177,9 +178,12 @@ class KafkaClient:
         with self._asking("read access control"):
             found = self.admin.describe_acls(everything, request_timeout=ASK_S).result(ASK_S)
         return frozenset(
-            Entry(one.principal, one.name, one.operation.name, one.permission_type is admin.AclPermissionType.ALLOW)
+            Entry(
+                *(one.principal, one.name, one.operation.name, one.permission_type is admin.AclPermissionType.ALLOW),
+                one.resource_pattern_type.name,
+            )
             for one in found
-            if one.restype is admin.ResourceType.TOPIC and (one.name == "*" or token_of(one.name))
+            if one.restype is admin.ResourceType.TOPIC
         )
 
     def change_access(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
@@ -400,7 +404,7 @@ def _binding(kind: Any, entry: Entry) -> Any:
     return kind(
         admin.ResourceType.TOPIC,
         entry.topic,
-        admin.ResourcePatternType.LITERAL,
+        admin.ResourcePatternType[entry.pattern],
         entry.user,
         "*",
         admin.AclOperation[entry.operation],

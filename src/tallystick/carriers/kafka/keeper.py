@@ -5,6 +5,10 @@ switches compaction or retention on for a sealed topic, or adds partitions, so t
 `check` compares what Kafka has with what the ledger says, undoes the difference, and names what nobody of ours did:
 a *drift*. Partitions cannot be taken away again; that is told and left.
 
+Only what concerns this instance is looked at: entries on its topics, whoever they are for, and entries of its
+principals on any topics; so several instances and other applications may share a Kafka. A difference is acted on when
+it is there twice in a row: gateways learn of a block, and brokers of an entry, some moments one after the other.
+
 Kafka's users are principals: `User:<identifier in hex>`. READ and WRITE on the ledger become READ and WRITE on the
 topic, each with DESCRIBE. A blacklisted principal has one entry that denies everything, and no password any more: its
 connections end when Kafka next asks for it (`connections.max.reauth.ms`). Left out: what Kafka's super users read.
@@ -16,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.carriers.kafka.client import TOPIC_SETTINGS, Entry, KafkaClient
+from tallystick.carriers.kafka.client import TOPIC_SETTINGS, Entry, KafkaClient, token_of
 
 USER = "User:"
 
@@ -32,10 +36,12 @@ class Drift:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the ledger says: (principal, token) → operations, topics with their partitions, who is blacklisted."""
+    """What the ledger says: (principal, token) → operations, topics with their partitions, who there is, and who of
+    them is blacklisted."""
 
     rights: Mapping[tuple[bytes, bytes], frozenset[str]]
     partitions: Mapping[bytes, int]
+    principals: Iterable[bytes] = ()
     blacklisted: Iterable[bytes] = ()
 
     def entries(self) -> frozenset[Entry]:
@@ -48,15 +54,24 @@ class Wanted:
         }
         return frozenset(allowed | denied)
 
+    def concerns(self, found: Iterable[Entry]) -> frozenset[Entry]:
+        """The entries that are this instance's business."""
+        topics = {token.hex() for token in self.partitions}
+        users = {USER + principal.hex() for principal in self.principals}
+        return frozenset(entry for entry in found if entry.topic in topics or entry.user in users)
+
 
 class Keeper:
     """One notary's; several do no harm, since all bring Kafka to the same state."""
 
     def __init__(self, kafka: KafkaClient, wanted: Callable[[], Wanted]) -> None:
         self._kafka, self._wanted = kafka, wanted
-        self._wanted_before: frozenset[Entry] | None = None
-        self._seen: frozenset[Entry] = frozenset()  # wanted, and found in Kafka since
-        self._going: frozenset[Entry] = frozenset()  # taken away, and still shown: Kafka's brokers learn with a delay
+        self._initial: frozenset[Entry] | None = None  # there when this keeper began: nobody can say by whom
+        self._ever_wanted: set[Entry] = set()  # since then; what the owner withdrew is no drift
+        self._seen: set[Entry] = set()  # wanted, and found in Kafka
+        self._told: frozenset[Entry] = frozenset()  # taken away, and still shown
+        self._added: frozenset[Entry] = frozenset()  # differences at the last look
+        self._missing: frozenset[Entry] = frozenset()
         self._denied: set[str] = set()
         self._settled: set[bytes] = set()  # topics whose added partitions were told
 
@@ -66,19 +81,21 @@ class Keeper:
         return [*self._check_entries(wanted), *self._check_topics(wanted)]
 
     def _check_entries(self, wanted: Wanted) -> list[Drift]:
-        desired, found = wanted.entries(), self._kafka.access_entries()
-        added, missing = found - desired, desired - found
+        desired, found = wanted.entries(), wanted.concerns(self._kafka.access_entries())
+        if self._initial is None:
+            self._initial = found
+        added, self._added = (found - desired) & self._added, found - desired
+        missing, self._missing = (desired - found) & self._missing, desired - found
         self._kafka.change_access(missing, added)
         for entry in desired:
             if not entry.allowed and entry.user not in self._denied:
                 self._kafka.forget_user(entry.user.removeprefix(USER))
                 self._denied.add(entry.user)
-        before, self._wanted_before = self._wanted_before, desired
-        lost, self._seen = missing & self._seen, desired & found
-        odd, self._going = added - self._going, added
-        if before is None:  # the first look: whoever ran before us may have left what the ledger has changed since
-            return []
-        drift = [Drift("acl-added", _say(entry), _token(entry)) for entry in sorted(odd - before)]
+        odd, lost = added - self._ever_wanted - self._initial - self._told, missing & self._seen
+        self._told = (self._told & found) | odd
+        self._ever_wanted |= desired
+        self._seen = (self._seen | (desired & found)) - lost
+        drift = [Drift("acl-added", _say(entry), _token(entry)) for entry in sorted(odd)]
         return drift + [Drift("acl-removed", _say(entry), _token(entry)) for entry in sorted(lost)]
 
     def _check_topics(self, wanted: Wanted) -> list[Drift]:
@@ -100,11 +117,12 @@ class Keeper:
 
 def _say(entry: Entry) -> str:
     may = "may" if entry.allowed else "may not"
-    return f"{entry.user} {may} {entry.operation} topic {entry.topic}"
+    what = "topic" if entry.pattern == "LITERAL" else "topics that begin with"
+    return f"{entry.user} {may} {entry.operation} {what} {entry.topic}"
 
 
 def _token(entry: Entry) -> bytes:
-    return b"" if entry.topic == "*" else bytes.fromhex(entry.topic)
+    return token_of(entry.topic) or b""
 
 
 def operations_of(value: Any, decide: Callable[[Any, int, str], bool], host: str) -> frozenset[str]:
