@@ -49,7 +49,7 @@ from tallystick.trust.certificate import Certificate
 
 SCHEMA = "row int64 not null, name string"
 PARTITIONS = 2
-REST_ROUNDS = 60  # how long a mended world may take to come to rest
+REST_ROUNDS = 120  # how long a mended world may take to come to rest: a few leases of a group, one after the other
 READ = int(Right.READ | Right.DESCRIBE)
 WRITE = int(Right.WRITE | Right.DESCRIBE)
 
