@@ -17,7 +17,7 @@ comma := ,
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines warm lint types test demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
+.PHONY: help setup engines witness warm lint types test demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -41,7 +41,9 @@ setup: $(STAMP) ## make the virtual environment and install the package with its
 engines: setup ## fetch the engines that tests and tally dev start here, into the user's cache
 	@$(BIN)/python -m engines.kafka
 	@$(BIN)/python -m engines.cometbft
-	@$(BIN)/python -m engines.litewitness || true # an outside opinion: where it cannot be had, its tests are skipped
+
+witness: setup ## build a witness of others' making (Go), for the tests that ask for its opinion; without it they are skipped
+	@$(BIN)/python -m engines.litewitness
 
 warm: setup
 	@$(BIN)/python -m tallystick.record.warm

@@ -122,7 +122,12 @@ def seed(request: pytest.FixtureRequest) -> int:
 # --- markers, seeds and required engines ---
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if PROFILE != "soak":
+        left_out = [item for item in items if item.get_closest_marker("soak")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
         for part in item.path.relative_to(ROOT).parts[:-1]:
             if part in FOLDER_MARKERS:

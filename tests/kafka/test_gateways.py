@@ -20,7 +20,7 @@ from tallystick.node.instance import create_node
 from tallystick.node.node import Node
 from tallystick.node.settings import NodeSettings
 
-pytestmark = [pytest.mark.kafka, pytest.mark.chain]
+pytestmark = [pytest.mark.kafka, pytest.mark.chain, pytest.mark.soak]
 
 
 class Gateway:

@@ -20,6 +20,8 @@ from lake import Lake, rows
 from stack import wait_until
 from streams import arrived_seqs, run
 
+pytestmark = pytest.mark.soak
+
 HERE = Path(__file__).parent
 SEEDS = range(int(os.environ.get("TALLY_KILL_SEEDS", "1")))
 KILLS = 4

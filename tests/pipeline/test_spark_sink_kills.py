@@ -12,13 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from lake import Lake, Topic, rows, seqs
 from test_spark_sink import delivered, delivered_seqs, stream
 
+pytestmark = pytest.mark.soak
+
 HERE = Path(__file__).parent
 POINTS = ["part stored", "set won", "commit parcel stored"]
-if os.environ.get("TALLY_PROFILE") != "soak":
-    POINTS = POINTS[:2]  # each is a driver of its own
 
 
 def run_child(source: Topic, topic: Topic, folder: Path, point: str, batch: int) -> int:

@@ -17,6 +17,8 @@ from tallystick.carriers.kafka.direct import FILE
 from tallystick.carriers.log.segments import Place
 from tallystick.client.kafka import go_direct
 
+pytestmark = pytest.mark.soak  # two engines at once
+
 
 @pytest.fixture(scope="module")
 def kafka_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
