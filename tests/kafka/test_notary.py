@@ -11,12 +11,14 @@ from actors import SCHEMA, Hand, await_topic, read_rows, stored
 from broker import broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
 from tallystick.carriers.kafka.notary import Notary
+from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.marks import Mark, is_mark
 from tallystick.client.findings import Finding
+from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable, Withheld
 from tallystick.ledger.engine import Query
 from tallystick.parcel.parcel import Parcel
@@ -146,6 +148,33 @@ def test_what_a_gateway_passed_stands_though_the_right_is_gone_when_it_is_judged
     assert Parcel.decode_front(found[0]).hash == promise.parcel
 
 
+def passed(parcel: Parcel, node: bytes, key: SigningKey) -> tuple[bytes, list[tuple[str, bytes]]]:
+    """A parcel with a passage that `key` signed in the name of `node`."""
+    passage = sign_passages(node, 1, [parcel.hash], key)[0]
+    return parcel.encode(), [(PASSAGE, passage.encode())]
+
+
+def test_a_passage_that_a_client_signs_itself_opens_nothing(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, token = direct.topic()
+    hand, node = Hand(direct.car, name), direct.stack.node
+    parcel = hand.seal(1)
+    direct.stack.withdraw(direct.owner, token, direct.car, WRITE)
+    wait_until(lambda: not node.rules.allows(direct.car.identity.principal, token, 2, "kafka"))
+
+    def write(subject: bytes) -> None:
+        value, headers = passed(parcel, subject, direct.car.identity.signing_key)
+        sent = direct.kafka.produce(Place(token, 0), b"k", value, headers)
+        direct.kafka.flush([sent])
+
+    write(direct.car.identity.principal)
+    write(node.identifier)
+    assert all(reasons(direct.fetch(name, token, 2)))
+    with monkeypatch.context() as patch:  # a notary that takes anybody's word for a gateway's
+        patch.setattr(node.carrier.notary, "_node_key", node.rules.verify_key)
+        write(direct.car.identity.principal)
+        assert reasons(direct.fetch(name, token, 3))[2] == ""
+
+
 def test_bodies_come_from_kafka_and_marks_from_the_notary(direct: Direct) -> None:
     name, token = direct.topic()
     hand = Hand(direct.car, name)
@@ -182,7 +211,7 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
         LogStore(RealDisk(folder)),
         carrier._rules,
         carrier._live,
-        node_key=direct.stack.node.rules.verify_key,
+        node_key=direct.stack.node.rules.node_key,
         has_lock=carrier._has_lock,
         principal_of=carrier._principal_of,
         contradicted=lambda *_: None,

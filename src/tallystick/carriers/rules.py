@@ -34,6 +34,11 @@ class LedgerRules:
         value = self._read(b"identity/" + subject)
         return None if value is None or value[6] == 0 or value[7] else VerifyKey(value[2])
 
+    def node_key(self, subject: bytes) -> VerifyKey | None:
+        """The key of an enrolled, unrevoked node; nobody else's word stands for its guards."""
+        value = self._read(b"identity/" + subject)
+        return None if value is None or value[0] != Kind.NODE else self.verify_key(subject)
+
     def authority(self, identifier: bytes) -> Certificate | None:
         value = self._read(b"identity/" + identifier)
         if value is None or value[0] != Kind.AUTHORITY or value[7]:

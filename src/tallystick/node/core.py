@@ -136,7 +136,7 @@ class NodeCore:
             follow=self._notarised,
             topics=self._topics,
             keeper=Keeper(self.kafka, self._wanted_of_kafka),
-            node_key=self.rules.verify_key,
+            node_key=self.rules.node_key,
             **options,
         )
 
