@@ -15,7 +15,7 @@ from tallystick.carriers.kafka.direct import FILE
 from tallystick.carriers.log.segments import Place
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session
-from tallystick.errors import Misuse, TallystickError
+from tallystick.errors import Misuse, Refused, TallystickError
 from tallystick.ledger.engine import Query
 
 
@@ -73,6 +73,14 @@ def test_the_password_is_in_one_file_that_only_its_owner_reads(fleet: Fleet) -> 
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_nobody_gets_anothers_password(fleet: Fleet) -> None:
+    _, token = fleet.topic()
+    car, thief = fleet.principal("car", token, WRITE), fleet.principal("thief", token, 0)
+    with pytest.raises(Refused) as refusal:
+        thief.node.kafka_credentials(car.identity.certificate.encode())
+    assert refusal.value.reason == "wrong-certificate"
+
+
 def test_kafka_itself_refuses_who_has_no_right(fleet: Fleet) -> None:
     name, token = fleet.topic()
     car, stranger = fleet.principal("car", token, WRITE), fleet.principal("stranger", token, 0)
@@ -91,8 +99,10 @@ def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet)
     given = Entry(f"User:{spy.identity.principal.hex()}", token.hex(), "READ")
     taken = Entry(f"User:{reader.identity.principal.hex()}", token.hex(), "READ")
     wait_until(lambda: taken in fleet.stack.node.carrier._keeper._seen)
-    fleet.kafka.change_access([given], [taken])
-    wait_until(lambda: given not in fleet.kafka.access_entries() and taken in fleet.kafka.access_entries())
+    wide = given._replace(topic=token.hex()[:4], pattern="PREFIXED")
+    fleet.kafka.change_access([given, wide], [taken])
+    wait_until(lambda: not {given, wide} & fleet.kafka.access_entries())
+    wait_until(lambda: taken in fleet.kafka.access_entries())
     wait_until(lambda: {"acl-added", "acl-removed"} <= set(drifts(fleet.stack, token)))
 
 

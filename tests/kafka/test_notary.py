@@ -14,6 +14,7 @@ from stack import READ, WRITE, Stack, wait_until
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
 from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.kafka.passage import sign_passages
+from tallystick.carriers.kafka.shared import What
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.marks import Mark, is_mark
@@ -248,3 +249,21 @@ def test_subscribers_open_what_was_taken_and_hear_of_what_was_not(direct: Direct
     with direct.reader.subscriber(name, on_finding=findings.append) as subscriber:
         assert read_rows(subscriber, 3) == [0, 1, 2]
     assert [(finding.reason, finding.offset) for finding in findings] == [("refused", 1)]
+
+
+def test_what_gateways_share_counts_under_its_signature_alone(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, _ = direct.topic()
+    hand, carrier = Hand(direct.car, name), direct.stack.node.carrier
+    forged = replace(hand.permit, identifier=b"f" * 16).sign(direct.car.identity.signing_key)
+
+    def share() -> bool:
+        """Whether the forged permit is live once the gateways have seen it."""
+        with carrier._lock:
+            carrier._shared.put([(What.PERMIT, forged.encode())])
+            wait_until(lambda: bool(carrier._shared.poll()))
+            carrier._store.sync()
+            return carrier._live.get(forged.identifier) is not None
+
+    assert not share()
+    monkeypatch.setattr(carrier._shared, "_check", lambda *_: None)  # a gateway that believes Kafka
+    assert share()
