@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.client.session import Session
+from tallystick.demo import disk
 from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.pipeline import configure, register
@@ -141,6 +142,22 @@ class Lake:
             yield
         finally:
             carrier.fetch = honest  # type: ignore[method-assign]
+
+
+@contextmanager
+def edited(lake: Lake, topic: Topic, change: Callable[[bytes], bytes]) -> Iterator[None]:
+    """The node serves a segment that somebody edited."""
+    segment = disk.newest_segment(lake.stack.folders.node, topic.token, 0)
+    lake.stack.stop_node()
+    whole = segment.read_bytes()
+    segment.write_bytes(change(whole))
+    lake.stack.start_node()
+    try:
+        yield
+    finally:
+        lake.stack.stop_node()
+        segment.write_bytes(whole)
+        lake.stack.start_node()
 
 
 def _is_known(session: Session, token: bytes) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from actors import Hand, settle, stored
-from lake import Lake, Topic, fails, rows, seqs
+from lake import Lake, Topic, edited, fails, rows, seqs
 from pyspark.sql import SparkSession
 from stack import WRITE, Stack, wait_until
 
@@ -105,22 +105,6 @@ def test_below_a_mark_of_retirement_there_is_nothing_to_miss(lake: Lake) -> None
 
 
 # --- on the disk of the node ---
-
-
-@contextmanager
-def edited(lake: Lake, topic: Topic, change: Callable[[bytes], bytes]) -> Iterator[None]:
-    """The node serves a segment that somebody edited."""
-    segment = disk.newest_segment(lake.stack.folders.node, topic.token, 0)
-    lake.stack.stop_node()
-    whole = segment.read_bytes()
-    segment.write_bytes(change(whole))
-    lake.stack.start_node()
-    try:
-        yield
-    finally:
-        lake.stack.stop_node()
-        segment.write_bytes(whole)
-        lake.stack.start_node()
 
 
 def mended(change: disk.Change) -> Callable[[bytes], bytes]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lake import Lake, Topic, fails, rows, seqs
+from lake import Lake, Topic, edited, fails, rows, seqs
 from stack import WRITE
 
 from tallystick.carriers.carrier import Fetched
@@ -120,22 +119,6 @@ def test_a_lane_met_in_the_middle_is_joined_to_its_head(lake: Lake, topic: Topic
 
 
 # --- on the disk ---
-
-
-@contextmanager
-def edited(lake: Lake, topic: Topic, change: Callable[[bytes], bytes]) -> Iterator[None]:
-    """The node serves a segment that somebody edited, checksums mended."""
-    segment = next((lake.stack.folders.node / "log" / "topics" / topic.token.hex() / "0").glob("*.segment"))
-    lake.stack.stop_node()
-    whole = segment.read_bytes()
-    segment.write_bytes(change(whole))
-    lake.stack.start_node()
-    try:
-        yield
-    finally:
-        lake.stack.stop_node()
-        segment.write_bytes(whole)
-        lake.stack.start_node()
 
 
 def test_what_was_edited_on_the_disk_is_named(lake: Lake, topic: Topic, tmp_path: Path) -> None:

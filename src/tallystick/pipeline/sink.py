@@ -29,9 +29,10 @@ from pyspark.sql.types import StructType
 from tallystick.client.session import Session
 from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.crypto.hashes import named_hash
-from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.pipeline.columns import DoesNotFit, spark_schema
+from tallystick.pipeline.explain import explained
 from tallystick.record.schema import Schema
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.trust.permit import Operation
@@ -40,22 +41,6 @@ NAMES = ("home", "topic", "write", "writes")
 _FOLDER = "spark"  # in the identity's folder
 _SLOTS_MAX = 1_024  # processes of one identity that write to one topic from one machine at once
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark tells a task
-
-
-class WriteFailed(TallystickError):
-    """What Spark shows of an error: reason, message and remedy in one line."""
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except WriteFailed:
-        raise
-    except TallystickError as error:
-        reason = f"{error.reason}: " if isinstance(error, Refused) else ""
-        hint = f"; {error.hint}" if error.hint else ""
-        raise WriteFailed(f"{reason}{error}{hint}") from error
 
 
 @dataclass(frozen=True)
@@ -147,35 +132,35 @@ class BatchSink(_Sink, DataSourceArrowWriter):
             self._write = _write_id(token, "job", options.write)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sealed:
-        with _explained():
+        with explained():
             return self._seal((self._write, 0), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with _explained():
+        with explained():
             self._commit(messages)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sealed:
-        with _explained():
+        with explained():
             query, batch = (_told(name) for name in (_QUERY, _BATCH))
             return self._seal((_write_id(self._token, "query", query), int(batch)), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        with _explained():
+        with explained():
             self._commit(messages)
 
 
 def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
     """The writer of a job."""
-    with _explained():
+    with explained():
         options = SinkOptions.parse(given)
         return BatchSink(options, _checked(options, schema, overwrite))
 
 
 def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamSink:
     """The writer of a streaming query's batch."""
-    with _explained():
+    with explained():
         options = SinkOptions.parse(given)
         if options.write is not None:
             raise Misuse("a streaming query is named by its checkpoint", hint="leave out write")

@@ -35,32 +35,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tallystick.client.reader import Anchored
-from tallystick.errors import Misuse, Refused, TallystickError
+from tallystick.errors import Misuse
 from tallystick.pipeline import sink, task
 from tallystick.pipeline.access import Access, admit
 from tallystick.pipeline.columns import Projection, check_wanted, spark_schema
+from tallystick.pipeline.explain import explained
 from tallystick.pipeline.filters import Filters
 from tallystick.pipeline.options import Edge, Options
 from tallystick.pipeline.plan import Planner, Slice, check_offsets
 from tallystick.record.schema import Schema
 
 _PATIENCE_S = 0.5  # Spark asks an idle stream about ninety times a second: the answer waits for news
-
-
-class ReadFailed(TallystickError):
-    """What Spark shows of an error: reason, message and remedy in one line."""
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except ReadFailed:
-        raise
-    except TallystickError as error:
-        reason = f"{error.reason}: " if isinstance(error, Refused) else ""
-        hint = f"; {error.hint}" if error.hint else ""
-        raise ReadFailed(f"{reason}{error}{hint}") from error
 
 
 class TallyDataSource(DataSource):
@@ -71,7 +56,7 @@ class TallyDataSource(DataSource):
 
     @property
     def _options(self) -> Options:
-        with _explained():
+        with explained():
             return Options.parse(self._given)
 
     @classmethod
@@ -79,14 +64,14 @@ class TallyDataSource(DataSource):
         return "tally"
 
     def schema(self) -> StructType:
-        with _explained(), _access(self._options) as access:
+        with explained(), _access(self._options) as access:
             return spark_schema(_pinned(access, self._options), self._options.provenance)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        with _explained():
+        with explained():
             if self._options.end != Edge(rest="latest"):
                 raise Misuse("a stream has no end", hint="leave out ending…, or read in batch")
         return StreamReader(self._options, schema)
@@ -126,7 +111,7 @@ class BatchReader(DataSourceReader):
         return [one for one in filters if not self._filters.take(one)]
 
     def partitions(self) -> Sequence[InputPartition]:
-        with _explained(), _access(self._options) as access:
+        with explained(), _access(self._options) as access:
             check_wanted(self._wanted, access.schemas, self._options.provenance)
             planner = Planner(self._options, access)
             anchors = planner.anchors()
@@ -148,11 +133,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available: dict[int, Anchored] | None = None  # where a run of what is available now ends
 
     def initialOffset(self) -> dict[str, Any]:
-        with _explained():
+        with explained():
             return self._offset(self._planner.start(self._planner.anchors()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with _explained():
+        with explained():
             first = self._offsets(start)
             anchors = self._available
             if anchors is None:
@@ -168,11 +153,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with _explained():
+        with explained():
             self._available = self._planner.anchors()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with _explained():
+        with explained():
             first, until = self._offsets(start), self._offsets(end)
             self._open().update()  # tasks drop keys that were destroyed since
             anchors = self._planner.anchors()
@@ -211,5 +196,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(slices: tuple[Slice, ...], options: Options, projection: Projection) -> Iterator[Any]:
-    with _explained():
+    with explained():
         yield from task.read(slices, options, projection)

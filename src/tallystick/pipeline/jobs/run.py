@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
-_FAILED = re.compile(r"ReadFailed: (?:([a-z][a-z-]+): )?([^\n]+)")  # source.py writes it: reason, message; remedy
+_FAILED = re.compile(r"TallyFailed: (?:([a-z][a-z-]+): )?([^\n]+)")  # as pipeline/explain.py writes it
 _SETTINGS = {
     "spark.master": "local[*]",
     "spark.driver.host": "127.0.0.1",
