@@ -17,7 +17,7 @@ from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.kafka.shared import What
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.marks import Mark, is_mark
+from tallystick.carriers.voids import Void, is_void
 from tallystick.client.findings import Finding
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable, Withheld
@@ -77,7 +77,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Direct]:
 
 
 def reasons(found: tuple[bytes, ...]) -> list[str]:
-    return [Mark.decode(data).reason if is_mark(data) else "" for data in found]
+    return [Void.decode(data).reason if is_void(data) else "" for data in found]
 
 
 def test_each_record_is_judged_and_what_is_refused_is_marked(direct: Direct) -> None:
@@ -91,7 +91,7 @@ def test_each_record_is_judged_and_what_is_refused_is_marked(direct: Direct) -> 
     found = direct.fetch(name, token, 9)
     assert reasons(found) == ["", "plain", "bad-signature", "altered", "not-advertised", "ahead", "", "", ""]
     assert [Parcel.decode_front(found[i]).hash for i in (0, 6, 8)] == [parcel.hash for parcel in good]
-    assert Mark.decode(found[7]) == Mark.repeated(good[1].hash)
+    assert Void.decode(found[7]) == Void.repeated(good[1].hash)
 
 
 def test_a_right_that_was_taken_away_ends_direct_writing(direct: Direct) -> None:
@@ -182,7 +182,7 @@ def test_bodies_come_from_kafka_and_marks_from_the_notary(direct: Direct) -> Non
     parcels = [hand.seal(number) for number in range(3)]
     direct.write(token, parcels[0], b"plain junk", *parcels[1:])
     found = direct.fetch(name, token, 4, headers=False)
-    assert [data for data in found if not is_mark(data)] == [parcel.encode() for parcel in parcels]
+    assert [data for data in found if not is_void(data)] == [parcel.encode() for parcel in parcels]
     assert reasons(found) == ["", "plain", "", ""]
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tallystick.carriers.carrier import Fetched
-from tallystick.carriers.marks import Mark
+from tallystick.carriers.voids import Void
 from tallystick.client.reader import FRONTS, Anchored, Placed, V, parse
 from tallystick.errors import Malformed, Refused, Withheld
 from tallystick.parcel.commit import CommitList, WrittenRun, ledger_key
@@ -145,7 +145,7 @@ class Commits:
                         reason="missing",
                     )
                 for offset, parcel in enumerate(parcels, first):
-                    if isinstance(parcel, Mark):
+                    if isinstance(parcel, Void):
                         raise BadCommit(f"offset {offset} of partition {partition} holds no parcel to open")
                     yield (partition, offset), parcel
                 first += len(parcels)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tallystick.carriers.carrier import Fetched, LaneFront
-from tallystick.carriers.marks import Mark, is_mark
+from tallystick.carriers.voids import Void, is_void
 from tallystick.client.findings import Finding
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
@@ -113,7 +113,7 @@ class PartitionReader(Generic[V]):
         return self._take_parcels(parse(self._reading, fetched, self.partition, self.offset, anchor), anchor)
 
     def _take_parcels(
-        self, parcels: Sequence[Parcel | Mark], anchor: Anchored, *, anchored: bool = True
+        self, parcels: Sequence[Parcel | Void], anchor: Anchored, *, anchored: bool = True
     ) -> list[Placed[V] | Finding]:
         heads = dict(self.heads)
         try:
@@ -127,11 +127,11 @@ class PartitionReader(Generic[V]):
             return found
         return [Placed(one.verified, one.offset, None) if isinstance(one, Placed) else one for one in found]
 
-    def _take_lanes(self, parcels: Sequence[Parcel | Mark], anchor: Anchored) -> list[Placed[V] | Finding]:
+    def _take_lanes(self, parcels: Sequence[Parcel | Void], anchor: Anchored) -> list[Placed[V] | Finding]:
         found: list[Placed[V] | Finding] = []
         by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
         for offset, parcel in enumerate(parcels, self.offset):
-            if isinstance(parcel, Mark):
+            if isinstance(parcel, Void):
                 found += self._refused(offset, parcel)
                 continue
             try:
@@ -142,12 +142,12 @@ class PartitionReader(Generic[V]):
             found += self._take_lane(publisher, lane, items, anchor)
         return found
 
-    def _refused(self, offset: int, mark: Mark) -> list[Finding]:
+    def _refused(self, offset: int, void: Void) -> list[Finding]:
         """What the notary refused is told and not opened; a parcel once more, or an offset without a record, is
         nothing to tell of: a parcel that is missing for it is missed in its lane."""
-        if not mark.reason:
+        if not void.reason:
             return []
-        message = f"offset {offset}: the notary refused it: {mark.reason}"
+        message = f"offset {offset}: the notary refused it: {void.reason}"
         return [Finding("refused", message, self._token, self.partition, offset, b"", b"", 0)]
 
     def skip_to(self, offset: int) -> None:
@@ -337,15 +337,15 @@ class PartitionReader(Generic[V]):
         return self._book.get(header.topic(self._token).permit).principal
 
 
-def decode(reading: Reading[V], data: bytes) -> Parcel | Mark:
-    return Mark.decode(data) if is_mark(data) else reading.decode(data)
+def decode(reading: Reading[V], data: bytes) -> Parcel | Void:
+    return Void.decode(data) if is_void(data) else reading.decode(data)
 
 
-def parse(reading: Reading[V], fetched: Fetched, partition: int, offset: int, anchor: Anchored) -> list[Parcel | Mark]:
+def parse(reading: Reading[V], fetched: Fetched, partition: int, offset: int, anchor: Anchored) -> list[Parcel | Void]:
     """(a): the parcels from `offset` on that were fetched, whose hashes are the anchored ones; else `Withheld`."""
     if fetched.first != offset or fetched.first + len(fetched.parcels) > anchor.size:
         raise Withheld(f"partition {partition}: offset {offset} was asked for, {fetched.first} came", reason="altered")
-    parcels: list[Parcel | Mark] = []
+    parcels: list[Parcel | Void] = []
     for at, data in enumerate(fetched.parcels, offset):
         try:
             parcels.append(decode(reading, data))

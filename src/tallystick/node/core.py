@@ -17,8 +17,8 @@ from typing import Any
 
 from tallystick.carriers.kafka.carrier import KafkaCarrier
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.keeper import Keeper, Wanted, operations_of
 from tallystick.carriers.kafka.notary import HOST
+from tallystick.carriers.kafka.reconcile import Reconciler, Wanted, operations_of
 from tallystick.carriers.log.carrier import LogCarrier, LogSettings
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
@@ -135,7 +135,7 @@ class NodeCore:
             write=lambda written: self._submit(self._compose(*written)).number,
             follow=self._notarised,
             topics=self._topics,
-            keeper=Keeper(self.kafka, self._wanted_of_kafka),
+            reconciler=Reconciler(self.kafka, self._wanted_of_kafka),
             node_key=self.rules.node_key,
             **options,
         )

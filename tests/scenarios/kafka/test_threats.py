@@ -66,7 +66,7 @@ def test_threat_1_a_right_that_only_kafka_knows_is_taken_away_and_told(
     user = f"User:{sensor.identity.principal.hex()}"
     given = [Entry(user, token.hex(), operation) for operation in ("READ", "WRITE", "DESCRIBE")]
     with monkeypatch.context() as patch:
-        patch.setattr(carrier._keeper, "check", list)
+        patch.setattr(carrier._reconciler, "check", list)
         before = carrier._checked_ms
         wait_until(lambda: carrier._checked_ms > before)  # no earlier check is under way
         kafka.change_access(given, [])

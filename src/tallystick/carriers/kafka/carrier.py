@@ -19,9 +19,9 @@ from typing import Any
 
 from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Sent, describe
-from tallystick.carriers.kafka.keeper import Drift, Keeper
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
 from tallystick.carriers.kafka.passage import sign_passages
+from tallystick.carriers.kafka.reconcile import Drift, Reconciler
 from tallystick.carriers.kafka.shared import Shared, What
 from tallystick.carriers.log.carrier import Asked, LogCarrier, permit_name, undo_name
 from tallystick.carriers.log.heads import joined, settled
@@ -29,7 +29,7 @@ from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.report import Damaged
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import Staged
-from tallystick.carriers.marks import is_mark
+from tallystick.carriers.voids import is_void
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable
 from tallystick.guards.lanes import Lanes
@@ -60,7 +60,7 @@ class KafkaCarrier(LogCarrier):
         write: Callable[[Sequence[bytes]], int],
         follow: Callable[[int], tuple[int, list[tuple[Anchor, int, int]]]],
         topics: Callable[[], dict[bytes, tuple[int, int]]],
-        keeper: Keeper,
+        reconciler: Reconciler,
         node_key: Callable[[bytes], VerifyKey | None],
         **options: Any,
     ) -> None:
@@ -69,7 +69,7 @@ class KafkaCarrier(LogCarrier):
         transaction and entry); `topics` are the sealed topics on it: partitions and replicas by token."""
         super().__init__(*log, **options)
         self._kafka, self._write, self._follow, self._topics = kafka, write, follow, topics
-        self._keeper, self._checked_ms = keeper, 0
+        self._reconciler, self._checked_ms = reconciler, 0
         self._followed = -1
         self._made: dict[bytes, int] = {}
         self._new_blobs: list[tuple[bytes, bytes]] = []  # staged, and not yet shared
@@ -204,7 +204,7 @@ class KafkaCarrier(LogCarrier):
         found: list[Entry] = []
         for front in fronts:
             value = values.get(front.offset)
-            if is_mark(front.header):
+            if is_void(front.header):
                 found.append(front._replace(body=b""))
             elif value is not None:
                 cut = _front_end(value)
@@ -244,7 +244,7 @@ class KafkaCarrier(LogCarrier):
         if now_ms - self._checked_ms < CHECK_MS:
             return
         self._checked_ms = now_ms
-        drift = self._keeper.check()
+        drift = self._reconciler.check()
         for one in drift:
             log.error("kafka was changed: %s: %s", one.reason, one.what)
         if drift:

@@ -2,7 +2,7 @@
 
 The password is drawn here, told to Kafka's SCRAM, and sealed to the principal's enrolled key: neither TLS nor this
 node's log ever shows it. Asking again gives another one and ends the old. A principal that is blacklisted gets none.
-Having a password allows nothing: rights come from the ledger (`keeper`).
+Having a password allows nothing: rights come from the ledger (`reconciler`).
 """
 
 from __future__ import annotations

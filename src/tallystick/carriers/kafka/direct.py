@@ -1,7 +1,7 @@
 """A client's own way to Kafka: parcels go to the brokers and come from them, everything else goes to the notary.
 
 Nothing here is trusted: Kafka's word that a record is stored is only that, so a publisher keeps its copy until the
-anchor; bodies from Kafka are held to the headers and marks that the notary proves. Asking the notary for them is also
+anchor; bodies from Kafka are held to the headers and voids that the notary proves. Asking the notary for them is also
 the reader's signed statement of what it reads, which becomes an operation on the ledger. Who reads from Kafka without
 asking is not detected by us.
 
@@ -18,8 +18,8 @@ from pathlib import Path
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.kafka.client import KafkaClient, describe
 from tallystick.carriers.log.segments import Place
-from tallystick.carriers.marks import is_mark
 from tallystick.carriers.remote import RemoteNode
+from tallystick.carriers.voids import is_void
 from tallystick.errors import Misuse, Unavailable, Withheld
 from tallystick.parcel.parcel import Parcel
 
@@ -94,7 +94,7 @@ class DirectKafka:
             self._parcel_bytes = max(1, sum(map(len, values.values())) // len(values))
         found: list[bytes] = []
         for at, front in enumerate(told.parcels, told.first):
-            if is_mark(front):
+            if is_void(front):
                 found.append(front)
             elif at in values:
                 found.append(values[at])

@@ -5,12 +5,12 @@ that goes on where this one was thought dead. For every partition of a sealed to
 its index, judges each record as the publish guard would, and writes one anchor: size, root, the size it continues, and
 the offsets that it refuses. What it refuses is so marked before any reader, who stays below the anchor, can open it.
 
-Leaf i is offset i: the parcel's hash; a mark where the record was refused, or where there is none. The root is thus a
+Leaf i is offset i: the parcel's hash; a void where the record was refused, or where there is none. The root is thus a
 function of the records and of the refusals in the anchor, and any notary can compute it again. Of several, the first to
 write wins; the others learn the refusals from the ledger, read the same records, and hold them to the root
 (`catch_up`). Where they find another root, Kafka showed two notaries different records, or changed them in between.
 
-The index is the log's own store, holding headers and marks without bodies: trees, proofs and lane heads come from
+The index is the log's own store, holding headers and voids without bodies: trees, proofs and lane heads come from
 there. It grows only behind the ledger, so nothing in it is ever taken back; after a crash the rest is read from Kafka
 again. Left out: judging anew what another notary let pass; readers do that.
 """
@@ -26,7 +26,7 @@ from tallystick.carriers.kafka.client import KafkaClient, Record, Tail
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.marks import Mark, is_mark
+from tallystick.carriers.voids import Void, is_void
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused, Withheld
@@ -49,23 +49,23 @@ READ_BYTES = 64 << 20  # of one partition at once, where an index catches up
 
 @dataclass(frozen=True)
 class Judged:
-    """One offset: a parcel of `principal`, a mark, or both where the parcel lies here a second time."""
+    """One offset: a parcel of `principal`, a void, or both where the parcel lies here a second time."""
 
     offset: int
     parcel: Parcel | None = None
-    mark: Mark | None = None
+    void: Void | None = None
     principal: bytes = b""
     passed: bool = False  # a gateway wrote the operation down
 
     @property
     def is_new(self) -> bool:
         """Whether it is a parcel that readers shall open here."""
-        return self.parcel is not None and self.mark is None
+        return self.parcel is not None and self.void is None
 
     @property
     def reason(self) -> str:
         """Why it was refused, if it was."""
-        return "" if self.mark is None else self.mark.reason
+        return "" if self.void is None else self.void.reason
 
     @property
     def hash(self) -> bytes:
@@ -74,18 +74,18 @@ class Judged:
     @property
     def header(self) -> bytes:
         """What the index keeps."""
-        return self._shown.encode() if isinstance(self._shown, Mark) else self._shown.encode_front()
+        return self._shown.encode() if isinstance(self._shown, Void) else self._shown.encode_front()
 
     @property
-    def _shown(self) -> Parcel | Mark:
-        found = self.mark or self.parcel
+    def _shown(self) -> Parcel | Void:
+        found = self.void or self.parcel
         assert found is not None
         return found
 
 
 def _empty(first: int, end: int) -> list[Judged]:
     """Offsets at which nothing is to be seen."""
-    return [Judged(offset, mark=Mark()) for offset in range(first, end)]
+    return [Judged(offset, void=Void()) for offset in range(first, end)]
 
 
 class Judgement(NamedTuple):
@@ -178,9 +178,9 @@ class Notary:
             if tuple(place) not in places:
                 raise Refused("the lane does not belong in this partition", reason="wrong-partition")
         except Refused as error:
-            return Judged(record.offset, mark=Mark.refused(record.value, error.reason))
+            return Judged(record.offset, void=Void.refused(record.value, error.reason))
         if repeated:
-            return Judged(record.offset, parcel, Mark.repeated(parcel.hash), principal, passed)
+            return Judged(record.offset, parcel, Void.repeated(parcel.hash), principal, passed)
         lanes.advance(principal, parcel.header)
         return Judged(record.offset, parcel, None, principal, passed)
 
@@ -284,13 +284,13 @@ class Notary:
         """What another notary said of a record."""
         for refusal in refused:
             if refusal.first <= record.offset < refusal.end:
-                return Judged(record.offset, mark=Mark.refused(record.value, refusal.reason))
+                return Judged(record.offset, void=Void.refused(record.value, refusal.reason))
         try:
             parcel = Parcel.decode(record.value)
             principal = self._principal_of(parcel.header)
         except Refused as error:
             raise Withheld(f"offset {record.offset}: anchored as a parcel, and is none", reason="altered") from error
-        again = Mark.repeated(parcel.hash) if self._is_known(place, parcel, taken) else None
+        again = Void.repeated(parcel.hash) if self._is_known(place, parcel, taken) else None
         taken.add(parcel.hash)
         return Judged(record.offset, parcel, again, principal)
 
@@ -320,7 +320,7 @@ class Notary:
         while offset < end:
             for entry in self._store.read(place, offset, READ_BYTES, True):
                 offset = entry.offset + 1
-                if not is_mark(entry.header):
+                if not is_void(entry.header):
                     header = Parcel.decode_front(entry.header).header
                     self._learn(place, header, self._principal_of(header))
 

@@ -26,9 +26,9 @@ from tallystick.carriers.log.heads import Heads
 from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged, Statistics
-from tallystick.carriers.marks import Mark, is_mark
 from tallystick.carriers.quotas import Quotas
 from tallystick.carriers.scribe import Accusation, Note, Scribe, window_entries
+from tallystick.carriers.voids import Void, is_void
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
@@ -468,7 +468,7 @@ class LogCarrier:
         entries = self._store.read(Place(token, partition), offset, 1, True)
         if not entries or entries[0].offset != offset:
             raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=0.5)
-        return Mark.decode(entries[0].header).reason if is_mark(entries[0].header) else ""
+        return Void.decode(entries[0].header).reason if is_void(entries[0].header) else ""
 
     def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:
         """What retention proposes: (place, below, the tree's root at that size), of anchored parcels only."""
@@ -630,7 +630,7 @@ class LogCarrier:
         while below > lowest:
             first = max(lowest, below - step)
             entries = self._store.read(place, first, 1 << 24, True)
-            for entry in reversed([entry for entry in entries if entry.offset < below and not is_mark(entry.header)]):
+            for entry in reversed([entry for entry in entries if entry.offset < below and not is_void(entry.header)]):
                 yield entry.offset, Parcel.decode_front(entry.header)
             below = first
 

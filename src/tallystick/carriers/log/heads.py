@@ -14,7 +14,7 @@ from hashlib import sha256
 from tallystick import wire
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged
-from tallystick.carriers.marks import is_mark
+from tallystick.carriers.voids import is_void
 from tallystick.guards.lanes import Head, Lanes
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
@@ -83,7 +83,7 @@ class Heads:
             while offset < end:
                 for entry in self._store.read(place, offset, _READ_BYTES, True):
                     offset = entry.offset + 1
-                    if is_mark(entry.header):
+                    if is_void(entry.header):
                         continue
                     self._take_up(Parcel.decode_front(entry.header).header, place, entry.offset, principal_of)
 

@@ -61,12 +61,12 @@ class Wanted:
         return frozenset(entry for entry in found if entry.topic in topics or entry.user in users)
 
 
-class Keeper:
+class Reconciler:
     """One notary's; several do no harm, since all bring Kafka to the same state."""
 
     def __init__(self, kafka: KafkaClient, wanted: Callable[[], Wanted]) -> None:
         self._kafka, self._wanted = kafka, wanted
-        self._initial: frozenset[Entry] | None = None  # there when this keeper began: nobody can say by whom
+        self._initial: frozenset[Entry] | None = None  # there when this reconciler began: nobody can say by whom
         self._ever_wanted: set[Entry] = set()  # since then; what the owner withdrew is no drift
         self._seen: set[Entry] = set()  # wanted, and found in Kafka
         self._told: frozenset[Entry] = frozenset()  # taken away, and still shown

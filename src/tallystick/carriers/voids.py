@@ -1,9 +1,9 @@
-"""Marks: what lies at an offset that holds no parcel to open.
+"""Voids: what lies at an offset that holds no parcel to open.
 
 A carrier with guards in front stores only what they took, once. On Kafka anybody with Kafka's leave appends, so a
 partition also holds what the notary refused, parcels a second time, and offsets at which readers see nothing (the ends
 of transactions, aborted records). The tree has a leaf for each offset all the same: a parcel's hash where it is
-repeated, else under labels of their own, so that no refused bytes pass for a parcel and no parcel for a mark. The
+repeated, else under labels of their own, so that no refused bytes pass for a parcel and no parcel for a void. The
 reason is the notary's word; it stands in its anchor on the ledger. A parcel that is falsely called repeated is missed
 by whoever reads its lane.
 """
@@ -19,23 +19,23 @@ from tallystick.errors import Malformed
 from tallystick.trust.promise import REASON_CHARACTERS_MAX
 from tallystick.trust.signed import Fields
 
-MAGIC = b"TLM\x01"
-MARK_BYTES_MAX = 256
+MAGIC = b"TLV\x01"
+VOID_BYTES_MAX = 256
 
 
 @dataclass(frozen=True)
-class Mark:
+class Void:
     """Refused bytes, by their SHA-256, and why; a parcel once more, by its hash and without a reason; or nothing."""
 
     digest: bytes = b""
     reason: str = ""
 
     @classmethod
-    def refused(cls, data: bytes, reason: str) -> Mark:
+    def refused(cls, data: bytes, reason: str) -> Void:
         return cls(sha256(data).digest(), reason)
 
     @classmethod
-    def repeated(cls, parcel: bytes) -> Mark:
+    def repeated(cls, parcel: bytes) -> Void:
         return cls(parcel)
 
     @property
@@ -49,15 +49,15 @@ class Mark:
         return MAGIC + wire.encode([self.digest, self.reason])
 
     @classmethod
-    def decode(cls, data: bytes) -> Mark:
-        if not is_mark(data) or len(data) > MARK_BYTES_MAX:
-            raise Malformed("not a mark")
-        fields = Fields.parse(data[len(MAGIC) :], "mark", 2)
-        mark = cls(fields.octets(at_most=32), fields.text(REASON_CHARACTERS_MAX))
-        if len(mark.digest) not in (0, 32) or (mark.reason and not mark.digest):
-            raise Malformed("mark: a reason without a digest")
-        return mark
+    def decode(cls, data: bytes) -> Void:
+        if not is_void(data) or len(data) > VOID_BYTES_MAX:
+            raise Malformed("not a void")
+        fields = Fields.parse(data[len(MAGIC) :], "void", 2)
+        void = cls(fields.octets(at_most=32), fields.text(REASON_CHARACTERS_MAX))
+        if len(void.digest) not in (0, 32) or (void.reason and not void.digest):
+            raise Malformed("void: a reason without a digest")
+        return void
 
 
-def is_mark(data: bytes | memoryview) -> bool:
+def is_void(data: bytes | memoryview) -> bool:
     return bytes(data[: len(MAGIC)]) == MAGIC
