@@ -206,6 +206,8 @@ class Permits:
                 revoke_ms=core.settings.revoke_s * 1000,
                 erasure_keys=erasure_keys,
                 erased=tuple(self._erasure.erased(token, seen)),
+                policies=None,
+                labels=None,
                 version=version,
             )
 

@@ -7,7 +7,7 @@ carrier before the first parcel that names it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tallystick import wire
 from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
@@ -44,21 +44,8 @@ class Held:
 
     def updated(self, update: Grant) -> Held:
         """Fold an update in: what it names replaces or adds, the rest stays."""
-        epochs = {one.number: one for one in (*self.grant.epochs, *update.epochs)}
-        grant = replace(
-            update,
-            permit=self.grant.permit,
-            undo_token=self.grant.undo_token,
-            epochs=tuple(epochs[number] for number in sorted(epochs)),
-            private_keys=tuple({**dict(self.grant.private_keys), **dict(update.private_keys)}.items()),
-            schemas=update.schemas or self.grant.schemas,
-            erasure_keys=tuple(
-                {(k.publisher, k.period): k for k in (*self.grant.erasure_keys, *update.erasure_keys)}.values()
-            ),
-            erased=tuple({*self.grant.erased, *update.erased}),
-        )
         schemas = tuple(Schema.decode(text) for text in update.schemas) if update.schemas else self.schemas
-        return Held(grant, self.permit, schemas)
+        return Held(self.grant.updated(update), self.permit, schemas)
 
     def epoch(self, now_ms: int) -> GrantEpoch:
         """The epoch to seal under now."""
