@@ -10,7 +10,8 @@ from actors import SCHEMA, Hand, await_topic, publish, read_rows
 from broker import broker, drifts, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.carriers.kafka.client import TOPIC_SETTINGS, Entry, KafkaClient
+from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Entry
+from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import FILE
 from tallystick.carriers.log.segments import Place
 from tallystick.client.findings import Finding
@@ -99,7 +100,7 @@ def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet)
     given = Entry(f"User:{spy.identity.principal.hex()}", token.hex(), "READ")
     taken = Entry(f"User:{reader.identity.principal.hex()}", token.hex(), "READ")
     wait_until(lambda: taken in fleet.stack.node.carrier._reconciler._seen)
-    wide = given._replace(topic=token.hex()[:4], pattern="PREFIXED")
+    wide = given._replace(name=token.hex()[:4], pattern="PREFIXED")
     fleet.kafka.change_access([given, wide], [taken])
     wait_until(lambda: not {given, wide} & fleet.kafka.access_entries())
     wait_until(lambda: taken in fleet.kafka.access_entries())

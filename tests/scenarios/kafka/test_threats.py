@@ -16,7 +16,8 @@ from broker import broker, drifts, node_settings, straight
 from city import City
 from stack import READ, Stack, wait_until
 
-from tallystick.carriers.kafka.client import Entry, KafkaClient
+from tallystick.carriers.kafka.administration import Entry
+from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.log.segments import Place
 from tallystick.client.findings import Finding
 from tallystick.client.group import group_id

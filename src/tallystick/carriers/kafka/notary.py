@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tallystick.carriers.kafka.client import KafkaClient, Record, Tail
+from tallystick.carriers.kafka.client import KafkaClient, Record
 from tallystick.carriers.kafka.passage import Passage
+from tallystick.carriers.kafka.tails import Tail
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.voids import Void, is_void

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.carriers.kafka.client import TOPIC_SETTINGS, Entry, KafkaClient, token_of
+from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Administration, Entry, token_of
 
 USER = "User:"
 
@@ -58,13 +58,13 @@ class Wanted:
         """The entries that are this instance's business."""
         topics = {token.hex() for token in self.partitions}
         users = {USER + principal.hex() for principal in self.principals}
-        return frozenset(entry for entry in found if entry.topic in topics or entry.user in users)
+        return frozenset(entry for entry in found if entry.name in topics or entry.user in users)
 
 
 class Reconciler:
     """One notary's; several do no harm, since all bring Kafka to the same state."""
 
-    def __init__(self, kafka: KafkaClient, wanted: Callable[[], Wanted]) -> None:
+    def __init__(self, kafka: Administration, wanted: Callable[[], Wanted]) -> None:
         self._kafka, self._wanted = kafka, wanted
         self._initial: frozenset[Entry] | None = None  # there when this reconciler began: nobody can say by whom
         self._ever_wanted: set[Entry] = set()  # since then; what the owner withdrew is no drift
@@ -118,11 +118,11 @@ class Reconciler:
 def _say(entry: Entry) -> str:
     may = "may" if entry.allowed else "may not"
     what = "topic" if entry.pattern == "LITERAL" else "topics that begin with"
-    return f"{entry.user} {may} {entry.operation} {what} {entry.topic}"
+    return f"{entry.user} {may} {entry.operation} {what} {entry.name}"
 
 
 def _token(entry: Entry) -> bytes:
-    return token_of(entry.topic) or b""
+    return token_of(entry.name) or b""
 
 
 def operations_of(value: Any, decide: Callable[[Any, int, str], bool], host: str) -> frozenset[str]:

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from tallystick.carriers.kafka.client import KafkaClient, SharedTail
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.tails import SharedTail
 from tallystick.errors import Refused
 from tallystick.guards.rules import Rules
 from tallystick.parcel.locks import decode_lock

@@ -1,0 +1,204 @@
+"""Kafka as its administrator sees it: topics and their settings, access control, users, and the offsets of groups.
+
+A topic is named by its token and never by its name, a user by its principal's identifier, a group by its own; all in
+hex. Kafka's own tools show all of it, and none of it says more than the ledger does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tallystick.carriers.kafka.failures import explain, library, translated
+from tallystick.errors import Unavailable
+
+log = logging.getLogger(__name__)  # the library's own lines too
+
+PARCEL_BYTES_MAX = 16 << 20  # what a topic of ours takes; guards hold publishers to less
+ASK_S = 15.0  # one administrative request
+SCRAM_ROUNDS = 8192
+BACK_OFF_MS = 2_000  # between attempts to reach a broker, at most
+DENIED_S = 10.0  # how long a failed authentication explains why nothing is answered
+TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is for `retire` alone
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": str(PARCEL_BYTES_MAX),
+    "message.timestamp.type": "LogAppendTime",
+}
+
+
+class Entry(NamedTuple):
+    """One entry of Kafka's access control: whether `user` ("User:*": anybody) may do `operation` on the resource `name`
+    ("*": on any)."""
+
+    user: str
+    name: str
+    operation: str
+    allowed: bool = True
+    pattern: str = "LITERAL"  # or PREFIXED
+    resource: str = "TOPIC"  # or GROUP, TRANSACTIONAL_ID, BROKER: the cluster
+
+
+class Administration:
+    """Thread-safe. `settings` are librdkafka's (`bootstrap.servers`, `security.protocol`, …)."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings: dict[str, Any] = {
+            "reconnect.backoff.max.ms": str(BACK_OFF_MS),
+            **settings,
+            "logger": log,
+            "error_cb": self._hear,
+        }
+        self._denied: tuple[Any, float] | None = None  # Kafka does not know us: its error, and when we heard it
+        self._lock = threading.Lock()
+        self._admin: Any = None
+
+    def _hear(self, error: Any) -> None:
+        """What the library tells about its connections; it goes on trying by itself."""
+        if error.name() == "_AUTHENTICATION":
+            self._denied = error, time.monotonic()
+
+    @contextmanager
+    def _asking(self, act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
+        """Foreign errors become ours; and a Kafka that does not know us is told as such, not as one that is away."""
+        try:
+            with translated(act, ignore):
+                yield
+        except Unavailable as error:
+            if self._admin is not None:
+                self._admin.poll(0)  # what it heard
+            if self._denied is None or time.monotonic() - self._denied[1] > DENIED_S:
+                raise
+            raise explain(self._denied[0], act) from error
+
+    # Topics.
+
+    @property
+    def admin(self) -> Any:
+        with self._lock:
+            if self._admin is None:
+                admin = library("confluent_kafka.admin")
+                self._admin = admin.AdminClient(self._settings)
+            return self._admin
+
+    def broker_count(self, timeout_s: float = ASK_S) -> int:
+        with self._asking("list brokers"):
+            return len(self.admin.list_topics(timeout=timeout_s).brokers)
+
+    def topics(self) -> dict[bytes, int]:
+        """Sealed topics that Kafka has: token → partitions."""
+        with self._asking("list topics"):
+            found = self.admin.list_topics(timeout=ASK_S).topics
+        return {token: len(topic.partitions) for name, topic in found.items() if (token := token_of(name))}
+
+    def make_shared_topic(self, name: str) -> None:
+        """A topic of one partition for what gateways share; made where it is missing."""
+        self._make(name, 1, -1)
+
+    def make_topic(self, token: bytes, partitions: int, replicas: int) -> None:
+        """Make it where it is missing."""
+        # One replica on the ledger means that nobody asked for more: then Kafka's own default counts.
+        self._make(token.hex(), partitions, replicas if replicas > 1 else -1)
+
+    def _make(self, name: str, partitions: int, replicas: int) -> None:
+        admin = library("confluent_kafka.admin")
+        topic = admin.NewTopic(name, partitions, replicas, config=TOPIC_SETTINGS)
+        with self._asking(f"make topic {name}", ignore=("TOPIC_ALREADY_EXISTS",)):
+            for future in self.admin.create_topics([topic], request_timeout=ASK_S).values():
+                future.result(ASK_S)
+
+    def topic_settings(self, tokens: Sequence[bytes]) -> dict[bytes, dict[str, str]]:
+        """The settings of sealed topics that must stay as they were made."""
+        if not tokens:
+            return {}
+        admin = library("confluent_kafka.admin")
+        asked = {admin.ConfigResource(admin.ResourceType.TOPIC, token.hex()): token for token in tokens}
+        with self._asking("read topic settings"):
+            answers = self.admin.describe_configs(list(asked), request_timeout=ASK_S)
+            found = {asked[resource]: future.result(ASK_S) for resource, future in answers.items()}
+        return {token: {name: str(found[token][name].value) for name in TOPIC_SETTINGS} for token in found}
+
+    def restore_settings(self, token: bytes) -> None:
+        admin = library("confluent_kafka.admin")
+        entries = [
+            admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+            for name, value in TOPIC_SETTINGS.items()
+        ]
+        resource = admin.ConfigResource(admin.ResourceType.TOPIC, token.hex(), incremental_configs=entries)
+        with self._asking(f"restore the settings of topic {token.hex()}"):
+            for future in self.admin.incremental_alter_configs([resource], request_timeout=ASK_S).values():
+                future.result(ASK_S)
+
+    # Access.
+
+    def access_entries(self) -> frozenset[Entry]:
+        """Every entry of Kafka's access control."""
+        admin = library("confluent_kafka.admin")
+        everything = admin.AclBindingFilter(
+            *(admin.ResourceType.ANY, None, admin.ResourcePatternType.ANY, None, None),
+            *(admin.AclOperation.ANY, admin.AclPermissionType.ANY),
+        )
+        with self._asking("read access control"):
+            found = self.admin.describe_acls(everything, request_timeout=ASK_S).result(ASK_S)
+        return frozenset(
+            Entry(
+                *(one.principal, one.name, one.operation.name, one.permission_type is admin.AclPermissionType.ALLOW),
+                *(one.resource_pattern_type.name, one.restype.name),
+            )
+            for one in found
+        )
+
+    def change_access(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
+        admin = library("confluent_kafka.admin")
+        new, old = [_binding(admin.AclBinding, one) for one in added], list(removed)
+        with self._asking("change access control"):
+            if new:
+                for future in self.admin.create_acls(new, request_timeout=ASK_S).values():
+                    future.result(ASK_S)
+            if old:
+                filters = [_binding(admin.AclBindingFilter, one) for one in old]
+                for future in self.admin.delete_acls(filters, request_timeout=ASK_S).values():
+                    future.result(ASK_S)
+
+    def make_user(self, name: str, password: bytes) -> None:
+        """Give a user a password, or another one."""
+        admin = library("confluent_kafka.admin")
+        scram = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_512, SCRAM_ROUNDS)
+        self._change_users([admin.UserScramCredentialUpsertion(name, scram, password)], ())
+
+    def forget_user(self, name: str) -> None:
+        """Take a user's password away: its connections end when Kafka next asks for it."""
+        admin = library("confluent_kafka.admin")
+        gone = admin.UserScramCredentialDeletion(name, admin.ScramMechanism.SCRAM_SHA_512)
+        self._change_users([gone], ("RESOURCE_NOT_FOUND",))
+
+    def _change_users(self, changes: list[Any], ignore: Sequence[str]) -> None:
+        with self._asking("change users", ignore=ignore):
+            for future in self.admin.alter_user_scram_credentials(changes, request_timeout=ASK_S).values():
+                future.result(ASK_S)
+
+
+def _binding(kind: Any, entry: Entry) -> Any:
+    admin = library("confluent_kafka.admin")
+    return kind(
+        admin.ResourceType[entry.resource],
+        entry.name,
+        admin.ResourcePatternType[entry.pattern],
+        entry.user,
+        "*",
+        admin.AclOperation[entry.operation],
+        admin.AclPermissionType.ALLOW if entry.allowed else admin.AclPermissionType.DENY,
+    )
+
+
+def token_of(name: str) -> bytes | None:
+    """The token that a Kafka topic is named by, or None for a topic that is not ours."""
+    try:
+        return bytes.fromhex(name) if len(name) == 32 and name == name.lower() else None
+    except ValueError:
+        return None

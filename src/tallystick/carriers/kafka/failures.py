@@ -1,0 +1,65 @@
+"""What Kafka's errors mean to whoever runs this: one of ours each, with the remedy. Foreign errors end here.
+
+What passes by itself (a broker that is away, replicas that are missing, a full disk) is `Unavailable` and tried again;
+what does not (a wrong password, a right that is not there, a version too old) is `Misuse`, and says what to correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from tallystick.errors import Misuse, TallystickError, Unavailable
+
+_REMEDIES = {
+    "_ALL_BROKERS_DOWN": "start the brokers, or correct bootstrap.servers",
+    "_TRANSPORT": "start the brokers, or correct bootstrap.servers",
+    "_RESOLVE": "correct the host names in bootstrap.servers",
+    "_TIMED_OUT": "see whether the brokers are up and reachable",
+    "_MSG_TIMED_OUT": "see whether enough replicas are in sync",
+    "NOT_ENOUGH_REPLICAS": "bring the missing brokers back",
+    "_UNKNOWN_TOPIC": "the notary makes topics that are on the ledger: start one",
+    "UNKNOWN_TOPIC_OR_PART": "the notary makes topics that are on the ledger: start one",
+}
+_FINAL = {
+    "_AUTHENTICATION": "check user name, password or certificate in the Kafka settings",
+    "SASL_AUTHENTICATION_FAILED": "check user name and password in the Kafka settings",
+    "_SSL": "check ssl.ca.location and the client's certificate",
+    "TOPIC_AUTHORIZATION_FAILED": "the ledger grants no such right, or the notary has not brought it to Kafka yet",
+    "CLUSTER_AUTHORIZATION_FAILED": "this Kafka user may not do that",
+    "UNSUPPORTED_VERSION": "Kafka 4.0 or newer is needed",
+    "MSG_SIZE_TOO_LARGE": "seal fewer records a parcel",
+}
+
+
+def explain(error: Any, act: str) -> TallystickError:
+    message = f"kafka: cannot {act}: {error.str()}"
+    if error.name() in _FINAL:
+        return Misuse(message, hint=_FINAL[error.name()])
+    return Unavailable(message, retry_after_s=1.0, hint=_REMEDIES.get(error.name()))
+
+
+@contextmanager
+def translated(act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
+    kafka = library()
+    try:
+        yield
+    except kafka.KafkaException as error:
+        cause = error.args[0]
+        if cause.name() not in ignore:
+            raise explain(cause, act) from error
+    except TimeoutError as error:  # of a future: the library had no answer to give yet
+        raise Unavailable(
+            f"kafka: cannot {act}: no answer in time", retry_after_s=1.0, hint=_REMEDIES["_TIMED_OUT"]
+        ) from error
+    except BufferError as error:
+        raise Unavailable("kafka: too many records wait to be sent", retry_after_s=0.2) from error
+
+
+def library(module: str = "confluent_kafka") -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise Misuse("Kafka needs the package confluent-kafka", hint="pip install 'tallystick[kafka]'") from None
