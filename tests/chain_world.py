@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import time
 from collections.abc import Callable
 from hashlib import sha256
@@ -18,6 +17,7 @@ from engines.cache import cache_folder
 from tallystick.ledger.cometbft.application import ChainSettings
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses
+from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, ValidatorCard, create_validator, join_chain, make_genesis, threshold
 from tallystick.runtime.clock import SystemClock
 
@@ -110,11 +110,3 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.02)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

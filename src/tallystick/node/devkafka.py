@@ -18,13 +18,13 @@ from pathlib import Path
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.errors import Misuse, TallystickError, Unavailable
+from tallystick.node import processes
 from tallystick.node.devcertificates import Certificates
-from tallystick.node.devchain import free_ports
 from tallystick.runtime.clock import Clock, SystemClock
 
 VERSION = "4.3.0"
 HEAP_MB = 384
-START_S, STOP_S = 90.0, 20.0
+START_S = 90.0
 OPERATOR, BROKER = "operator", "broker"  # names in certificates, and so of Kafka's super users
 _FILE = "cluster.json"
 
@@ -91,20 +91,11 @@ class Broker:
     def __init__(self, number: int, folder: Path, ports: tuple[int, int, int], clock: Clock) -> None:
         self.number, self.folder, self._clock = number, folder, clock
         self.internal, self.client, self.controller = ports
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int | None:
         """The process that runs it, if one does."""
-        if self._process is not None:  # for a moment after its start a process has no command line yet
-            return self._process.pid if self._process.poll() is None else None
-        try:
-            pid = int((self.folder / "pid").read_text())
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, ValueError, IndexError):
-            return None
-        return pid if str(self._properties).encode() in words and state != "Z" else None
+        return processes.running(self.folder, str(self._properties))
 
     @property
     def _properties(self) -> Path:
@@ -114,35 +105,14 @@ class Broker:
         _storage("format", "-t", cluster, "-c", str(self._properties))
 
     def start(self) -> None:
-        with open(self.folder / "output.log", "ab") as output:
-            self._process = subprocess.Popen(
-                _java("kafka.Kafka", str(self._properties), log4j=self.folder / "log4j2.properties"),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        (self.folder / "pid").write_text(f"{self._process.pid}\n")
+        command = _java("kafka.Kafka", str(self._properties), log4j=self.folder / "log4j2.properties")
+        processes.spawn(self.folder, command, "output.log")
 
     def kill(self) -> None:
-        self._end(signal.SIGKILL)
+        processes.end(self.folder, str(self._properties), self._clock, signal.SIGKILL)
 
     def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        pid = self.pid
-        if pid is None:
-            return
-        os.kill(pid, how)
-        deadline = self._clock.monotonic() + STOP_S
-        while self.pid is not None and self._clock.monotonic() < deadline:
-            self._clock.pause(0.05)
-        if self.pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            if self._process is not None:
-                self._process.wait()
+        processes.end(self.folder, str(self._properties), self._clock)
 
     def output(self) -> str:
         """The last lines of what it wrote."""
@@ -183,7 +153,7 @@ class Cluster:
         """A new cluster; `reauthenticate_ms` is how long Kafka believes a connection before it asks again."""
         if (folder / _FILE).exists():
             raise Misuse(f"{folder}: a Kafka is here already")
-        free = free_ports(3 * brokers)
+        free = processes.free_ports(3 * brokers)
         ports = [(free[at], free[at + 1], free[at + 2]) for at in range(0, len(free), 3)]
         cluster = cls(folder, ports, SystemClock())
         certificates = Certificates(cluster.folder / "certificates")

@@ -1,0 +1,76 @@
+"""Processes that outlive whoever started them, as engines for trials do. Each is known by the file `pid` in its folder.
+
+A number alone says little, since one day the system gives it to another process: it counts only while the command line
+has the word `mark`, which no other process has.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tallystick.runtime.clock import Clock
+
+STOP_S = 20.0
+_PID = "pid"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def spawn(folder: Path, command: Sequence[str], log: str, environment: Mapping[str, str] | None = None) -> int:
+    """Start a process of its own session, and note its number; what it says is added to the file `log`."""
+    with (folder / log).open("ab") as output, open(os.devnull) as nothing:
+        actions = [(os.POSIX_SPAWN_DUP2, nothing.fileno(), 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, output.fileno(), number) for number in (1, 2)]
+        pid = os.posix_spawnp(command[0], command, environment or os.environ, file_actions=actions, setsid=True)
+    (folder / _PID).write_text(f"{pid}\n")
+    return pid
+
+
+def running(folder: Path, mark: str) -> int | None:
+    """The process of `folder`, if it still runs."""
+    try:
+        pid = int((folder / _PID).read_text())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return None
+    is_ours = mark.encode() in words or words == [b""]  # for a moment after its start a process has no command line
+    return pid if is_ours and not has_ended(pid) else None
+
+
+def has_ended(pid: int) -> bool:
+    """By its state alone; a child of ours that has ended is let go."""
+    try:
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            return False
+    except OSError:
+        return True
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    return True
+
+
+def end(folder: Path, mark: str, clock: Clock, how: signal.Signals = signal.SIGTERM) -> bool:
+    """End the process of `folder`, with SIGKILL where it does not go; whether there was one."""
+    pid = running(folder, mark)
+    if pid is None:
+        return False
+    os.kill(pid, how)
+    deadline = clock.monotonic() + STOP_S
+    while running(folder, mark) is not None:
+        clock.pause(0.05)
+        if clock.monotonic() > deadline:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    return True
