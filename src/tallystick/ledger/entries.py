@@ -168,6 +168,25 @@ def broken_promise(promise: Promise, other_leaf: bytes = b"", proof: Sequence[by
     return wire.encode([int(Kind.BROKEN_PROMISE), promise.encode(), other_leaf, list(proof)])
 
 
+def grant_attribute(
+    tenant_id: bytes, principal: bytes, pseudonym: bytes, commitment: bytes, not_after_ms: int = 0
+) -> bytes:
+    return wire.encode([int(Kind.GRANT_ATTRIBUTE), tenant_id, principal, pseudonym, commitment, not_after_ms])
+
+
+def withdraw_attribute(tenant_id: bytes, principal: bytes, pseudonym: bytes) -> bytes:
+    return wire.encode([int(Kind.WITHDRAW_ATTRIBUTE), tenant_id, principal, pseudonym])
+
+
+def topic_policy(token: bytes, group_number: int, version: int, commitment: bytes) -> bytes:
+    """An empty commitment lifts the policy."""
+    return wire.encode([int(Kind.TOPIC_POLICY), token, group_number, version, commitment])
+
+
+def attribute_epoch(epoch: int, public_key_hash: bytes, not_before_ms: int) -> bytes:
+    return wire.encode([int(Kind.ATTRIBUTE_EPOCH), epoch, public_key_hash, not_before_ms])
+
+
 def group(identifier: bytes, lease_ms: int, tokens: Sequence[bytes]) -> bytes:
     return wire.encode([int(Kind.GROUP), identifier, lease_ms, sorted(tokens)])
 

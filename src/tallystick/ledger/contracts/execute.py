@@ -20,6 +20,7 @@ from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.ledger.contracts import (
     access,
     anchors,
+    attributes,
     epochs,
     equivocation,
     erasures,
@@ -27,6 +28,7 @@ from tallystick.ledger.contracts import (
     identity,
     operations,
     permits,
+    policies,
     reputation,
     settings,
     topics,
@@ -78,6 +80,14 @@ CONTRACTS: dict[str, dict[int, dict[int, Handler]]] = {
             Kind.NOTARISE: anchors.notarise,
         }
     },
+    "attributes": {
+        1: {
+            Kind.GRANT_ATTRIBUTE: attributes.grant,
+            Kind.WITHDRAW_ATTRIBUTE: attributes.withdraw,
+            Kind.ATTRIBUTE_EPOCH: attributes.announce,
+        }
+    },
+    "policies": {1: {Kind.TOPIC_POLICY: policies.policy}},
     "groups": {
         1: {
             Kind.GROUP: groups.create,

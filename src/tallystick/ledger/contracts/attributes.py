@@ -1,0 +1,86 @@
+"""Attributes: which principal holds which attribute of which tenant, and the epochs that keys for them are good for.
+
+Threat: a tenant that grants in another's namespace, or undoes another's grant; a withdrawal that nobody can show; an
+authority that quietly goes on with an epoch that a withdrawal ended, or names one number twice. Invariant: a grant
+lies under its tenant and is written by that tenant's owner alone; epochs of an authority count up by one, and one that
+is still to come may be brought forward, never put off.
+
+Names and values are not here. A pseudonym stands for (principal, full name) under a key of the authority, so that two
+principals with one attribute cannot be told; the commitment is salted, so that equal values look different. What is
+seen: how many attributes of which tenant a principal has, when each came, went and ends. Left out: that a pseudonym
+stands for a name of the tenant's own namespace; only the authority can tell, and makes no key of any other.
+
+    attribute/<tenant><principal><pseudonym>   [commitment, not after ms or 0, height]
+    attribute-epoch/<authority><u32 number>    [public key hash, not before ms, height]
+    attribute-epochs/<authority>               the last number announced
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.errors import Refused
+from tallystick.ledger.contracts import identity
+from tallystick.ledger.contracts.call import Call
+from tallystick.trust.certificate import Kind
+from tallystick.trust.permit import LAST_EPOCH
+from tallystick.trust.signed import Fields
+
+
+def grant(call: Call, entry: list[Any]) -> None:
+    """[44, tenant, principal, pseudonym, commitment, not after ms or 0]; a grant of the same attribute is replaced."""
+    fields = Fields(entry, "attribute", 6)
+    fields.number()
+    tenant, principal, pseudonym = fields.octets(16), fields.octets(16), fields.octets(16)
+    commitment, not_after_ms = fields.octets(32), fields.number()
+    _require_admin(call, tenant)
+    if identity.require(call.state, principal).kind != Kind.PRINCIPAL:
+        raise Refused(f"{principal.hex()} is not a principal", reason="not-principal")
+    call.state.put(attribute_key(tenant, principal, pseudonym), [commitment, not_after_ms, call.height])
+
+
+def withdraw(call: Call, entry: list[Any]) -> None:
+    """[45, tenant, principal, pseudonym]"""
+    fields = Fields(entry, "attribute", 4)
+    fields.number()
+    tenant, principal, pseudonym = fields.octets(16), fields.octets(16), fields.octets(16)
+    _require_admin(call, tenant)
+    key = attribute_key(tenant, principal, pseudonym)
+    if call.state.get(key) is None:
+        raise Refused("the principal has no such attribute of this tenant", reason="unknown-attribute")
+    call.state.put(key, None)
+
+
+def announce(call: Call, entry: list[Any]) -> None:
+    """[47, epoch, public key hash, not before ms]; by the authority whose keys they are.
+
+    An announced epoch that has not begun is named again to begin earlier: so ends the one before it.
+    """
+    fields = Fields(entry, "attribute epoch", 4)
+    fields.number()
+    epoch, key_hash, not_before_ms = fields.number(LAST_EPOCH, 1), fields.octets(32), fields.number()
+    call.require_authority_of(call.author_tenant)
+    last = call.state.get(b"attribute-epochs/" + call.author) or 0
+    if not 1 <= epoch <= last + 1:
+        raise Refused(f"attribute epoch {last + 1} expected, found {epoch}", reason="wrong-epoch")
+    known = call.state.get(epoch_key(call.author, epoch))
+    if known is not None and (known[0] != key_hash or not call.time_ms < known[1] or not_before_ms >= known[1]):
+        raise Refused(f"attribute epoch {epoch} can only be brought forward before it begins", reason="wrong-epoch")
+    before = call.state.get(epoch_key(call.author, epoch - 1))
+    if before is not None and not_before_ms < before[1]:
+        raise Refused(f"attribute epoch {epoch} cannot begin before epoch {epoch - 1}", reason="wrong-epoch")
+    call.state.put(epoch_key(call.author, epoch), [key_hash, not_before_ms, call.height])
+    call.state.put(b"attribute-epochs/" + call.author, max(last, epoch))
+
+
+def attribute_key(tenant: bytes, principal: bytes, pseudonym: bytes) -> bytes:
+    return b"attribute/" + tenant + principal + pseudonym
+
+
+def epoch_key(authority: bytes, epoch: int) -> bytes:
+    return b"attribute-epoch/" + authority + epoch.to_bytes(4, "big")
+
+
+def _require_admin(call: Call, tenant: bytes) -> None:
+    if not identity.is_tenant_admin(call.state, tenant, call.author):
+        raise Refused(f"only the owner of tenant {tenant.hex()} grants its attributes", reason="not-owner")

@@ -1,0 +1,25 @@
+"""Entries of the ledger in words."""
+
+from __future__ import annotations
+
+from tallystick.cli.entries import FIELDS, decode
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.kinds import Kind
+
+
+def test_every_kind_of_entry_has_names_for_its_fields() -> None:
+    assert set(FIELDS) == set(Kind)
+
+
+def test_fields_are_those_that_the_writer_writes() -> None:
+    written = [
+        entries.notarise(bytes(16), 0, 2, bytes(32), before=1),
+        entries.grant_attribute(bytes(16), bytes(16), bytes(16), bytes(32), 7),
+        entries.withdraw_attribute(bytes(16), bytes(16), bytes(16)),
+        entries.topic_policy(bytes(16), 1, 2, b""),
+        entries.attribute_epoch(3, bytes(32), 4),
+    ]
+    kinds = ["notarise", "grant_attribute", "withdraw_attribute", "topic_policy", "attribute_epoch"]
+    assert [decode(entry)["kind"] for entry in written] == kinds
+    assert decode(written[1])["not_after_ms"] == 7
+    assert (decode(written[3])["group"], decode(written[3])["version"]) == (1, 2)
