@@ -33,7 +33,7 @@ def spawn(folder: Path, command: Sequence[str], log: str, environment: Mapping[s
     with (folder / log).open("ab") as output, open(os.devnull) as nothing:
         actions = [(os.POSIX_SPAWN_DUP2, nothing.fileno(), 0)]
         actions += [(os.POSIX_SPAWN_DUP2, output.fileno(), number) for number in (1, 2)]
-        pid = os.posix_spawnp(command[0], command, environment or os.environ, file_actions=actions, setsid=True)
+        pid = os.posix_spawnp(command[0], list(command), environment or os.environ, file_actions=actions, setsid=True)
     (folder / _PID).write_text(f"{pid}\n")
     return pid
 
