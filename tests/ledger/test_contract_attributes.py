@@ -10,6 +10,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.attributes import attribute_key, epoch_key
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.policies import policy_key
+from tallystick.ledger.transaction import Transaction
 from tallystick.trust.certificate import ALL_TENANTS
 from tallystick.trust.certificate import Kind as Certified
 
@@ -108,7 +109,7 @@ def test_an_epoch_to_come_is_brought_forward_and_never_put_off() -> None:
     bench = Bench()
     authority = bench.world.authority
 
-    def again(epoch: int, not_before_ms: int, key: str = "k") -> bytes:
+    def again(epoch: int, not_before_ms: int, key: str = "k") -> Transaction:
         return authority.sign(entries.attribute_epoch(epoch, seed(key), not_before_ms))
 
     for number in (1, 2, 3):

@@ -187,13 +187,15 @@ class _Reader:
                 row |= {"principal": fields[1].hex(), "token": header.topics[0].token.hex(), "first": header.sequence}
             case Kind.GRANT | Kind.WITHDRAW:
                 row |= {"token": fields[1].hex(), "principal": fields[2].hex(), "host": fields[5]}
+            case Kind.GRANT_ATTRIBUTE | Kind.WITHDRAW_ATTRIBUTE:
+                row |= {"principal": fields[2].hex()}
             case Kind.ISSUE_PERMIT:
                 row |= {"token": fields[3].hex(), "principal": fields[4].hex()}
             case Kind.ENROL | Kind.REPLACE:
                 row |= {"principal": Certificate.decode(fields[1]).subject.hex()}
             case Kind.REVOKE | Kind.LIFT:
                 row |= {"principal": fields[1].hex()}
-            case Kind.TOPIC | Kind.SCHEMA | Kind.CLOSE_TOPIC | Kind.ERASE | Kind.WRITE:
+            case Kind.TOPIC | Kind.SCHEMA | Kind.CLOSE_TOPIC | Kind.TOPIC_POLICY | Kind.ERASE | Kind.WRITE:
                 row |= {"token": fields[1].hex()}
         return row
 
