@@ -62,7 +62,7 @@ def publisher(home: str, topic: str, column: str, row: str) -> None:
         published = [{column: f"{row}{number:06}"} for number in range(100)]
         publisher.send(published)
         assert publisher.flush(30) == 0
-        secrets = publisher._lanes[0].secrets[-1]
+        secrets = publisher._lanes.states[0].secrets[-1]
         ready({"lane key": secrets.keys[0].key.hex()})
         publisher.stop()
         assert published

@@ -93,7 +93,7 @@ def test_a_publisher_whose_right_came_back_goes_on_under_a_new_permit(stack: Sta
     with car.publisher("brakes", acks="anchored", anchor_check_s=0.02, linger_s=0.0) as publisher:
         publisher.send(rows(20))
         assert publisher.flush(30) == 0
-        permit = publisher._held[0].permit.identifier
+        permit = publisher._advertised.held[0].permit.identifier
         stack.withdraw(topic.owner, topic.token, car, WRITE)
         stack.authority.authority.work()
         wait_until(lambda: stack.node.rules.permit_ended(permit))
@@ -101,7 +101,7 @@ def test_a_publisher_whose_right_came_back_goes_on_under_a_new_permit(stack: Sta
         stack.grant(topic.owner, topic.token, car, WRITE)
         publisher.send(rows(21))
         assert publisher.flush(30) == 0
-        assert publisher._held[0].permit.identifier != permit
+        assert publisher._advertised.held[0].permit.identifier != permit
     with topic.reader.subscriber("brakes") as subscriber:
         got: list[int] = []
         while 21 not in got:

@@ -279,8 +279,8 @@ def test_rows_in_several_lanes_are_acknowledged_when_all_are_stored() -> None:
         rows = [{"row": number, "name": "car"} for number in range(8)]
         publisher.send(rows, lambda error, delivery: told.append(error))  # two parcels, one in each lane
         publisher._seal_step()
-        assert publisher._send_lane(publisher._lanes[1])  # the second one is quicker
-        assert not publisher._events
+        assert publisher._sender.send_lane(publisher._lanes.states[1])  # the second one is quicker
+        assert not publisher._reports
         publisher.poll()
         assert told == [None]
 

@@ -1,0 +1,62 @@
+"""Settings of publishers and subscribers: one value each, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.errors import Misuse
+
+
+@dataclass(frozen=True)
+class PublisherSettings:
+    acks: str = "stored"  # what a delivery waits for: stored (the promise) or anchored (the checked anchor)
+    linger_s: float = 0.05  # how long a row waits for company
+    batch_rows_max: int = 4_096  # beyond it sealing gains little
+    parcel_bytes_max: int = 900 * 1024  # under Kafka's own limit of 1 MiB
+    lanes: int = 1
+    key: str | None = None  # the column by which rows are dealt to lanes
+    codec: str = "lz4"
+    spool_bytes_max: int = 256 << 20  # some hours of a busy vehicle
+    spool_segment_bytes_max: int = 8 << 20  # what is deleted at once when all in it is anchored
+    when_full: str = "block"  # or "gap": drop rows, and seal a gap that says so
+    heartbeat_s: float = 30.0  # how long a lane may be silent
+    lane_parcels_max: int = 65_536  # then the lane key is refreshed,
+    lane_bytes_max: int = 16 << 30  # or after so many bytes
+    request_parcels_max: int = 64
+    request_bytes_max: int = 4 << 20
+    anchor_check_s: float = 0.5
+    promise_s: float = 180.0  # a promise without an anchor for so long is broken: the ledger gives nodes a minute
+    retry_s: float = 0.5  # between attempts while the node cannot be reached
+    keys_wait_ms: int = 20_000  # the long poll for news of keys; 0: they are asked for when a node refuses an epoch
+    write: tuple[bytes, int] | None = None  # (write, batch): all rows are pending until the commit parcel lists them
+
+    def __post_init__(self) -> None:
+        if self.acks not in ("stored", "anchored"):
+            raise Misuse(f'acks "{self.acks}" is unknown, expected stored or anchored')
+        if self.when_full not in ("block", "gap"):
+            raise Misuse(f'when_full "{self.when_full}" is unknown, expected block or gap')
+        if not 1 <= self.lanes <= 64:
+            raise Misuse(f"lanes: 1 to 64 expected, found {self.lanes}")
+
+
+@dataclass(frozen=True)
+class SubscriberSettings:
+    start: str | int = "earliest"  # earliest, latest, or an offset; a group's own offset comes first
+    read: str = "anchored"  # or stored: before the anchor, on the carrier's word alone, confirmed when it comes
+    verify: str = "full"  # fast skips recomputing the leaves, and nothing else
+    on_bad: str = "fail"  # or report
+    schema_version: int | None = None  # None: the newest, older rows with nulls
+    fetch_bytes_max: int = 4 << 20
+    wait_ms: int = 5_000  # a long poll for new parcels
+    head_age_max_s: float = 60.0  # an older checkpoint is a withheld tail
+    silence_s: float = 120.0  # four heartbeats
+    late_s: float = 60.0  # a parcel sealed so long before its anchor is marked late
+    renew_s: float = 5.0  # a third of the lease
+
+    def __post_init__(self) -> None:
+        if self.read not in ("anchored", "stored"):
+            raise Misuse(f'read "{self.read}" is unknown, expected anchored or stored')
+        if self.verify not in ("full", "fast"):
+            raise Misuse(f'verify "{self.verify}" is unknown, expected full or fast')
+        if self.on_bad not in ("fail", "report"):
+            raise Misuse(f'on_bad "{self.on_bad}" is unknown, expected fail or report')
