@@ -38,12 +38,13 @@ _UNDO_LABELS = {
 class MasterKey:
     """Derivations and wrapping; shows nothing of itself."""
 
-    __slots__ = ("_token_key", "_undo_key", "_wrap_key", "operator_key")
+    __slots__ = ("_label_key", "_token_key", "_undo_key", "_wrap_key", "operator_key")
 
     def __init__(self, secret: bytes) -> None:
         self._token_key = derive(secret, "tallystick master token 1")
         self._undo_key = derive(secret, "tallystick master undo 1")
         self._wrap_key = derive(secret, "tallystick master wrap 1")
+        self._label_key = derive(secret, "tallystick master label 1")
         # Whoever holds the file and the passphrase is the operator, also beside the running process.
         self.operator_key = SigningKey.from_seed(derive(secret, "tallystick master operator 1"))
 
@@ -54,6 +55,10 @@ class MasterKey:
     def undo_token(self, operation: Operation, identifier: bytes) -> bytes:
         """UST(sbId) and UAT(adId) of EventGuard 4.5 and 4.6."""
         return derive(self._undo_key, _UNDO_LABELS[operation], identifier)
+
+    def label_key(self, token: bytes, epoch: int) -> bytes:
+        """The key of a topic's labels in one epoch, announced or not: publishers may be told of coming ones."""
+        return derive(self._label_key, "tallystick label key 1", token, epoch)
 
     def rekey_challenge(self, principal: bytes, signing_key: bytes, sealing_key: bytes) -> bytes:
         """What a principal must open with the sealing key that it brings."""

@@ -1,4 +1,4 @@
-"""The attribute space of a topic's content: what an interest may say of its columns."""
+"""The attribute space of a topic's content: what an interest may say of its columns, and which rows it means."""
 
 from __future__ import annotations
 
@@ -7,8 +7,22 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.errors import Misuse
-from tallystick.policy.attribute import Attribute, category, day, flag, integer, real, string
+from tallystick.policy.attribute import Attribute, Kind, category, day, flag, integer, real, string
+from tallystick.policy.check import check_interest
+from tallystick.policy.evaluate import Mask, mask
+from tallystick.policy.formula import Formula, leaves
+from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
+
+# A type that an absent column of each kind may have: its values are null.
+_ARROW = {
+    Kind.FLAG: pa.bool_(),
+    Kind.CATEGORY: pa.string(),
+    Kind.STRING: pa.string(),
+    Kind.INTEGER: pa.int64(),
+    Kind.DATE: pa.date32(),
+    Kind.REAL: pa.float64(),
+}
 
 
 def content_space(schema: Any, names: dict[str, list[str]] | None = None) -> AttributeSpace:
@@ -22,6 +36,21 @@ def content_space(schema: Any, names: dict[str, list[str]] | None = None) -> Att
     if closed:
         raise Misuse(f'column "{min(closed)}" is not in the schema')
     return AttributeSpace.of("", *(one for one in found if one is not None))
+
+
+def read_interest(text: str, schema: Any) -> Formula:
+    """The interest that a text means over an Arrow schema's columns; raises `Misuse` with what is wrong where."""
+    interest = parse(text, content_space(schema), "interest")
+    check_interest(interest)
+    return interest
+
+
+def wanted_rows(interest: Formula, batch: Any) -> Mask:
+    """Which rows of an Arrow batch the interest means; what is said of a column that is not there holds for none."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name in {leaf.attribute for leaf in leaves(interest.root)} - set(columns):
+        columns[name] = pa.nulls(batch.num_rows, _ARROW[interest.space[name].kind])
+    return mask(interest, columns)
 
 
 def _attribute(name: str, kind: Any, values: list[str] | None) -> Attribute | None:

@@ -27,6 +27,8 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tallystick.errors import Misuse
 from tallystick.policy.attribute import Attribute, Kind, Value, real_of, real_ordinal
@@ -34,6 +36,8 @@ from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf
 from tallystick.policy.space import AttributeSet
 
 BITS_MAX = 16  # of one dimension
+
+Cells = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -96,16 +100,38 @@ class Dimension:
             )
         return int.from_bytes(sha256(value.encode()).digest()[:4], "big") >> 32 - self.bits
 
-    def cells(self, column: Any) -> Any:
-        """As `cell`, for an array of ordinals, doubles or texts; nulls and NaN lie first."""
-        values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+    def cells(self, column: Any) -> Cells:
+        """As `cell`, for a column of values (Arrow, or a list); what satisfies no comparison (a null, a NaN) may lie
+        anywhere, and lies first."""
+        column = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if column.null_count == len(column):
+            return np.zeros(len(column), np.int64)
         if self.attribute.is_text:
-            known = {value: 0 if value is None else self.cell(value) for value in set(values)}
-            return np.array([known[value] for value in values], np.int64)
-        if self.attribute.kind is Kind.REAL:
-            values = [0 if one is None or one != one else real_ordinal(one) for one in values]
-        ordinals = np.array([one or 0 for one in values], np.uint64)
-        return np.searchsorted(np.array(self.edges, np.uint64), ordinals, "right") - 1
+            return self._text_cells(column)
+        is_real = self.attribute.kind is Kind.REAL
+        if is_real:
+            values = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(zero_copy_only=False)
+            inner = np.array([real_of(edge) for edge in self.edges[1:]])
+        else:
+            days = pa.int32() if pa.types.is_date32(column.type) else column.type
+            values = pc.fill_null(column.cast(days), 0).to_numpy(zero_copy_only=False)
+            values = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64)
+            inner = np.array([edge + self.attribute.least for edge in self.edges[1:]], values.dtype)
+        cells: Cells = np.searchsorted(inner, values, "right").astype(np.int64)
+        cells[np.isnan(values) if is_real else column.is_null().to_numpy(zero_copy_only=False)] = 0
+        return cells
+
+    def _text_cells(self, column: Any) -> Cells:
+        if not pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string()).dictionary_encode()
+        known = self.attribute.values
+        texts = column.dictionary.to_pylist()
+        cells = [self.cell(one) if one is not None and (not known or one in known) else 0 for one in texts]
+        places = pc.fill_null(column.indices.cast(pa.int64()), len(cells)).to_numpy(zero_copy_only=False)
+        found: Cells = np.array([*cells, 0], np.int64)[places]
+        return found
 
     def decide(self, leaf: Leaf, first: int, last: int) -> bool | None:
         """Whether all events in the cells from `first` to `last` satisfy the leaf (True), none (False), or some."""
@@ -156,8 +182,8 @@ class SubspaceCode:
             bits.append("01"[cells[number] >> self.dimensions[number].bits - taken[number] & 1])
         return "".join(bits)
 
-    def codes(self, columns: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The strings of many events as numbers of `length` bits, from columns of ordinals, doubles or texts.
+    def codes(self, columns: Mapping[str, Any]) -> Cells:
+        """The strings of many events as numbers of `length` bits, from columns of values.
 
         For a publisher that groups rows by subspace while it batches.
         """

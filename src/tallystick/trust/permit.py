@@ -22,7 +22,7 @@ from tallystick.trust.signed import Fields, Signer, split_signed
 PERMIT_CONTEXT = "tallystick permit 1"
 UNDO_CONTEXT = "tallystick undo order 1"
 LAST_EPOCH = (1 << 32) - 1  # a permit without a last epoch
-LABELS_MAX = 64  # labels that cover an interest
+LABELS_MAX = 256  # labels that cover an interest, in some epochs
 
 
 class Operation(IntEnum):
