@@ -6,7 +6,8 @@ Threat: rows moved or altered by whoever can write the store but not open it: wh
 made with the same keyed hash as K(w), so whoever may name a topic after another's identifier obtains that undo
 token. Ours come from keys of their own under labels of their own.
 
-Topic and erasure keys are not derived from the master key but drawn, so that they can be destroyed.
+Topic and erasure keys are not derived from the master key but drawn, so that they can be destroyed. Those of attributes
+and topic policies are derived: a restored authority makes them again, and what they lock stands under a topic key too.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ _UNDO_LABELS = {
 class MasterKey:
     """Derivations and wrapping; shows nothing of itself."""
 
-    __slots__ = ("_label_key", "_token_key", "_undo_key", "_wrap_key", "operator_key")
+    __slots__ = ("_attribute_key", "_label_key", "_token_key", "_undo_key", "_wrap_key", "operator_key")
 
     def __init__(self, secret: bytes) -> None:
         self._token_key = derive(secret, "tallystick master token 1")
         self._undo_key = derive(secret, "tallystick master undo 1")
         self._wrap_key = derive(secret, "tallystick master wrap 1")
+        self._attribute_key = derive(secret, "tallystick master attribute 1")
         self._label_key = derive(secret, "tallystick master label 1")
         # Whoever holds the file and the passphrase is the operator, also beside the running process.
         self.operator_key = SigningKey.from_seed(derive(secret, "tallystick master operator 1"))
@@ -59,6 +61,21 @@ class MasterKey:
     def label_key(self, token: bytes, epoch: int) -> bytes:
         """The key of a topic's labels in one epoch, announced or not: publishers may be told of coming ones."""
         return derive(self._label_key, "tallystick label key 1", token, epoch)
+
+    @property
+    def abe_seed(self) -> bytes:
+        """The attribute authority's own seed."""
+        return derive(self._attribute_key, "tallystick attribute authority 1")
+
+    def pseudonym(self, principal: bytes, name: str) -> bytes:
+        """What the ledger shows of a principal's attribute; another for every principal."""
+        return derive(self._attribute_key, "tallystick attribute pseudonym 1", principal, name.encode())[:16]
+
+    def policy_seeds(self, token: bytes, group: int, version: int, epoch: int, formula: bytes) -> tuple[bytes, bytes]:
+        """The seed of a topic policy's key pair in one attribute epoch, and the entropy of its capsule."""
+        place = (token, group, version, epoch, formula)
+        labels = ("tallystick topic policy seed 1", "tallystick topic policy capsule 1")
+        return derive(self._attribute_key, labels[0], *place), derive(self._attribute_key, labels[1], *place)
 
     def rekey_challenge(self, principal: bytes, signing_key: bytes, sealing_key: bytes) -> bytes:
         """What a principal must open with the sealing key that it brings."""
@@ -85,6 +102,17 @@ class MasterKey:
     def unwrap_schema(self, token: bytes, version: int, wrapped: bytes) -> bytes:
         key = derive(self._wrap_key, "tallystick schema key 1", token)
         return unwrap(key, wrapped, wire.encode(["schema", version]))
+
+    def wrap_at(self, place: list[bytes | int | str], content: bytes, entropy: Entropy) -> bytes:
+        """Names, values and formulas for the store; they open at their own place only."""
+        return wrap(self._place_key, content, wire.encode(place), entropy.bytes(32))
+
+    def unwrap_at(self, place: list[bytes | int | str], wrapped: bytes) -> bytes:
+        return unwrap(self._place_key, wrapped, wire.encode(place))
+
+    @property
+    def _place_key(self) -> bytes:
+        return derive(self._wrap_key, "tallystick attribute wrap 1")
 
     def _topic_key(self, token: bytes) -> bytes:
         return derive(self._wrap_key, "tallystick topic key wrap 1", token)
