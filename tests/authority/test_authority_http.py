@@ -207,7 +207,7 @@ def test_nobody_else_is_the_operator_and_the_operator_is_no_principal(site: Site
         assert refusal.value.reason == "not-operator"
     http = site.http(operator_identity(world.home, PASSPHRASE))
     with pytest.raises(Refused) as refusal:
-        http.request("POST", "/v1/permits", body=wire.encode([b"n" * 16, 1, "brakes", b"", 0]))
+        http.request("POST", "/v1/permits", body=wire.encode([b"n" * 16, 1, "brakes", b"", 0, ""]))
     assert refusal.value.reason == UNAUTHENTICATED
 
 
@@ -215,7 +215,7 @@ def test_strangers_all_see_one_face(site: Site) -> None:
     world = site.world
     s = world.tenant()
     stranger = SigningKey.from_seed(b"x" * 32)
-    permits, body = "/v1/permits", wire.encode([b"n" * 16, 1, "brakes", b"", 0])
+    permits, body = "/v1/permits", wire.encode([b"n" * 16, 1, "brakes", b"", 0, ""])
 
     def answer(http: HttpClient, path: str, sent: bytes = body) -> tuple[int, str, object]:
         with pytest.raises(RefusedByPeer) as refusal:
@@ -240,11 +240,11 @@ def test_to_the_authenticated_each_mistake_is_named(site: Site) -> None:
     s = world.tenant()
     http = site.http(Identity(s.id, s.holder.signing_key))
     cases: list[tuple[str, list[object], str]] = [
-        ("/v1/permits", [b"short", 1, "brakes", b"", 0], "malformed"),
-        ("/v1/permits", [b"n" * 16, 3, "brakes", b"", 0], "malformed"),
-        ("/v1/permits", [b"n" * 16, 1, "brakes", b"t" * 16, 0], "malformed"),
-        ("/v1/permits", [b"n" * 16, 1, "brakes", b"", 0], "unknown-topic"),
-        ("/v1/permits", [b"n" * 16, 1, "x" * 201, b"", 0], "malformed"),
+        ("/v1/permits", [b"short", 1, "brakes", b"", 0, ""], "malformed"),
+        ("/v1/permits", [b"n" * 16, 3, "brakes", b"", 0, ""], "malformed"),
+        ("/v1/permits", [b"n" * 16, 1, "brakes", b"t" * 16, 0, ""], "malformed"),
+        ("/v1/permits", [b"n" * 16, 1, "brakes", b"", 0, ""], "unknown-topic"),
+        ("/v1/permits", [b"n" * 16, 1, "x" * 201, b"", 0, ""], "malformed"),
         ("/v1/keys", [b"n" * 16, b"p" * 16, 0, 0], "unknown-permit"),
         ("/v1/keys", [b"n" * 16, b"p" * 16, 0, -1], "malformed"),
         ("/v1/keys", [], "malformed"),
@@ -275,8 +275,8 @@ def test_a_sealed_answer_is_bound_to_the_request(site: Site) -> None:
     token = world.topic(owner)
     world.grant(owner, token, owner, READ)
     http = site.http(Identity(owner.id, owner.holder.signing_key))
-    old = http.request("POST", "/v1/permits", body=wire.encode([b"a" * 16, 1, "", token, 0]))
-    again = http.request("POST", "/v1/permits", body=wire.encode([b"a" * 16, 1, "", token, 0]))
+    old = http.request("POST", "/v1/permits", body=wire.encode([b"a" * 16, 1, "", token, 0, ""]))
+    again = http.request("POST", "/v1/permits", body=wire.encode([b"a" * 16, 1, "", token, 0, ""]))
     assert world.authority.statistics().permits_live == 1
     for response in (old, again):
         sealed = wire.decode(response.body)[0]

@@ -20,6 +20,7 @@ from tallystick.authority.enrolment import Enrolled, Enrolment
 from tallystick.authority.epochs import Epochs
 from tallystick.authority.erasure import Erased, Erasure
 from tallystick.authority.follow import Follower
+from tallystick.authority.labels import Labels
 from tallystick.authority.ledger_view import LedgerClient, LedgerView, Position
 from tallystick.authority.master import MASTER_FILE as MASTER_FILE
 from tallystick.authority.master import create_master, open_master, operator_id, write_private
@@ -84,7 +85,8 @@ class Authority:
         self._epochs = Epochs(core)
         self._topics = Topics(core, self._subjects, self._epochs)
         self._erasure = Erasure(core, self._subjects, self._topics)
-        self._permits = Permits(core, self._subjects, self._topics, self._epochs, self._erasure)
+        self._labels = Labels(core, self._subjects, self._topics)
+        self._permits = Permits(core, self._subjects, self._topics, self._epochs, self._erasure, self._labels)
         self._names = NameBook(core, self._subjects)
         self._follower = Follower(core, self._subjects, self._topics, self._epochs, self._permits, self._erasure)
 
@@ -275,16 +277,24 @@ class Authority:
         self.check_ready()
         return self._topics.resolve(caller, pattern, principal, allow, operations, host, mode)
 
-    def permit(self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> bytes:
-        """A permit and everything that goes with it: the sealed grant. `first_epoch` 0 means the current one."""
+    def labels(self, caller: Caller, token: bytes, code: bytes) -> bytes:
+        """The code of a topic's labels, sealed; declared anew where `code` is not empty."""
+        self.check_ready()
+        return self._labels.declare(caller, token, code)
+
+    def permit(
+        self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = ""
+    ) -> bytes:
+        """A permit and everything that goes with it: the sealed grant. `first_epoch` 0 means the current one. To
+        subscribe with an `interest` brings the labels that cover it, where the topic has labels."""
         self.check_ready()
         try:
-            identifier, place = self._permits.prepare(caller, operation, topic, first_epoch)
+            identifier, place = self._permits.prepare(caller, operation, topic, first_epoch, interest)
         except Refused as error:
             if error.reason not in ("unknown-topic", "no-right"):
                 raise
             self.work()  # the topic, or the right, may be on the ledger for a moment only: look before saying no
-            identifier, place = self._permits.prepare(caller, operation, topic, first_epoch)
+            identifier, place = self._permits.prepare(caller, operation, topic, first_epoch, interest)
         try:
             self._settle(place)
         except Refused:

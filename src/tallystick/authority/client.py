@@ -74,7 +74,9 @@ class AuthorityClient(Protocol):
         mode: int = SHOW,
     ) -> Resolved: ...
 
-    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Grant: ...
+    def labels(self, token: bytes, code: bytes = b"") -> bytes: ...
+
+    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = "") -> Grant: ...
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None: ...
 
@@ -130,9 +132,13 @@ class InProcess:
     ) -> Resolved:
         return self._authority.resolve_rights(self._caller(), pattern, principal, allow, operations, host, mode)
 
-    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Grant:
+    def labels(self, token: bytes, code: bytes = b"") -> bytes:
         caller = self._caller()
-        sealed = self._authority.permit(caller, operation, topic, first_epoch)
+        return _open(self._holder, caller, self._authority.labels(caller, token, code))
+
+    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = "") -> Grant:
+        caller = self._caller()
+        sealed = self._authority.permit(caller, operation, topic, first_epoch, interest)
         return _open_grant(self._holder, caller, sealed, self._authority.certificate)
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
@@ -216,10 +222,14 @@ class OverHttp:
         answer = self._ask("/v1/rights/resolve", self._caller(), *fields, length=2)
         return Resolved(_octets(answer), _octets(answer))
 
-    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Grant:
+    def labels(self, token: bytes, code: bytes = b"") -> bytes:
+        caller = self._caller()
+        return _open(self._holder, caller, self._ask("/v1/topics/labels", caller, token, code).octets())
+
+    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = "") -> Grant:
         caller = self._caller()
         place = (topic, b"") if isinstance(topic, str) else ("", topic)
-        answer = self._ask("/v1/permits", caller, int(operation), *place, first_epoch)
+        answer = self._ask("/v1/permits", caller, int(operation), *place, first_epoch, interest)
         return _open_grant(self._holder, caller, answer.octets(at_most=_SEALED_BYTES_MAX), self._certificate)
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:

@@ -18,10 +18,11 @@ from hmac import compare_digest
 from tallystick.authority.core import Caller, Core
 from tallystick.authority.epochs import Epoch, Epochs
 from tallystick.authority.erasure import Erasure
-from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
+from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantLabels
+from tallystick.authority.labels import Labels
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topic, Topics, unknown
-from tallystick.errors import Forged, Malformed, Refused, Unavailable
+from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import access, reputation
 from tallystick.ledger.contracts.permits import Status
@@ -39,17 +40,20 @@ NEEDED = {
 
 
 class Permits:
-    def __init__(self, core: Core, subjects: Subjects, topics: Topics, epochs: Epochs, erasure: Erasure) -> None:
+    def __init__(
+        self, core: Core, subjects: Subjects, topics: Topics, epochs: Epochs, erasure: Erasure, labels: Labels
+    ) -> None:
         self._core = core
         self._subjects = subjects
         self._topics = topics
         self._epochs = epochs
         self._erasure = erasure
+        self._labels = labels
 
     # --- asking for one ---
 
     def prepare(
-        self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int
+        self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int, interest: str = ""
     ) -> tuple[bytes, int | None]:
         """Draw a permit and queue it for the ledger: its identifier and outbox place (None: it is there already)."""
         core = self._core
@@ -65,7 +69,11 @@ class Permits:
             found = self._require_right(certificate, operation, topic)
             current = self._require_open(found, operation)
             self._check_number(certificate, found)
-            permit = self._sign(certificate, operation, found, min(first_epoch or current.number, current.number))
+            if interest and operation is not Operation.SUBSCRIBE:
+                raise Misuse("only a subscriber has an interest")
+            labels = self._labels.cover(found, interest, current.number) if interest else ()
+            first_epoch = min(first_epoch or current.number, current.number)
+            permit = self._sign(certificate, operation, found, first_epoch, labels)
             core.store.insert(
                 "permits",
                 id=permit.identifier,
@@ -136,7 +144,14 @@ class Permits:
                 hint="keep a permit and ask for its keys, or undo those no longer used",
             )
 
-    def _sign(self, certificate: Certificate, operation: Operation, topic: Topic, first_epoch: int) -> Permit:
+    def _sign(
+        self,
+        certificate: Certificate,
+        operation: Operation,
+        topic: Topic,
+        first_epoch: int,
+        labels: tuple[bytes, ...],
+    ) -> Permit:
         core = self._core
         identifier = self._fresh_identifier()
         head = core.ledger.head
@@ -155,6 +170,7 @@ class Permits:
             not_after_ms=core.now_ms + core.settings.permit_s * 1000,
             authority=core.certificate.subject,
             undo_hash=undo_hash(core.master.undo_token(operation, identifier)),
+            labels=labels,
         ).sign(core.key)
 
     def _fresh_identifier(self) -> bytes:
@@ -207,7 +223,7 @@ class Permits:
                 erasure_keys=erasure_keys,
                 erased=tuple(self._erasure.erased(token, seen)),
                 policies=None,
-                labels=None,
+                labels=self._label_keys(operation, token, seen),
                 version=version,
             )
 
@@ -263,6 +279,13 @@ class Permits:
             for one in known
             if one.number >= first_epoch and one.begins_ms <= now_ms
         )
+
+    def _label_keys(self, operation: Operation, token: bytes, seen: int) -> GrantLabels | None:
+        """For publishers, of the epochs that they may still seal under."""
+        if operation is not Operation.ADVERTISE:
+            return None
+        known = [one for one in self._epochs.announced(token) if not one.is_lost]
+        return self._labels.grant(token, [one for one in known if one.ends_ms > self._core.now_ms], seen)
 
     def _erasure_keys(
         self, operation: Operation, topic: Topic, principal: bytes, seen: int

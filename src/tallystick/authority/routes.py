@@ -14,6 +14,7 @@ from typing import Any
 from tallystick.authority.authority import Authority
 from tallystick.authority.core import Caller
 from tallystick.errors import Malformed
+from tallystick.policy.parse import TEXT_MAX
 from tallystick.trust.permit import LAST_EPOCH, Operation
 from tallystick.trust.signed import Fields
 
@@ -100,7 +101,11 @@ def _permits(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
     name, token = fields.text(authority.limits.name_characters_max), fields.octets(at_most=16)
     if bool(name) == bool(token) or len(token) not in (0, 16):
         raise Malformed("permit: either a topic's name or its token of 16 bytes expected")
-    return [authority.permit(caller, operation, name or token, fields.number(LAST_EPOCH))]
+    return [authority.permit(caller, operation, name or token, fields.number(LAST_EPOCH), fields.text(TEXT_MAX))]
+
+
+def _labels(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return [authority.labels(caller, fields.octets(16), fields.octets())]
 
 
 def _keys(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
@@ -242,6 +247,13 @@ ROUTES = (
         _read_schemas,
     ),
     Route(
+        "/v1/topics/labels",
+        "The code of a topic's labels, for who may describe it; its owner declares another.",
+        (_TOKEN, Field("code", BYTES, "empty: only show it")),
+        (Field("code", BYTES, f"that counts, or empty; {_SEALED}"),),
+        _labels,
+    ),
+    Route(
         "/v1/rights/resolve",
         "Expand a pattern over the caller's topics into the entries still to be signed.",
         (
@@ -263,6 +275,7 @@ ROUTES = (
             Field("name", TEXT, "in the caller's tenant; empty: by token"),
             Field("token", BYTES, "16 bytes; empty: by name"),
             Field("first epoch", NUMBER, "0: the current one"),
+            Field("interest", TEXT, "to subscribe: what of the content is wanted; empty: everything"),
         ),
         (Field("grant", BYTES, _SEALED),),
         _permits,

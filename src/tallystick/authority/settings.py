@@ -20,6 +20,9 @@ class Settings:
     invite_s: int = 7 * _DAY_S  # a person answers a mail within a week
     erasure_period_s: int = 30 * _DAY_S  # one pair per publisher and month: 10,000 vehicles make 120,000 a year
     erasure_ahead: int = 1  # periods drawn early, for the same offline week
+    label_epochs_back: int = 1  # whose labels a permit has: the newest of what lies in the log,
+    label_epochs_ahead: int = 6  # and a week of daily epochs; 256 labels hold 32 in each
+    label_false_positives_max: float = 0.1  # share of what an interest's labels cover that it does not mean
     head_age_max_s: int = 300  # how old the newest checkpoint may be before the authority stops serving
 
 

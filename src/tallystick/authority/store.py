@@ -78,6 +78,7 @@ TABLES: dict[str, tuple[int, str]] = {
         " signing_key BLOB NOT NULL, first_epoch INTEGER NOT NULL, not_after_ms INTEGER NOT NULL,"
         " status INTEGER NOT NULL, handed INTEGER NOT NULL DEFAULT 0, permit BLOB",
     ),
+    "labels": (1, "token BLOB PRIMARY KEY, code BLOB NOT NULL, changed INTEGER NOT NULL"),
     "answers": (
         1,
         "principal BLOB NOT NULL, nonce BLOB NOT NULL, answer BLOB NOT NULL, time_ms INTEGER NOT NULL,"

@@ -36,8 +36,8 @@ class LossyAuthority:
     def __init__(self, inner: InProcess, chooser: random.Random, lost: Callable[[], int]) -> None:
         self._inner, self._chooser, self._lost = inner, chooser, lost
 
-    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Grant:
-        grant: Grant = self._ask(self._inner.permit, operation, topic, first_epoch)
+    def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = "") -> Grant:
+        grant: Grant = self._ask(self._inner.permit, operation, topic, first_epoch, interest)
         return grant
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
