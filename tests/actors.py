@@ -185,4 +185,4 @@ def fresh_memory(session: Session, stack: Stack, name: str) -> CheckpointMemory:
 
 
 def permit_of(subscriber: Subscriber) -> Permit:
-    return subscriber._held.permit
+    return subscriber._opener.held.permit

@@ -66,7 +66,7 @@ def lanes(topic: Topic) -> set[bytes]:
     with topic.lake.reader.subscriber(topic.name) as subscriber:
         for partition in range(subscriber.partitions):
             size = topic.size(partition)
-            fetched = subscriber._fetch_headers(partition, 0, size, size) if size else None
+            fetched = subscriber._fetcher.headers(partition, 0, size, size) if size else None
             found |= {Parcel.decode_front(one).header.lane for one in fetched.parcels} if fetched else set()
     return found
 

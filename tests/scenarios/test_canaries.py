@@ -134,8 +134,8 @@ def test_the_node_knows_no_row_no_name_and_no_key(tmp_path: Path) -> None:
         master = open_master((tmp_path / "authority" / MASTER_FILE).read_bytes(), PASSPHRASE)
         secrets = {
             **canaries,
-            "topic key": subscriber._held.grant.private_keys[0][1],
-            "undo token": subscriber._held.grant.undo_token,
+            "topic key": subscriber._opener.held.grant.private_keys[0][1],
+            "undo token": subscriber._opener.held.grant.undo_token,
             "key that wraps the topic keys": master._wrap_key,
             "key of the tokens": master._token_key,
             "publisher's seed": car.identity.signing_seed,

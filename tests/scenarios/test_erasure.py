@@ -55,7 +55,7 @@ def test_an_erased_publisher_is_unreadable_and_everything_else_verifies(stack: S
     before = topic.reader.subscriber("brakes")
     received = receive(before, 6)
     first = received[0]
-    kept_ring, schema, permit = before._ring, before._held.schemas[-1], permit_of(before).identifier
+    kept_ring, schema, permit = before.ring, before._opener.held.schemas[-1], permit_of(before).identifier
     verified = fetch_verified(topic, permit, first.offset)
     receipt = Receipt.decode(topic.reader.node.receipt(topic.token, 0, first.offset))
     publisher = topic.reader.node.permit(verified.header.topics[0].permit)
@@ -74,12 +74,12 @@ def test_an_erased_publisher_is_unreadable_and_everything_else_verifies(stack: S
     assert read_rows(after, 3) == [10, 11, 12]
     assert [(one.reason, one.publisher) for one in after.findings] == [("erased", topic.car.identity.principal)] * 3
     with pytest.raises(MissingKey):
-        open_batch(verified, after._ring, schema)
+        open_batch(verified, after.ring, schema)
 
     # One that had the keys drops them with the next news; what it kept on purpose is outside, and said so.
     before.update_keys()
     with pytest.raises(MissingKey):
-        open_batch(verified, before._ring, schema)
+        open_batch(verified, before.ring, schema)
 
     # Roots, receipts and proofs made before still hold.
     again = Receipt.decode(topic.reader.node.receipt(topic.token, 0, first.offset))
@@ -104,9 +104,9 @@ def test_without_destruction_a_kept_key_still_opens(topic: Topic) -> None:
     subscriber = topic.reader.subscriber("brakes")
     received = receive(subscriber, 3)
     verified = fetch_verified(topic, permit_of(subscriber).identifier, received[0].offset)
-    ring: KeyRing = subscriber._ring
+    ring: KeyRing = subscriber.ring
     topic.owner.authority.erase(topic.token, received[0].publisher, [])
-    assert open_batch(verified, ring, subscriber._held.schemas[-1]).rows == 1
+    assert open_batch(verified, ring, subscriber._opener.held.schemas[-1]).rows == 1
     assert found_by(topic.reader.subscriber("brakes", on_bad="report"), 1) == ([], ["erased"] * 6)
 
 

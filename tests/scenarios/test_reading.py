@@ -106,10 +106,10 @@ def test_without_the_guard_a_stranger_gets_sealed_parcels_and_with_stolen_keys_t
     monkeypatch.setattr(log_carrier.LogCarrier, "check_fetch", lambda *_: None)
     parcels = fetch(stranger, topic.token, bytes(16))
     subscriber = topic.reader.subscriber("brakes")
-    schema = subscriber._held.schemas[-1]
+    schema = subscriber._opener.held.schemas[-1]
     with pytest.raises(MissingKey):
         open_all(topic, parcels, KeyRing(stranger.node.lock), schema)
-    assert open_all(topic, parcels, subscriber._ring, schema) == list(range(10))
+    assert open_all(topic, parcels, subscriber.ring, schema) == list(range(10))
 
 
 # --- with a copied permit ---
@@ -245,16 +245,16 @@ def test_a_revoked_subscriber_opens_nothing_newer(stack: Stack, topic: Topic, re
     subscriber = stays.subscriber("doors")
     assert sorted(read_rows(subscriber, sent)) == list(range(sent))
     parcels = _fetch_all(stays, topic.token, permit_of(subscriber).identifier)
-    schema = subscriber._held.schemas[-1]
+    schema = subscriber._opener.held.schemas[-1]
     data = [parcel for parcel in parcels if parcel.header.kind is Kind.DATA]
     old = [parcel for parcel in data if parcel.header.topics[0].epoch == 1]
     new = [parcel for parcel in data if parcel.header.topics[0].epoch == 2]
     assert len(old) + len(new) == len(data)
-    assert open_all(topic, old, ring_of._ring, schema)
+    assert open_all(topic, old, ring_of.ring, schema)
     assert new
     for parcel in new:
         with pytest.raises(MissingKey):
-            open_all(topic, [parcel], ring_of._ring, schema)
+            open_all(topic, [parcel], ring_of.ring, schema)
     with pytest.raises(Refused) as refusal:
         ring_of.update_keys()
     assert why(refusal) == "permit-ended"
@@ -287,7 +287,7 @@ def test_without_a_new_epoch_a_revoked_subscriber_reads_on(stack: Stack, topic: 
     """The guard alone does not help against an accomplice who passes parcels on: while the authority is away no epoch
     ends, and the revoked one's keys fit what is sealed after its right was withdrawn."""
     leaver, accomplice = topic.subscriber("leaver-2"), topic.reader.subscriber("brakes")
-    ring, hand = leaver.subscriber("brakes")._ring, Hand(topic.car, "brakes")
+    ring, hand = leaver.subscriber("brakes").ring, Hand(topic.car, "brakes")
     stack.stop_authority()
     try:
         stack.withdraw(topic.owner, topic.token, leaver, READ)
@@ -295,7 +295,7 @@ def test_without_a_new_epoch_a_revoked_subscriber_reads_on(stack: Stack, topic: 
         stored(hand.send(sealed)[0])
         wait_until(lambda: accomplice._view.value(b"anchor/" + topic.token + bytes(4))[0] > 11)
         passed_on = _fetch_all(topic.reader, topic.token, permit_of(accomplice).identifier)
-        assert open_all(topic, passed_on[-1:], ring, accomplice._held.schemas[-1]) == [1234]
+        assert open_all(topic, passed_on[-1:], ring, accomplice._opener.held.schemas[-1]) == [1234]
     finally:
         stack.start_authority()
 

@@ -165,7 +165,7 @@ def test_an_order_for_one_operation_undoes_no_other(stack: Stack, topic: Topic) 
 def test_a_topic_named_after_an_identifier_gives_no_undo_token(stack: Stack, topic: Topic) -> None:
     """SEEDS on 4.5: UST(sbId) is derived as K(w) is, so whoever may name a topic obtains another's token."""
     victim = topic.reader.subscriber("brakes")
-    identifier, undo_token = permit_of(victim).identifier, victim._held.grant.undo_token
+    identifier, undo_token = permit_of(victim).identifier, victim._opener.held.grant.undo_token
     named = [
         stack.authority.authority.core.master.token(topic.owner.identity.tenant, name)
         for name in (identifier.hex(), identifier.decode("latin-1"))

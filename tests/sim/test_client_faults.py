@@ -113,7 +113,7 @@ def test_what_came_before_a_failure_is_delivered_and_only_that_is_committed(worl
             raise Unavailable("the authority cannot be reached")
         return usual(*arguments)
 
-    usual, subscriber._try_open = subscriber._try_open, fail_second
+    usual, subscriber._opener.rows = subscriber._opener.rows, fail_second
     first = subscriber.poll(0)
     assert len(first) == 1
     assert sum(subscriber.positions().values()) == 1
@@ -128,13 +128,13 @@ def test_what_was_taken_is_delivered_before_an_old_ledger_is_told(world: World) 
     settle(world)
     subscriber = world.alone.subscriber
     assert subscriber is not None
-    usual = subscriber._try_open
+    usual = subscriber._opener.rows
 
     def fail_once(*arguments: object) -> object:
-        subscriber._try_open = usual
+        subscriber._opener.rows = usual
         raise Unavailable("the authority cannot be reached")
 
-    subscriber._try_open = fail_once
+    subscriber._opener.rows = fail_once
     assert world.alone.poll() == 0
     world.pass_time(100.0)  # no block for longer than a head may be old
     assert world.alone.poll() == 1
@@ -194,7 +194,7 @@ def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_hol
     world.pass_time(10.0)
     world.node_works()
     subscriber = member.subscriber
-    group = subscriber._member
+    group = subscriber._assigned.member
     assert group is not None
     group.join()  # as far as the round got
     member.commit()

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from tallystick import wire
 from tallystick.crypto.hashes import named_hash
+from tallystick.errors import Withheld
 
 # What a publisher, an authority or a carrier did openly is told and does not stop a reader.
 OPEN_REASONS = ("gap", "erased", "silent", "suspect", "refused", "retired")
@@ -63,3 +64,11 @@ class Finding:
         path = folder / f"{self.reason}-{named_hash('tallystick finding 1', data).hex()[:16]}"
         path.write_bytes(data)
         return path
+
+
+class FoundError(Withheld):
+    """A finding that stops the iteration."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message, reason=finding.reason)
+        self.finding = finding

@@ -4,6 +4,9 @@ The numbers are those of docs/life-of-a-record.md. A subscriber trusts neither t
 was anchored on a ledger whose checkpoints it checked itself, belongs to a lane without a gap, was signed by a
 publisher with a permit, and opened with its own keys. What does not hold is a `Finding`; by default the first one
 stops the iteration (`on_bad="fail"`), with `on_bad="report"` the subscriber goes on and tells `on_finding`.
+
+`assigned.py` knows the partitions, `fetching.py` brings their ranges, `reader.py` verifies them, `pending.py` resolves
+commit parcels, `opening.py` has the keys; here they meet, in order.
 """
 
 from __future__ import annotations
@@ -13,58 +16,37 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tallystick.authority.client import AuthorityClient
-from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
-from tallystick.client.findings import OPEN_REASONS, Finding
+from tallystick.carriers.carrier import Carrier
+from tallystick.client.assigned import Assigned
+from tallystick.client.fetching import Fetcher
+from tallystick.client.findings import OPEN_REASONS, Finding, FoundError
 from tallystick.client.grants import Grants
 from tallystick.client.group import Member
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import RIGHT_HINT, RIGHT_REASONS, Held
+from tallystick.client.opening import Opener
 from tallystick.client.pending import BadCommit, Commits, Written
-from tallystick.client.reader import WHOLE, Anchored, ParcelReader, Placed, PlacedParcel
+from tallystick.client.reader import Anchored, ParcelReader, Placed, PlacedParcel
+from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
-from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.parcel.header import Kind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.locks import MissingKey
-from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
 from tallystick.parcel.seal import Gap
-from tallystick.parcel.verify import PermitBook, verify_named
+from tallystick.parcel.verify import verify_named
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import Clock
 from tallystick.trust.permit import Operation
 
+__all__ = ["FoundError", "Received", "Subscriber", "SubscriberSettings"]
+
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class SubscriberSettings:
-    start: str | int = "earliest"  # earliest, latest, or an offset; a group's own offset comes first
-    read: str = "anchored"  # or stored: before the anchor, on the carrier's word alone, confirmed when it comes
-    verify: str = "full"  # fast skips recomputing the leaves, and nothing else
-    on_bad: str = "fail"  # or report
-    schema_version: int | None = None  # None: the newest, older rows with nulls
-    fetch_bytes_max: int = 4 << 20
-    wait_ms: int = 5_000  # a long poll for new parcels
-    head_age_max_s: float = 60.0  # an older checkpoint is a withheld tail
-    silence_s: float = 120.0  # four heartbeats
-    late_s: float = 60.0  # a parcel sealed so long before its anchor is marked late
-    renew_s: float = 5.0  # a third of the lease
-
-    def __post_init__(self) -> None:
-        if self.read not in ("anchored", "stored"):
-            raise Misuse(f'read "{self.read}" is unknown, expected anchored or stored')
-        if self.verify not in ("full", "fast"):
-            raise Misuse(f'verify "{self.verify}" is unknown, expected full or fast')
-        if self.on_bad not in ("fail", "report"):
-            raise Misuse(f'on_bad "{self.on_bad}" is unknown, expected fail or report')
 
 
 @dataclass(frozen=True)
@@ -113,14 +95,6 @@ class _Counted:
 _Item = PlacedParcel | _Committed | _Counted | Finding
 
 
-class FoundError(Withheld):
-    """A finding that stops the iteration."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.message, reason=finding.reason)
-        self.finding = finding
-
-
 class Subscriber:
     """Reads one topic, alone or as a member of a group.
 
@@ -144,38 +118,35 @@ class Subscriber:
     ) -> None:
         """`member(token, partitions)` makes the membership of a group, where one is wanted; `grants` keeps permits
         across starts, where given."""
-        self._identity, self._carrier, self._authority, self._view = identity, carrier, authority, view
+        self._carrier, self._authority, self._view = carrier, authority, view
         self._clock, self._settings, self._on_finding = clock, settings, on_finding
         # What lies in the log is older than this permit: ask for the keys of all epochs, unless only new rows are read.
         only_new = settings.start == "latest" and member is None
         first_epoch = 0 if only_new else 1
         if grants is not None:
-            self._held = grants.obtain(Operation.SUBSCRIBE, topic, first_epoch)
+            held = grants.obtain(Operation.SUBSCRIBE, topic, first_epoch)
         else:
-            self._held = Held.of(authority.permit(Operation.SUBSCRIBE, topic, first_epoch))
-        self.token, self.partitions = self._held.grant.token, self._held.grant.partitions
-        carrier.subscribe(self._held.grant.permit)
-        self._ring = KeyRing(carrier.lock)
-        self._add_keys(self._held)
-        self._book = PermitBook(identity.instance, [identity.authority], carrier.permit)
-        self._member = member(self.token, self.partitions) if member is not None else None
-        self._readers: dict[int, ParcelReader] = {}
-        self._committed: dict[int, int] = {}
+            held = Held.of(authority.permit(Operation.SUBSCRIBE, topic, first_epoch))
+        self.token, self.partitions = held.grant.token, held.grant.partitions
+        carrier.subscribe(held.grant.permit)
+        self._opener = Opener(held, carrier.lock, authority, view, settings)
+        permit = held.permit.identifier
+        self._fetcher = Fetcher(identity, carrier, view, clock, settings, self.token, self.partitions, permit)
+        group = member(self.token, self.partitions) if member is not None else None
+        self._assigned = Assigned(self._fetcher, group, self.partitions, clock, settings)
         self._taken: deque[tuple[ParcelReader, _Item]] = deque()  # verified, not yet delivered
         self._fetched_bytes = 0  # of parcels that a commit parcel named, in this round
         self._commits = Commits(
             identity.instance,
             self.token,
             self.partitions,
-            self._book,
-            fetch=self._fetch_headers,
-            anchor=self._anchor,
+            self._fetcher.book,
+            fetch=self._fetcher.headers,
+            anchor=self._fetcher.anchor,
             value=view.value,
             check_seen=view.check_seen,
         )
         self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
-        self._renew_at = 0.0
-        self._fence = 0  # of the group when its partitions were last dealt to us
         self._told: set[tuple[bytes, int]] = set()
         self._revoked: dict[bytes, int] = {}
         self._stopping = False
@@ -216,10 +187,11 @@ class Subscriber:
 
     def _read_all(self, wait_ms: int, received: list[Received]) -> None:
         """A round without patience, and if there was nothing at all one with it."""
-        readers = list(self._readers.values())
+        readers = list(self._assigned.readers.values())
         for patience in (0, wait_ms // max(1, len(readers))):
             for reader in readers:
-                self._read(reader, 0 if received else patience)
+                items = self._fetcher.read(reader, 0 if received else patience)
+                self._taken.extend((reader, item) for item in items)
                 self._open_taken(received)
                 if self._taken:
                     return
@@ -234,7 +206,7 @@ class Subscriber:
                 return
             rest: list[_Item] = []
             try:
-                if self._readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
+                if self._assigned.readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
                     rest = self._open_item(reader, item, received)
             except FoundError:
                 self._taken.popleft()
@@ -257,109 +229,14 @@ class Subscriber:
                 received += self._open(reader.partition, item)
         return []
 
-    def _read(self, reader: ParcelReader, wait_ms: int) -> None:
-        """Take the next range of a partition."""
-        if self._settings.read == "stored":
-            self._read_stored(reader, wait_ms)
-            return
-        anchor = self._anchor(reader.partition)
-        if anchor is None or reader.offset >= anchor.size:
-            if not wait_ms:
-                return
-            self._fetch(reader, None, wait_ms)
-            anchor = self._anchor(reader.partition)
-            if anchor is None or reader.offset >= anchor.size:
-                return
-        fetched = self._fetch(reader, anchor.size, 0)
-        if not fetched.parcels:
-            raise Withheld(
-                f"partition {reader.partition}: anchored are {anchor.size} parcels, the node shows none from offset"
-                f" {reader.offset}",
-                reason="missing",
-                hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
-            )
-        self._taken.extend((reader, item) for item in reader.take(fetched, anchor))
-
-    def _read_stored(self, reader: ParcelReader, wait_ms: int) -> None:
-        """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
-        start, waiting = reader.unproved
-        anchor = self._anchor(reader.partition) if waiting else None
-        if anchor is not None and anchor.size > start:
-            end = start + min(waiting, anchor.size - start)
-            shown = self._carrier.fetch(
-                self.token,
-                reader.partition,
-                self._held.permit.identifier,
-                start,
-                bytes_max=self._settings.fetch_bytes_max,
-                headers=True,
-                size=anchor.size,
-                end=end,
-            )
-            # Fewer may come, for lack of room; none, or more than we asked for, would leave it unconfirmed for ever.
-            if not 0 < len(shown.parcels) <= end - start:
-                raise Withheld(
-                    f"partition {reader.partition}: {len(shown.parcels)} parcels came to confirm {start} to {end}",
-                    reason="altered",
-                )
-            reader.confirm(len(shown.parcels), shown.proof, anchor)
-        fetched = self._carrier.fetch(
-            self.token,
-            reader.partition,
-            self._held.permit.identifier,
-            reader.offset,
-            bytes_max=self._settings.fetch_bytes_max,
-            wait_ms=wait_ms,
-            stored=True,
-        )
-        if fetched.parcels:
-            items = reader.take_stored(fetched, int(self._clock.now() * 1000))
-            self._taken.extend((reader, item) for item in items)
-
-    def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
-        fetched = self._carrier.fetch(
-            self.token,
-            reader.partition,
-            self._held.permit.identifier,
-            reader.offset,
-            bytes_max=self._settings.fetch_bytes_max,
-            wait_ms=wait_ms,
-            size=size,
-        )
-        if fetched.retired > reader.offset:
-            self._check_retired(reader.partition, fetched.retired)
-            reader.skip_to(fetched.retired)
-            return self._fetch(reader, size, wait_ms)
-        return fetched
-
-    def _fetch_headers(self, partition: int, offset: int, end: int, size: int) -> Fetched:
-        bytes_max, permit = self._settings.fetch_bytes_max, self._held.permit.identifier
-        return self._carrier.fetch(
-            self.token, partition, permit, offset, bytes_max=bytes_max, headers=True, size=size, end=end
-        )
-
-    def _anchor(self, partition: int) -> Anchored | None:
-        """The partition's newest anchor, proved under a checkpoint that is young enough."""
-        value = self._view.value(b"anchor/" + self.token + partition.to_bytes(4, "big"))
-        return None if value is None else Anchored(value[0], value[1], value[2], value[3])
-
-    def _check_retired(self, partition: int, below: int) -> None:
-        """Returns if the ledger has the mark; a node that claims one that it does not have withholds."""
-        mark = self._view.value(b"retired/" + self.token + partition.to_bytes(4, "big"))
-        if mark is None or below > mark[0]:
-            raise Withheld(
-                f"partition {partition}: the node calls offsets below {below} retired, the ledger does not",
-                reason="missing",
-            )
-
     def _resolve(self, reader: ParcelReader, commit: PlacedParcel) -> list[_Item]:
         """What a commit parcel makes count; one that lies is told, and nothing of it delivered."""
         header = commit.verified.header
         try:
-            content = self._opened(lambda: open_content(commit.verified, self._ring))
+            content = self._opener.content(commit.verified)
             return [_Committed(commit, one) for one in self._commits.resolve(commit, reader.partition, content)]
         except MissingKey as error:
-            reason = "erased" if self._was_erased(error) else "cannot-open"
+            reason = "erased" if self._opener.was_erased(error) else "cannot-open"
             self._report(self._finding(reader.partition, commit, reason, f"{describe(header)}: {reason}"))
         except (CannotOpen, BadCommit) as error:
             self._report(self._finding(reader.partition, commit, error.reason, str(error)))
@@ -369,19 +246,11 @@ class Subscriber:
         """The next parcels of a range that a commit parcel named, each held to its name, and what is left of it."""
         written, partition = item.written, item.written.partition
         end = written.first + len(written.names)
-        fetched = self._carrier.fetch(
-            self.token,
-            partition,
-            self._held.permit.identifier,
-            written.first,
-            bytes_max=self._settings.fetch_bytes_max,
-            size=written.anchor.size,
-            end=end,
-        )
+        fetched = self._fetcher.parcels(partition, written.first, end, written.anchor.size)
         found: list[_Item] = []
         taken = len(fetched.parcels)
         if fetched.retired > written.first:
-            self._check_retired(partition, fetched.retired)
+            self._fetcher.check_retired(partition, fetched.retired)
             taken = min(end, fetched.retired) - written.first
             message = f"partition {partition}: {taken} parcels of a write were retired from offset {written.first} on"
             found.append(self._finding(partition, item.commit, "retired", message))
@@ -409,14 +278,13 @@ class Subscriber:
         header, verified = placed.verified.header, placed.verified
         try:
             if header.kind is Kind.GAP:
-                gap = Gap.decode(open_content(verified, self._ring))
+                gap = Gap.decode(self._opener.content(verified))
                 self._report(self._finding(partition, placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
             if header.kind is not Kind.DATA:
                 return []
-            schema = self._schema(header.schema_version, header.schema_hash)
-            batch = self._try_open(placed, schema)
+            batch = self._opener.rows(verified)
         except MissingKey as error:
-            reason = "erased" if self._was_erased(error) else "cannot-open"
+            reason = "erased" if self._opener.was_erased(error) else "cannot-open"
             self._report(self._finding(partition, placed, reason, f"{describe(header)}: {reason}"))
             return []
         except CannotOpen as error:
@@ -430,7 +298,7 @@ class Subscriber:
         late = bool(header.time_ms) and seen_ms - header.time_ms > self._settings.late_s * 1000
         return [
             Received(
-                batch=batch.upgraded(self._target_schema(schema)),
+                batch=batch,
                 token=self.token,
                 partition=partition,
                 offset=placed.offset,
@@ -445,85 +313,6 @@ class Subscriber:
             )
         ]
 
-    def _try_open(self, placed: PlacedParcel, schema: Schema) -> Batch:
-        fast = self._settings.verify == "fast"
-        return self._opened(lambda: open_batch(placed.verified, self._ring, schema, fast=fast))
-
-    def _opened(self, opening: Callable[[], T]) -> T:
-        """Open a parcel; a key that we lack may have been issued since: ask once."""
-        try:
-            return opening()
-        except MissingKey:
-            self.update_keys()
-            return opening()
-
-    def _schema(self, version: int, schema_hash: bytes) -> Schema:
-        """The topic's schema of this version, from the authority; the hash is the header's."""
-        for attempt in (1, 2):
-            for schema in self._held.schemas:
-                if (schema.version, schema.hash) == (version, schema_hash):
-                    return schema
-            if attempt == 1:
-                self.update_keys()
-        raise CannotOpen(hint="the topic has no such schema version")
-
-    def _target_schema(self, schema: Schema) -> Schema:
-        pinned = self._settings.schema_version
-        if pinned is None:
-            return self._held.schemas[-1]
-        for one in self._held.schemas:
-            if one.version == pinned and pinned >= schema.version:
-                return one
-        return schema
-
-    def find(self, partition: int, offset: int) -> tuple[VerifiedParcel, Schema]:
-        """The anchored parcel at `offset`, verified as by reading, and its schema; its keys are in `ring`."""
-        anchor = self._anchor(partition) if 0 <= partition < self.partitions else None
-        if anchor is None or not 0 <= offset < anchor.size:
-            size = 0 if anchor is None else anchor.size
-            raise Misuse(f"partition {partition} has no parcel {offset}: {size} are anchored")
-        reader = self._reader(partition, offset)
-        first = reader.take(self._fetch(reader, anchor.size, 0), anchor)[0]
-        if isinstance(first, Finding):
-            raise FoundError(first)
-        if first.offset != offset:
-            raise Misuse(f"partition {partition}: offset {offset} was retired, offset {first.offset} is the first left")
-        header = first.verified.header
-        if header.kind is not Kind.DATA:
-            raise Misuse(f"{describe(header)}: holds no records")
-        schema = self._schema(header.schema_version, header.schema_hash)
-        self._try_open(first, schema)
-        return first.verified, schema
-
-    @property
-    def ring(self) -> KeyRing:
-        return self._ring
-
-    def update_keys(self, wait_ms: int = 0) -> bool:
-        """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
-        update = self._authority.keys(self._held.permit.identifier, self._held.grant.version, wait_ms)
-        if update is None:
-            return False
-        self._held = self._held.updated(update)
-        self._add_keys(self._held)
-        return True
-
-    def _add_keys(self, held: Held) -> None:
-        for epoch, seed in held.grant.private_keys:
-            self._ring.add_topic_key(held.grant.token, epoch, hpke.PrivateKey.decode(seed))
-        for one in held.grant.erasure_keys:
-            key = hpke.PrivateKey.decode(one.key)
-            self._ring.add_erasure_key(held.grant.token, one.publisher, one.period, key)
-        for publisher, period in held.grant.erased:
-            self._ring.forget_erasure_key(held.grant.token, publisher, period)
-
-    def _was_erased(self, error: MissingKey) -> bool:
-        """Whether the ledger says that this key was destroyed on purpose."""
-        if error.epoch is not None:
-            return False
-        key = b"erasure/" + error.token + error.publisher + error.period.to_bytes(4, "big")
-        return self._view.value(key) is not None
-
     def _is_suspect(self, publisher: bytes, anchor: Anchored) -> bool:
         if publisher not in self._revoked:
             value = self._view.value(b"identity/" + publisher)
@@ -531,89 +320,55 @@ class Subscriber:
         revoked = self._revoked[publisher]
         return bool(revoked) and anchor.height >= revoked
 
+    def find(self, partition: int, offset: int) -> tuple[VerifiedParcel, Schema]:
+        """The anchored parcel at `offset`, verified as by reading, and its schema; its keys are in `ring`."""
+        anchor = self._fetcher.anchor(partition) if 0 <= partition < self.partitions else None
+        if anchor is None or not 0 <= offset < anchor.size:
+            size = 0 if anchor is None else anchor.size
+            raise Misuse(f"partition {partition} has no parcel {offset}: {size} are anchored")
+        reader = self._fetcher.reader(partition, offset)
+        first = self._fetcher.read_anchored(reader, anchor)[0]
+        if isinstance(first, Finding):
+            raise FoundError(first)
+        if first.offset != offset:
+            raise Misuse(f"partition {partition}: offset {offset} was retired, offset {first.offset} is the first left")
+        header = first.verified.header
+        if header.kind is not Kind.DATA:
+            raise Misuse(f"{describe(header)}: holds no records")
+        self._opener.rows(first.verified)
+        return first.verified, self._opener.schema(header.schema_version, header.schema_hash)
+
+    @property
+    def ring(self) -> KeyRing:
+        return self._opener.ring
+
+    def update_keys(self, wait_ms: int = 0) -> bool:
+        """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
+        return self._opener.update_keys(wait_ms)
+
     # ── Partitions, groups, offsets ──────────────────────────────────────────────────────────────────────────────
 
     def _assign(self) -> None:
-        """Know which partitions are ours; a group's are renewed from time to time."""
-        if self._member is None:
-            if not self._readers:
-                self._readers = {p: self._reader(p, self._start(p)) for p in range(self.partitions)}
-            return
-        now = self._clock.monotonic()
-        if now < self._renew_at:
-            return
-        mine = set(self._member.join())
-        if self._member.fence != self._fence:  # dealt anew: whose offset another member moved begins again there
-            for partition in mine & set(self._readers):
-                if self._member.offset(partition) != self._committed[partition]:
-                    del self._readers[partition]
-        for partition in set(self._readers) - mine:
-            del self._readers[partition]
-        for partition in sorted(mine - set(self._readers)):
-            offset = self._member.offset(partition)
-            self._committed[partition] = offset
-            self._readers[partition] = self._reader(partition, offset)
-        # Last: a round that failed in the middle is done again as a whole.
-        self._fence, self._renew_at = self._member.fence, now + self._settings.renew_s
-        self._revoked.clear()
-
-    def _reader(self, partition: int, offset: int) -> ParcelReader:
-        def lane_front(publisher: bytes, lane: bytes, below: int, size: int) -> LaneFront | None:
-            permit = self._held.permit.identifier
-            return self._carrier.lane_front(self.token, partition, permit, publisher, lane, below, size)
-
-        return ParcelReader(
-            WHOLE,
-            self._identity.instance,
-            self.token,
-            partition,
-            self.partitions,
-            self._book,
-            lane_front=lane_front,
-            check_seen=self._view.check_seen,
-            offset=offset,
-        )
-
-    def _start(self, partition: int) -> int:
-        match self._settings.start:
-            case "earliest":
-                return 0
-            case "latest":
-                anchor = self._anchor(partition)
-                return 0 if anchor is None else anchor.size
-            case int(offset):
-                return offset
-        raise Misuse(f'start "{self._settings.start}" is unknown, expected earliest, latest or an offset')
+        if self._assigned.assign():
+            self._revoked.clear()
 
     def commit(self) -> None:
         """Move the group's offsets to what `poll` returned; a signed compare-and-set for each partition. `Refused`
         if a partition is no longer ours: the next round begins where the group stands."""
-        if self._member is None:
-            raise Misuse("only a member of a group commits offsets", hint="give the subscriber a group")
-        if self._member.fence != self._fence:  # dealt anew in a round that failed: first see what is still ours
+        if self._assigned.is_stale():
             self._assign()
-        for partition, offset in self.positions().items():
-            old = self._committed[partition]
-            if offset > old:
-                try:
-                    self._member.commit(partition, old, offset)
-                except Refused:
-                    self._renew_at = 0.0
-                    del self._readers[partition]
-                    raise
-                self._committed[partition] = offset
+        self._assigned.commit(self.positions())
 
     def seek(self, partition: int, offset: int) -> None:
         """Go on reading a partition from another offset; lanes are joined to their heads anew."""
-        if partition not in self._readers:
-            raise Misuse(f"partition {partition} is not read here")
-        self._readers[partition] = self._reader(partition, offset)
+        self._assigned.seek(partition, offset)
 
     def positions(self) -> dict[int, int]:
         """The next offset of each partition that is ours."""
+        readers = self._assigned.readers
         waiting = [(reader.partition, item.offset or 0) for reader, item in reversed(self._taken)]
-        return {partition: reader.offset for partition, reader in self._readers.items()} | {
-            partition: offset for partition, offset in waiting if partition in self._readers
+        return {partition: reader.offset for partition, reader in readers.items()} | {
+            partition: offset for partition, offset in waiting if partition in readers
         }
 
     # ── Findings ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -643,7 +398,7 @@ class Subscriber:
     def _look_for_silence(self) -> None:
         """A publisher that neither spoke nor closed its lane: once for each lane and silence."""
         now_ms = int(self._clock.now() * 1000)
-        for reader in self._readers.values():
+        for reader in self._assigned.readers.values():
             for finding in reader.silent(now_ms, int(self._settings.silence_s * 1000)):
                 key = (finding.lane, finding.sequence or 0)
                 if key not in self._told:
@@ -677,15 +432,16 @@ class Subscriber:
 
     def unsubscribe(self) -> None:
         """Give the permit back: the authority's undo order, shown to the node."""
-        order = self._authority.undo(self._held.grant.permit, self._held.grant.undo_token)
+        grant = self._opener.held.grant
+        order = self._authority.undo(grant.permit, grant.undo_token)
         self._carrier.undo(order.encode())
 
     def close(self) -> None:
         """Stop, and leave the group."""
         self.stop()
-        if self._member is not None:
+        if self._assigned.member is not None:
             try:
-                self._member.leave()
+                self._assigned.member.leave()
             except (Refused, Unavailable) as error:
                 log.info("left without a word: %s", error)
 

@@ -1,0 +1,147 @@
+"""A subscriber's way to the carrier: ranges of partitions, held to the anchors on the ledger as they come.
+
+Threat: a node that shows less than was anchored, calls retired what was not, or confirms nothing of what it showed
+before its anchor. Whatever the carrier answers is taken by a `ParcelReader`, which proves it.
+"""
+
+from __future__ import annotations
+
+from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
+from tallystick.client.findings import Finding
+from tallystick.client.identity import Identity
+from tallystick.client.reader import WHOLE, Anchored, ParcelReader, PlacedParcel
+from tallystick.client.settings import SubscriberSettings
+from tallystick.client.view import View
+from tallystick.errors import Withheld
+from tallystick.parcel.verify import PermitBook
+from tallystick.runtime.clock import Clock
+
+
+class Fetcher:
+    """Reads one topic under one permit."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        carrier: Carrier,
+        view: View,
+        clock: Clock,
+        settings: SubscriberSettings,
+        token: bytes,
+        partitions: int,
+        permit: bytes,
+    ) -> None:
+        self._identity, self._carrier, self._view, self._clock = identity, carrier, view, clock
+        self._settings, self._token, self._partitions, self._permit = settings, token, partitions, permit
+        self.book = PermitBook(identity.instance, [identity.authority], carrier.permit)
+
+    def reader(self, partition: int, offset: int) -> ParcelReader:
+        def lane_front(publisher: bytes, lane: bytes, below: int, size: int) -> LaneFront | None:
+            return self._carrier.lane_front(self._token, partition, self._permit, publisher, lane, below, size)
+
+        return ParcelReader(
+            WHOLE,
+            self._identity.instance,
+            self._token,
+            partition,
+            self._partitions,
+            self.book,
+            lane_front=lane_front,
+            check_seen=self._view.check_seen,
+            offset=offset,
+        )
+
+    def read(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
+        """The next range of a partition, verified; waits up to `wait_ms` for one."""
+        if self._settings.read == "stored":
+            return self._read_stored(reader, wait_ms)
+        anchor = self.anchor(reader.partition)
+        if anchor is None or reader.offset >= anchor.size:
+            if not wait_ms:
+                return []
+            self._fetch(reader, None, wait_ms)
+            anchor = self.anchor(reader.partition)
+            if anchor is None or reader.offset >= anchor.size:
+                return []
+        return self.read_anchored(reader, anchor)
+
+    def read_anchored(self, reader: ParcelReader, anchor: Anchored) -> list[PlacedParcel | Finding]:
+        """The next range below the anchor, which is above the reader's offset."""
+        fetched = self._fetch(reader, anchor.size, 0)
+        if not fetched.parcels:
+            raise Withheld(
+                f"partition {reader.partition}: anchored are {anchor.size} parcels, the node shows none from offset"
+                f" {reader.offset}",
+                reason="missing",
+                hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
+            )
+        return reader.take(fetched, anchor)
+
+    def _read_stored(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
+        """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
+        start, waiting = reader.unproved
+        anchor = self.anchor(reader.partition) if waiting else None
+        if anchor is not None and anchor.size > start:
+            end = start + min(waiting, anchor.size - start)
+            shown = self.headers(reader.partition, start, end, anchor.size)
+            # Fewer may come, for lack of room; none, or more than we asked for, would leave it unconfirmed for ever.
+            if not 0 < len(shown.parcels) <= end - start:
+                raise Withheld(
+                    f"partition {reader.partition}: {len(shown.parcels)} parcels came to confirm {start} to {end}",
+                    reason="altered",
+                )
+            reader.confirm(len(shown.parcels), shown.proof, anchor)
+        fetched = self._carrier.fetch(
+            self._token,
+            reader.partition,
+            self._permit,
+            reader.offset,
+            bytes_max=self._settings.fetch_bytes_max,
+            wait_ms=wait_ms,
+            stored=True,
+        )
+        return reader.take_stored(fetched, int(self._clock.now() * 1000)) if fetched.parcels else []
+
+    def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
+        fetched = self._carrier.fetch(
+            self._token,
+            reader.partition,
+            self._permit,
+            reader.offset,
+            bytes_max=self._settings.fetch_bytes_max,
+            wait_ms=wait_ms,
+            size=size,
+        )
+        if fetched.retired > reader.offset:
+            self.check_retired(reader.partition, fetched.retired)
+            reader.skip_to(fetched.retired)
+            return self._fetch(reader, size, wait_ms)
+        return fetched
+
+    def headers(self, partition: int, offset: int, end: int, size: int) -> Fetched:
+        """Headers of a range below the anchored size."""
+        bytes_max = self._settings.fetch_bytes_max
+        return self._carrier.fetch(
+            self._token, partition, self._permit, offset, bytes_max=bytes_max, headers=True, size=size, end=end
+        )
+
+    def parcels(self, partition: int, offset: int, end: int, size: int) -> Fetched:
+        """Parcels of a range below the anchored size."""
+        bytes_max = self._settings.fetch_bytes_max
+        return self._carrier.fetch(
+            self._token, partition, self._permit, offset, bytes_max=bytes_max, size=size, end=end
+        )
+
+    def anchor(self, partition: int) -> Anchored | None:
+        """The partition's newest anchor, proved under a checkpoint that is young enough."""
+        value = self._view.value(b"anchor/" + self._token + partition.to_bytes(4, "big"))
+        return None if value is None else Anchored(value[0], value[1], value[2], value[3])
+
+    def check_retired(self, partition: int, below: int) -> None:
+        """Returns if the ledger has the mark; a node that claims one that it does not have withholds."""
+        mark = self._view.value(b"retired/" + self._token + partition.to_bytes(4, "big"))
+        if mark is None or below > mark[0]:
+            raise Withheld(
+                f"partition {partition}: the node calls offsets below {below} retired, the ledger does not",
+                reason="missing",
+            )
