@@ -9,6 +9,7 @@ ARGS ?=
 SECONDS_EACH ?= 60
 MINUTES ?= 10
 STEPS ?= 120
+PROCESSES ?= 2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -55,11 +56,12 @@ lint: setup ## ruff: rules and format
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-# The set-up's seconds are handed to pytest, which prints the time budget above its closing line.
+# Two processes share the suite: one has all that needs an engine, the other the rest. The set-up's seconds are handed
+# to pytest, which prints the time budget above its closing line.
 test: ## set everything up, then lint, types and the whole suite (ARGS="-k name" narrows it)
 	@started=$$(date +%s); \
 	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} warm lint types || exit 1; \
-	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest $(ARGS)
+	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(ARGS)
 
 # Without Java the demo says so and leaves Spark out.
 demo: setup warm ## the whole story with every attack, some minutes (ARGS="--skip-spark" leaves Spark out)

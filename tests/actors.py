@@ -8,6 +8,7 @@ out the same attacks: tallystick.demo.forgery, disk, hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
 from tallystick.client.view import View
 from tallystick.demo import hand as demo
+from tallystick.errors import Unavailable
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.engine import Query
 from tallystick.ledger.memory import CheckpointMemory
@@ -77,9 +79,15 @@ def publish(session: Session, topic: str, numbers: Sequence[int], **settings: An
 
 
 def read_rows(subscriber: Subscriber, count: int) -> list[int]:
-    """The `seq` of that many rows."""
+    """The `seq` of that many rows; a carrier that is away for a moment is asked again."""
     received: list[Received] = []
-    wait_until(lambda: received.extend(subscriber.poll(100)) or sum(one.batch.rows for one in received) >= count)
+
+    def enough() -> bool:
+        with suppress(Unavailable):
+            received.extend(subscriber.poll(100))
+        return sum(one.batch.rows for one in received) >= count
+
+    wait_until(enough)
     return [row["seq"] for one in received for row in one.to_pylist()]
 
 

@@ -70,6 +70,7 @@ settings.register_profile(
 )
 settings.load_profile(PROFILE)
 
+NAME = pytest.StashKey[str]()  # the test's name, to which xdist adds its group
 _spent_s: dict[str, float] = {}
 
 
@@ -116,7 +117,7 @@ def seed(request: pytest.FixtureRequest) -> int:
         return int(chosen)
     if PROFILE == "soak":
         return random.SystemRandom().getrandbits(32)
-    return zlib.crc32(request.node.nodeid.encode())
+    return zlib.crc32(request.node.stash[NAME].encode())
 
 
 # --- markers, seeds and required engines ---
@@ -129,9 +130,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
+        item.stash[NAME] = item.nodeid
         for part in item.path.relative_to(ROOT).parts[:-1]:
             if part in FOLDER_MARKERS:
                 item.add_marker(FOLDER_MARKERS[part])
+        if config.pluginmanager.has_plugin("xdist"):
+            # Files run whole, beside one another; all that needs an engine runs in one process, one after the other.
+            item.add_marker(pytest.mark.xdist_group("engines" if _is_engine_test(item) else item.path.stem))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -151,14 +156,19 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    _spent_s[_group(item)] = _spent_s.get(_group(item), 0.0) + report.duration
+    report.user_properties = [*report.user_properties, ("budget", _group(item))]
     if REQUIRE_ENGINES and report.skipped and not hasattr(report, "wasxfail") and _is_engine_test(item):
         report.outcome = "failed"
         report.longrepr = f"an engine is missing, and TALLY_REQUIRE_ENGINES is set: {report.longrepr}"
     chosen = getattr(item, "funcargs", {}).get("seed")
     if report.failed and chosen is not None:
-        report.sections.append(("replay", f"pytest '{item.nodeid}' --seed {chosen}"))
+        report.sections.append(("replay", f"pytest '{item.stash[NAME]}' --seed {chosen}"))
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    group = str(dict(report.user_properties)["budget"])
+    _spent_s[group] = _spent_s.get(group, 0.0) + report.duration
 
 
 def _group(item: pytest.Item) -> str:

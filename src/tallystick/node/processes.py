@@ -11,21 +11,29 @@ import signal
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from tallystick.runtime.clock import Clock
 
 STOP_S = 20.0
 _PID = "pid"
+_PORTS = range(20_000, 32_000)
+_turn = count(64 * os.getpid())  # processes begin at different places
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+def free_ports(number: int) -> list[int]:
+    """Ports that were free a moment ago, all different, and none that this process was given lately.
+
+    They lie below those that the system hands out itself, or a connection somewhere could take one before its server
+    does.
+    """
+    found: list[int] = []
+    while len(found) < number:
+        port = _PORTS[next(_turn) % len(_PORTS)]
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found
 
 
 def spawn(folder: Path, command: Sequence[str], log: str, environment: Mapping[str, str] | None = None) -> int:
