@@ -17,6 +17,8 @@ from tallystick.carriers.log.segments import Place
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, Refused, TallystickError
+from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.engine import Query
 
 
@@ -105,6 +107,41 @@ def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet)
     wait_until(lambda: not {given, wide} & fleet.kafka.access_entries())
     wait_until(lambda: taken in fleet.kafka.access_entries())
     wait_until(lambda: {"acl-added", "acl-removed"} <= set(drifts(fleet.stack, token)))
+
+
+def test_rights_for_everybody_are_taken_away_and_told(fleet: Fleet) -> None:
+    _, token = fleet.topic()
+    spy = fleet.principal("spy", token, 0)
+    kafka = spy.carrier._kafka  # type: ignore[attr-defined]
+    everybody, others = (
+        [
+            Entry("User:*", "*", "READ"),
+            Entry("User:*", token.hex()[:6], "WRITE", pattern="PREFIXED"),
+            Entry("User:*", token.hex(), "DELETE"),
+            Entry("User:*", "*", "READ", resource="GROUP"),
+            Entry("User:*", "*", "WRITE", resource="TRANSACTIONAL_ID"),
+            Entry("User:*", "kafka-cluster", "ALTER", resource="BROKER"),
+            Entry("User:*", "*", "ALL", allowed=False),
+        ],
+        {Entry("User:*", "somebody-elses", "READ"), Entry("User:connect", "*", "DESCRIBE")},
+    )
+    reconciler = fleet.stack.node.carrier._reconciler
+    wait_until(lambda: token in reconciler._wanted().partitions and reconciler._initial is not None)
+    told = len(wide_drifts(fleet.stack))
+    fleet.kafka.change_access([*everybody, *others], [])
+    wait_until(lambda: not set(everybody) & fleet.kafka.access_entries())
+    assert others <= fleet.kafka.access_entries()  # of other applications
+    wait_until(lambda: len(wide_drifts(fleet.stack)) == told + 6)
+    wait_until(lambda: drifts(fleet.stack, token) == ["acl-added"])
+    fleet.kafka.change_access([], others)
+    with pytest.raises(Misuse, match="authorization failed"):
+        kafka.read(Place(token, 0), 0, 1, 1 << 20, timeout_s=3)
+
+
+def wide_drifts(stack: Stack) -> list[str]:
+    """What the ledger tells of changes in Kafka that concern no one topic."""
+    found = stack.node.ledger.audit(Query(kind=int(Kind.OPERATION), refused=True))
+    return [item.fields[5] for item in found if item.fields[6] == "kafka" and item.fields[3] == NOBODY]
 
 
 def test_a_right_that_the_owner_withdraws_leaves_kafka_without_a_word(fleet: Fleet) -> None:

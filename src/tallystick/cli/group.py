@@ -47,9 +47,10 @@ def show(name: str, home: Path | None, as_json: bool) -> None:
         ]
         places = [place for token in group.tokens for place in _places(session, names, group, token)]
     if as_json:
-        output.result_json({"group": name, "fence": group.fence, "members": members, "partitions": places})
+        found = {"group": name, "identifier": group.identifier, "fence": group.fence}
+        output.result_json({**found, "members": members, "partitions": places})
         return
-    output.result(f"group {name}, fence {group.fence}")
+    output.result(f"group {name} ({group.identifier.hex()}), fence {group.fence}")
     for one in members:
         output.result(f"member {one['member']} of {one['principal']}, lease until {one['lease_until']}")
     for place in places:

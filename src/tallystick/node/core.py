@@ -11,10 +11,11 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tallystick.carriers.kafka.administration import Spot
 from tallystick.carriers.kafka.carrier import KafkaCarrier
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.notary import HOST
@@ -213,7 +214,22 @@ class NodeCore:
         }
         principals = [key[9:] for key, _ in self.ledger.scan(b"identity/", everything)]
         blacklisted = [key[11:] for key, value in self.ledger.scan(b"reputation/", everything) if value[3]]
-        return Wanted(rights, partitions, principals, blacklisted)
+        return Wanted(rights, partitions, principals, blacklisted, self._group_offsets(partitions))
+
+    def _group_offsets(self, partitions: Mapping[bytes, int]) -> dict[Spot, int]:
+        """Where groups go on reading in these topics."""
+        everything = 1 << 20
+        found = {
+            Spot(key[6:], Place(token, partition)): 0
+            for key, value in self.ledger.scan(b"group/", everything)
+            for token in value[4]
+            for partition in range(partitions.get(token, 0))
+        }
+        for key, value in self.ledger.scan(b"offset/", everything):
+            spot = Spot(key[7:23], Place(key[23:39], int.from_bytes(key[39:43], "big")))
+            if spot in found:
+                found[spot] = value[0]
+        return found
 
     def _entry_proof(self, number: int, index: int) -> EntryProof:
         return self.ledger.receipt(number, index)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tallystick.carriers.kafka.failures import explain, library, translated
+from tallystick.carriers.log.segments import Place
 from tallystick.errors import Unavailable
 
 log = logging.getLogger(__name__)  # the library's own lines too
@@ -42,6 +43,13 @@ class Entry(NamedTuple):
     allowed: bool = True
     pattern: str = "LITERAL"  # or PREFIXED
     resource: str = "TOPIC"  # or GROUP, TRANSACTIONAL_ID, BROKER: the cluster
+
+
+class Spot(NamedTuple):
+    """Where a group reads."""
+
+    group: bytes
+    place: Place
 
 
 class Administration:
@@ -151,6 +159,7 @@ class Administration:
                 *(one.resource_pattern_type.name, one.restype.name),
             )
             for one in found
+            if one.restype is not admin.ResourceType.UNKNOWN  # of a Kafka newer than the library
         )
 
     def change_access(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
@@ -181,6 +190,39 @@ class Administration:
         with self._asking("change users", ignore=ignore):
             for future in self.admin.alter_user_scram_credentials(changes, request_timeout=ASK_S).values():
                 future.result(ASK_S)
+
+    # Groups.
+
+    def group_offsets(self, groups: Sequence[bytes]) -> dict[Spot, int]:
+        """What Kafka holds of these groups' offsets in sealed topics."""
+        asked = library("confluent_kafka").ConsumerGroupTopicPartitions
+        with self._asking("read the offsets of groups"):
+            futures = {
+                group: self.admin.list_consumer_group_offsets([asked(group.hex())], request_timeout=ASK_S)[group.hex()]
+                for group in groups
+            }
+            found = {group: future.result(ASK_S).topic_partitions for group, future in futures.items()}
+        return {
+            Spot(group, Place(token, one.partition)): one.offset
+            for group, partitions in found.items()
+            for one in partitions
+            if (token := token_of(one.topic)) and one.offset >= 0
+        }
+
+    def set_group_offsets(self, offsets: Mapping[Spot, int]) -> None:
+        """Write the offsets of one group; refused by Kafka while somebody reads in its name."""
+        kafka = library("confluent_kafka")
+        (group,) = {spot.group.hex() for spot in offsets}
+        partitions = [
+            kafka.TopicPartition(spot.place.token.hex(), spot.place.partition, offset)
+            for spot, offset in offsets.items()
+        ]
+        asked = kafka.ConsumerGroupTopicPartitions(group, partitions)
+        with self._asking(f"write the offsets of group {group}"):
+            answer = self.admin.alter_consumer_group_offsets([asked], request_timeout=ASK_S)[group].result(ASK_S)
+            for one in answer.topic_partitions:
+                if one.error is not None:
+                    raise explain(one.error, f"write the offsets of group {group}")
 
 
 def _binding(kind: Any, entry: Entry) -> Any:

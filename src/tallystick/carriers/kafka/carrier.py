@@ -70,6 +70,7 @@ class KafkaCarrier(LogCarrier):
         super().__init__(*log, **options)
         self._kafka, self._write, self._follow, self._topics = kafka, write, follow, topics
         self._reconciler, self._checked_ms = reconciler, 0
+        self._drift: list[bytes] = []  # found, and not yet on the ledger
         self._followed = -1
         self._made: dict[bytes, int] = {}
         self._new_blobs: list[tuple[bytes, bytes]] = []  # staged, and not yet shared
@@ -244,11 +245,17 @@ class KafkaCarrier(LogCarrier):
         if now_ms - self._checked_ms < CHECK_MS:
             return
         self._checked_ms = now_ms
-        drift = self._reconciler.check()
-        for one in drift:
+        for one in self._reconciler.check():
             log.error("kafka was changed: %s: %s", one.reason, one.what)
-        if drift:
-            self._write([_tell(one, now_ms) for one in drift])
+            self._drift.append(_tell(one, now_ms))
+        if not self._drift:
+            return
+        told, self._drift = self._drift, []
+        try:
+            self._write(told)
+        except Unavailable:
+            self._drift = told
+            raise
 
     def _catch_up(self, now_ms: int) -> None:
         """Take over what notaries wrote since: others, or this one before a crash."""

@@ -5,44 +5,49 @@ switches compaction or retention on for a sealed topic, or adds partitions, so t
 `check` compares what Kafka has with what the ledger says, undoes the difference, and names what nobody of ours did:
 a *drift*. Partitions cannot be taken away again; that is told and left.
 
-Only what concerns this instance is looked at: entries on its topics, whoever they are for, and entries of its
-principals on any topics; so several instances and other applications may share a Kafka. A difference is acted on when
-it is there twice in a row: gateways learn of a block, and brokers of an entry, some moments one after the other.
+Only what concerns this instance is looked at: entries on its topics and groups, whoever they are for; entries of its
+principals on anything; and entries for everybody (`User:*`) that reach its topics, groups or the cluster by a wildcard
+or a prefix. So several instances and other applications may share a Kafka. A difference is acted on when it is there
+twice in a row: gateways learn of a block, and brokers of an entry, some moments one after the other. Offsets of groups
+are kept in the same round (`offsets`).
 
 Kafka's users are principals: `User:<identifier in hex>`. READ and WRITE on the ledger become READ and WRITE on the
 topic, each with DESCRIBE. A blacklisted principal has one entry that denies everything, and no password any more: its
-connections end when Kafka next asks for it (`connections.max.reauth.ms`). Left out: what Kafka's super users read.
+connections end when Kafka next asks for it (`connections.max.reauth.ms`). Left out: what Kafka's super users read, and
+other named users to whom its operator gave a wildcard; a gateway that is no super user is one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Administration, Entry, token_of
+from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Administration, Entry, Spot, token_of
+from tallystick.carriers.kafka.offsets import Offsets
 
-USER = "User:"
+USER, ANYBODY = "User:", "User:*"
 
 
 @dataclass(frozen=True)
 class Drift:
     """Something in Kafka that the ledger does not say; `token` is empty where it concerns no one topic."""
 
-    reason: str  # acl-added, acl-removed, topic-changed, partitions-added
+    reason: str  # acl-added, acl-removed, topic-changed, partitions-added, offset-moved
     what: str
     token: bytes = b""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the ledger says: (principal, token) → operations, topics with their partitions, who there is, and who of
-    them is blacklisted."""
+    """What the ledger says: (principal, token) → operations, topics with their partitions, who there is, who of them is
+    blacklisted, and where groups stand."""
 
     rights: Mapping[tuple[bytes, bytes], frozenset[str]]
     partitions: Mapping[bytes, int]
-    principals: Iterable[bytes] = ()
-    blacklisted: Iterable[bytes] = ()
+    principals: Collection[bytes] = ()
+    blacklisted: Collection[bytes] = ()
+    offsets: Mapping[Spot, int] = field(default_factory=dict)
 
     def entries(self) -> frozenset[Entry]:
         denied = {Entry(USER + principal.hex(), "*", "ALL", False) for principal in self.blacklisted}
@@ -56,9 +61,26 @@ class Wanted:
 
     def concerns(self, found: Iterable[Entry]) -> frozenset[Entry]:
         """The entries that are this instance's business."""
-        topics = {token.hex() for token in self.partitions}
         users = {USER + principal.hex() for principal in self.principals}
-        return frozenset(entry for entry in found if entry.name in topics or entry.user in users)
+        names = {
+            "TOPIC": {token.hex() for token in self.partitions},
+            "GROUP": {spot.group.hex() for spot in self.offsets},
+        }
+        return frozenset(entry for entry in found if entry.user in users or _reaches(entry, names))
+
+
+def _reaches(entry: Entry, names: Mapping[str, Collection[str]]) -> bool:
+    """Whether an entry names something of ours, or gives everybody something wide that covers it."""
+    ours = names.get(entry.resource, ())
+    if entry.name in ours and entry.pattern == "LITERAL":
+        return True
+    if entry.user != ANYBODY:
+        return False
+    if entry.resource not in names:  # the cluster; identifiers of transactions, which begin with a principal's
+        return entry.name == "*" or entry.resource == "BROKER"
+    if entry.pattern == "LITERAL":
+        return entry.name == "*"
+    return any(name.startswith(entry.name) for name in ours)
 
 
 class Reconciler:
@@ -74,11 +96,17 @@ class Reconciler:
         self._missing: frozenset[Entry] = frozenset()
         self._denied: set[str] = set()
         self._settled: set[bytes] = set()  # topics whose added partitions were told
+        self._offsets = Offsets(kafka)
+        self._untold: list[Drift] = []  # found, where the rest of the round failed
 
     def check(self) -> list[Drift]:
         """Bring Kafka to what the ledger says; what nobody of ours had changed."""
         wanted = self._wanted()
-        return [*self._check_entries(wanted), *self._check_topics(wanted)]
+        self._untold += self._check_entries(wanted)
+        self._untold += self._check_topics(wanted)
+        self._untold += self._check_offsets(wanted)
+        told, self._untold = self._untold, []
+        return told
 
     def _check_entries(self, wanted: Wanted) -> list[Drift]:
         desired, found = wanted.entries(), wanted.concerns(self._kafka.access_entries())
@@ -114,15 +142,26 @@ class Reconciler:
                 drift.append(Drift("partitions-added", what, token))
         return drift
 
+    def _check_offsets(self, wanted: Wanted) -> list[Drift]:
+        return [
+            Drift(
+                "offset-moved",
+                f"group {one.spot.group.hex()}: {one.found} in partition {one.spot.place.partition} of topic"
+                f" {one.spot.place.token.hex()}, {one.expected} on the ledger",
+                one.spot.place.token,
+            )
+            for one in self._offsets.check(wanted.offsets)
+        ]
+
 
 def _say(entry: Entry) -> str:
-    may = "may" if entry.allowed else "may not"
-    what = "topic" if entry.pattern == "LITERAL" else "topics that begin with"
-    return f"{entry.user} {may} {entry.operation} {what} {entry.name}"
+    what = {"TOPIC": "topic", "GROUP": "group", "BROKER": "cluster", "TRANSACTIONAL_ID": "transaction"}[entry.resource]
+    which = f"{what}s that begin with" if entry.pattern == "PREFIXED" else what
+    return f"{entry.user} {'may' if entry.allowed else 'may not'} {entry.operation} {which} {entry.name}"
 
 
 def _token(entry: Entry) -> bytes:
-    return token_of(entry.name) or b""
+    return (token_of(entry.name) if entry.resource == "TOPIC" else None) or b""
 
 
 def operations_of(value: Any, decide: Callable[[Any, int, str], bool], host: str) -> frozenset[str]:
