@@ -28,6 +28,7 @@ from tallystick.client.author import Author
 from tallystick.client.deliveries import Delivery, OnDelivery, Reports, Told
 from tallystick.client.grants import Grants
 from tallystick.client.identity import Identity
+from tallystick.client.labelling import Labelling
 from tallystick.client.lanes import Lanes
 from tallystick.client.sealing import Sealer
 from tallystick.client.sending import Sender
@@ -97,7 +98,8 @@ class Publisher:
         self._spool = spool = Spool(disk, settings.spool_segment_bytes_max)
         self._lanes = lanes = Lanes(identity, spool, entropy, self._advertised.tokens, self._now_ms)
         self._reports = Reports(on_delivery, self._changed)
-        self._sealer = Sealer(identity, self._advertised, lanes, spool, view, clock, entropy, settings)
+        self._labelling = labelling = Labelling(self._advertised, entropy)
+        self._sealer = Sealer(identity, self._advertised, labelling, lanes, spool, view, clock, entropy, settings)
         self._sender = Sender(
             identity,
             carrier,
@@ -166,8 +168,9 @@ class Publisher:
         self._take(to_batches(rows, self.schema.arrow), callbacks)
 
     def _take(self, batch: pa.RecordBatch, callbacks: list[OnDelivery]) -> None:
-        """Cut to parcels' size and queue."""
-        pieces = _cut(batch, self._settings.batch_rows_max, self._settings.parcel_bytes_max)
+        """Cut to parcels' size and queue; rows that share labels stay together."""
+        rows_max, bytes_max = self._settings.batch_rows_max, self._settings.parcel_bytes_max
+        pieces = [piece for group in self._labelling.grouped(batch) for piece in _cut(group, rows_max, bytes_max)]
         told = Told(callbacks, len(pieces))
         for piece in pieces:
             self._batches.append((Batch.of(self.schema, piece), told))

@@ -13,6 +13,7 @@ from tallystick.client.advertised import Advertised
 from tallystick.client.deliveries import Told
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import LaneSecrets, draw_secrets, open_lane
+from tallystick.client.labelling import Labelling
 from tallystick.client.lanes import Lanes, LaneState, Sent
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, Unsure
@@ -37,6 +38,7 @@ class Sealer:
         self,
         identity: Identity,
         advertised: Advertised,
+        labelling: Labelling,
         lanes: Lanes,
         spool: Spool,
         view: View,
@@ -45,6 +47,7 @@ class Sealer:
         settings: PublisherSettings,
     ) -> None:
         self._identity, self._advertised, self._lanes, self._spool = identity, advertised, lanes, spool
+        self._labelling = labelling
         self._view, self._clock, self._entropy, self._settings = view, clock, entropy, settings
         self._unsynced: list[Sent] = []  # sealed, and not yet durable in the spool
 
@@ -56,7 +59,8 @@ class Sealer:
         with self._sealing(state) as (lane, entropy):
             batch = part.upgraded(lane.schema)  # the topic's schema may have grown while the rows waited
             seen, write = self._view.accepted, self._settings.write
-            parcel = lane.seal(batch, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, write=write)
+            labels = self._labelling.labels(batch, lane.topics)
+            parcel = lane.seal(batch, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, labels=labels, write=write)
             self._spool_parcel(state, parcel, part.rows, told)
 
     def seal_gap(self, gap: Gap) -> None:
@@ -201,7 +205,8 @@ class Sealer:
         with self._sealing(fresh) as (lane, entropy):
             if parcel.header.kind is Kind.DATA:
                 batch = open_batch(parcel, ring, schema).upgraded(lane.schema)
-                copy = lane.seal(batch, now_ms=now_ms, entropy=entropy, write=parcel.header.write)
+                labels, write = self._labelling.labels(batch, lane.topics), parcel.header.write
+                copy = lane.seal(batch, now_ms=now_ms, entropy=entropy, labels=labels, write=write)
                 self._spool_parcel(fresh, copy, one.rows, one.told)
             elif parcel.header.kind is Kind.COMMIT and parcel.header.write is not None:
                 content = open_content(parcel, ring)

@@ -35,7 +35,7 @@ BITS_MAX = 24  # of all dimensions together
 NUMBER_MAX = 64  # labels of a header
 NUMBER = 24  # labels of a parcel, where the owner does not say: some 300 bytes of header
 ROWS_MIN = 256  # a parcel of fewer is joined with its neighbour: a header costs as much as some dozen rows
-GROUPS_MAX = 16  # parcels that one batch becomes
+GROUPS_MAX = 16  # parcels that a batch becomes at most; a large one has a group for each ROWS_MIN rows
 
 Subspace = tuple[int, str]  # number of the code, string
 
@@ -116,10 +116,11 @@ class TopicCode:
         order = np.argsort(places, kind="stable")
         found, firsts = np.unique(places[order], return_index=True)
         groups = self._joined(found.tolist(), [*firsts.tolist(), len(order)])
-        if len(groups) > GROUPS_MAX:  # what is left over is sealed together, and described by nothing
+        most = max(GROUPS_MAX, len(order) // ROWS_MIN)
+        if len(groups) > most:  # what is left over is sealed together, and described by nothing
             groups.sort(key=lambda ends: ends[0] - ends[1])
-            rest = np.concatenate([order[first:end] for first, end in groups[GROUPS_MAX - 1 :]])
-            return [*(np.sort(order[first:end]) for first, end in groups[: GROUPS_MAX - 1]), np.sort(rest)]
+            rest = np.concatenate([order[first:end] for first, end in groups[most - 1 :]])
+            return [*(np.sort(order[first:end]) for first, end in groups[: most - 1]), np.sort(rest)]
         return [np.sort(order[first:end]) for first, end in groups]
 
     def _joined(self, places: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:

@@ -20,11 +20,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.log.heads import Heads
 from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.segments import Place
+from tallystick.carriers.log.selection import select
 from tallystick.carriers.log.store import LogStore, Staged, Statistics
 from tallystick.carriers.quotas import Quotas
 from tallystick.carriers.scribe import Accusation, Note, Scribe, window_entries
@@ -46,6 +48,7 @@ from tallystick.ledger.contracts.operations import asked as named_in
 from tallystick.ledger.entries import equivocation
 from tallystick.ledger.transaction import parse
 from tallystick.parcel.header import Header
+from tallystick.parcel.labels import Wanted
 from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
@@ -342,8 +345,9 @@ class LogCarrier:
         size: int | None,
         end: int | None = None,
     ) -> Fetched:
-        """Parcels from `offset` on and below `end`; the fetch is noted. Long polls wait outside, for `on_growth`."""
-        self.check_fetch(asked, token, partition, identifier)
+        """Parcels from `offset` on and below `end`, without their bodies where the permit's labels do not ask for them;
+        the fetch is noted. Long polls wait outside, for `on_growth`."""
+        permit = self.check_fetch(asked, token, partition, identifier)
         place = Place(token, partition)
         anchored = self._anchored_size(place, size)
         stored_end = self._store.end_offset(place)
@@ -356,7 +360,11 @@ class LogCarrier:
         # was retired is told by the mark, not by an error.
         is_whole = anchored <= stored_end
         if (stored or is_whole) and offset < limit and (headers or offset >= below):
-            entries = self._read(place, offset, limit, min(bytes_max, self._settings.fetch_bytes_max), headers)
+            bytes_max = min(bytes_max, self._settings.fetch_bytes_max)
+            if permit.labels and not headers:
+                entries = select(partial(self._read, place), Wanted(permit.labels), offset, limit, bytes_max)
+            else:
+                entries = self._read(place, offset, limit, bytes_max, headers)
         proved = [entry for entry in entries if entry.offset < anchored]
         proof: list[bytes] = []
         if proved and is_whole:
@@ -379,11 +387,11 @@ class LogCarrier:
     def _read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]:
         return [entry for entry in self._store.read(place, offset, bytes_max, headers) if entry.offset < end]
 
-    def check_fetch(self, asked: Asked, token: bytes, partition: int, identifier: bytes) -> None:
-        """The subscribe guard's word on a fetch; a refusal is noted."""
+    def check_fetch(self, asked: Asked, token: bytes, partition: int, identifier: bytes) -> Permit:
+        """The subscribe guard's word on a fetch, and the permit that it is under; a refusal is noted."""
         with self._lock:
             try:
-                fetch(token, partition, identifier, self._act(asked), self._rules, self._live)
+                return fetch(token, partition, identifier, self._act(asked), self._rules, self._live)
             except Refused as error:
                 self._note(asked, token, Right.READ, Role.SUBSCRIBER, reason=error.reason)
                 raise
