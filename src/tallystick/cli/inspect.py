@@ -221,13 +221,25 @@ def _certificate(data: bytes) -> Facts:
 
 
 def _lock(data: bytes) -> Facts:
-    from tallystick.parcel.locks import TopicLock, decode_lock, lock_hash
+    from tallystick.parcel.locks import ErasureLock, TopicLock, decode_lock, lock_hash
+    from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
+    from tallystick.policy.show import show
 
     lock = decode_lock(data)
     facts: Facts = {"name": lock_hash(data), "instance": lock.instance, "lane": lock.lane}
-    if isinstance(lock, TopicLock):
-        return facts | {"opens_for": [{"token": token, "epoch": epoch} for token, epoch, _ in lock.wraps]}
-    return facts | {"token": lock.token, "publisher": lock.publisher, "erasure_period": lock.period}
+    match lock:
+        case TopicLock():
+            return facts | {"opens_for": [{"token": token, "epoch": epoch} for token, epoch, _ in lock.wraps]}
+        case ErasureLock():
+            return facts | {"token": lock.token, "publisher": lock.publisher, "erasure_period": lock.period}
+        case TopicPolicyLock():
+            policy = {"token": lock.token, "group": lock.group, "policy_version": lock.version}
+            return facts | policy | {"attribute_epoch": lock.epoch}
+        case OwnPolicyLock(hidden=True):
+            return facts | {"policy": "hidden under the topic lock", "payload_bytes": len(lock.payload)}
+        case OwnPolicyLock():
+            capsule = lock.capsule(None)
+            return facts | {"policy": show(capsule.formula), "attribute_epoch": capsule.epoch}
 
 
 def _finding(data: bytes) -> Facts:

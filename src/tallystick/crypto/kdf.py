@@ -29,6 +29,7 @@ LABELS: dict[str, str] = {
     "tallystick undo subscribe 1": "the undo token of a subscribe permit",
     "tallystick undo advertise 1": "the undo token of an advertise permit",
     "tallystick rekey challenge 1": "what a principal's new sealing key opens, from the authority's wrap key",
+    "tallystick hidden policy 1": "the key that hides a publisher's own policy, from the topic lock's secret",
     "tallystick spool key 1": "the key under which a publisher's spool keeps lane keys",
     "tallystick topic key wrap 1": "the wrapping of a topic's private key under the authority's master key",
     "tallystick schema key 1": "the key that seals a schema's text",

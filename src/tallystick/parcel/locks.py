@@ -10,7 +10,9 @@ instance and lane, so a lock copied into another lane yields another lane key an
   the authority can destroy. A lane of an erasable topic has that topic only, or the readers of its other topics
   would lose their records with it.
 
-Numbers 2 (policy) and 3 (share) belong to the locks of docs/formats/parcel.md that other carriers bring.
+- *policy locks*: a secret for whoever holds the attributes that a formula asks for (`policy_lock.py`).
+
+Number 3 (share) belongs to the lock of docs/formats/parcel.md that another carrier brings.
 """
 
 from __future__ import annotations
@@ -22,25 +24,16 @@ from typing import Any
 from tallystick import wire
 from tallystick.crypto import hpke
 from tallystick.crypto.hashes import named_hash
-from tallystick.errors import CannotOpen, Malformed, Refused
+from tallystick.errors import CannotOpen, Malformed
 from tallystick.parcel.header import TOPICS_MAX
+from tallystick.parcel.missing import MissingKey as MissingKey
+from tallystick.parcel.policy_lock import POLICY_LOCK, OwnPolicyLock, TopicPolicyLock, decode_policy_lock
 from tallystick.trust.signed import Fields
 
 LOCK_BYTES_MAX = 64 * 1024
 TOPIC_LOCK = 1
 ERASURE_LOCK = 4
 _SEALED_BYTES_MAX = 2048  # X25519+ML-KEM-768 over 32 bytes takes 1,168
-
-
-class MissingKey(Refused):
-    """The reader's own ring lacks the key for a lock: local news, never shown to a peer."""
-
-    reason = "missing-key"
-
-    def __init__(self, token: bytes, *, epoch: int | None = None, publisher: bytes = b"", period: int = 0) -> None:
-        what = f"epoch {epoch}" if epoch is not None else f"erasure period {period}"
-        super().__init__(f"no key for topic {token.hex()[:8]}, {what}", hint="ask the authority for its keys")
-        self.token, self.epoch, self.publisher, self.period = token, epoch, publisher, period
 
 
 @dataclass(frozen=True)
@@ -121,7 +114,7 @@ class ErasureLock:
         )
 
 
-Lock = TopicLock | ErasureLock
+Lock = TopicLock | ErasureLock | TopicPolicyLock | OwnPolicyLock
 
 
 def lock_hash(data: bytes) -> bytes:
@@ -139,6 +132,8 @@ def decode_lock(data: bytes, expected_hash: bytes | None = None) -> Lock:
     kind = value[1] if isinstance(value, list) and len(value) > 1 else None
     if kind == TOPIC_LOCK:
         return _decode_topic_lock(Fields(value, "topic lock", 5))
+    if kind == POLICY_LOCK:
+        return decode_policy_lock(value)
     if kind == ERASURE_LOCK:
         return _decode_erasure_lock(Fields(value, "erasure lock", 8))
     raise Malformed(f"lock: unknown kind {kind!r}", reason="version")

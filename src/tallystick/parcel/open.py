@@ -21,7 +21,7 @@ from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError, Un
 from tallystick.parcel.header import Kind
 from tallystick.parcel.keyring import LaneKeys
 from tallystick.parcel.keys import ParcelKeys
-from tallystick.parcel.locks import MissingKey
+from tallystick.parcel.missing import MissingKey, NotEntitled
 from tallystick.parcel.parcel import VerifiedParcel, describe
 from tallystick.parcel.section import Section, decode_section
 from tallystick.record.batch import Batch
@@ -51,14 +51,39 @@ def open_batch(
 
     `schema` is the version named in the header. `fast` skips recomputing the leaves and nothing else: the body's hash
     in the signed header already says that these are the publisher's bytes. Raises `MissingKey` if the ring lacks a
-    key, `Unavailable` if a lock cannot be fetched, `CannotOpen` for everything else.
+    key, `NotEntitled` if a policy asks for attributes that it does not hold, `Unavailable` if a lock cannot be fetched,
+    `CannotOpen` for everything else.
     """
     wanted = tuple(range(len(schema.groups))) if groups is None else groups
-    opened = [open_group(verified, ring, schema, group, fast=fast).batch for group in wanted]
-    if len(opened) == 1:
-        return opened[0]
+    return _joined(verified, schema, {group: open_group(verified, ring, schema, group, fast=fast) for group in wanted})
+
+
+def open_columns(
+    verified: VerifiedParcel,
+    ring: LaneKeys,
+    schema: Schema,
+    *,
+    groups: tuple[int, ...] | None = None,
+    fast: bool = False,
+) -> tuple[Batch | None, tuple[int, ...]]:
+    """As `open_batch`, without the groups that are closed to the ring's attributes, and which these are; no batch where
+    all are. Each group is verified in full on its own, so what is left away makes the rest no less certain."""
+    wanted = tuple(range(len(schema.groups))) if groups is None else groups
+    opened, closed = {}, []
+    for group in wanted:
+        try:
+            opened[group] = open_group(verified, ring, schema, group, fast=fast)
+        except NotEntitled:
+            closed.append(group)
+    return (_joined(verified, schema, opened) if opened else None), tuple(closed)
+
+
+def _joined(verified: VerifiedParcel, schema: Schema, opened: dict[int, OpenedGroup]) -> Batch:
+    parts = [one.batch for one in opened.values()]
+    if len(parts) == 1:
+        return parts[0]
     try:
-        return Batch.join(schema.only(*wanted), opened)
+        return Batch.join(schema.only(*opened), parts)
     except Misuse as error:  # groups of unequal length: the publisher's doing
         raise CannotOpen(f"{describe(verified.header)}: cannot open") from error
 
@@ -78,27 +103,37 @@ def open_group(
         salts = keys.salts(section.count)
         if not fast and leaf_root(batch, salts) != header.groups[group].root:
             raise Malformed("leaves do not match the root", reason="wrong-leaves")
-    except (MissingKey, Unavailable):  # local news: no key, or its lock is out of reach for now
+    except (MissingKey, NotEntitled, Unavailable):  # local news: no key, or its lock is out of reach for now
         raise
     except TallystickError as error:
         raise CannotOpen(f"{describe(header)}: cannot open") from error
     return OpenedGroup(batch, section.time_ms, salts)
 
 
-def open_content(verified: VerifiedParcel, ring: LaneKeys, group: int = 0) -> bytes:
-    """The wire object inside a gap or commit parcel."""
+def open_content(verified: VerifiedParcel, ring: LaneKeys) -> bytes:
+    """The wire object inside a gap or commit parcel, from whichever group opens: all of them hold it. `NotEntitled`
+    where none does for want of attributes."""
     header = verified.header
     if header.kind not in (Kind.GAP, Kind.COMMIT):
         raise Misuse(f"{describe(header)}: holds no content")
+    for group in range(len(header.groups)):
+        try:
+            return _open_content(verified, ring, group)
+        except NotEntitled as error:
+            refusal = error
+    raise refusal
+
+
+def _open_content(verified: VerifiedParcel, ring: LaneKeys, group: int) -> bytes:
     try:
         keys, section = _open_section(verified, ring, group)
         content = bytes(section.content)
-        if leaf_hash(keys.salts(1) + content) != header.groups[group].root:
+        if leaf_hash(keys.salts(1) + content) != verified.header.groups[group].root:
             raise Malformed("content does not match the root", reason="wrong-leaves")
-    except (MissingKey, Unavailable):  # local news: no key, or its lock is out of reach for now
+    except (MissingKey, NotEntitled, Unavailable):
         raise
     except TallystickError as error:
-        raise CannotOpen(f"{describe(header)}: cannot open") from error
+        raise CannotOpen(f"{describe(verified.header)}: cannot open") from error
     return content
 
 

@@ -163,12 +163,9 @@ def decapsulate(key: AttributeKey, capsule: Capsule, context: bytes) -> bytes:
 
     Altered points give another secret, or `Malformed` if they are no points; only those that are needed are read.
     """
-    part = key.epochs.get(capsule.epoch)
-    if part is None or key.authority != capsule.authority:
-        raise CannotOpen
-    parts = _WithEpoch(key, epoch_trait(capsule.epoch), part)
-    weights = coefficients(capsule.program, parts)
-    if weights is None:
+    parts = _parts(key, capsule)
+    weights = None if parts is None else coefficients(capsule.program, parts)
+    if parts is None or weights is None:
         raise CannotOpen
     common = lcm(*(weight.denominator for weight in weights.values()))
     rest = group.scalar(pow(common, -1, ORDER)) if common > 1 else None
@@ -186,6 +183,19 @@ def decapsulate(key: AttributeKey, capsule: Capsule, context: bytes) -> bytes:
     for occurrence, mine in sums.items():
         target *= group.pair(mine, capsule.occurrence(occurrence))
     return _secret(target, capsule, context)
+
+
+def satisfies(key: AttributeKey, capsule: Capsule) -> bool:
+    """Whether the key has the capsule's epoch, and the attributes that its formula asks for; reads no point."""
+    parts = _parts(key, capsule)
+    return parts is not None and coefficients(capsule.program, parts) is not None
+
+
+def _parts(key: AttributeKey, capsule: Capsule) -> _WithEpoch | None:
+    part = key.epochs.get(capsule.epoch)
+    if part is None or key.authority != capsule.authority:
+        return None
+    return _WithEpoch(key, epoch_trait(capsule.epoch), part)
 
 
 class _WithEpoch:
