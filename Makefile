@@ -61,7 +61,7 @@ types: setup ## mypy, strict
 test: ## set everything up, then lint, types and the whole suite (ARGS="-k name" narrows it)
 	@started=$$(date +%s); \
 	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} warm lint types || exit 1; \
-	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup $(ARGS)
+	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) $(ARGS)
 
 # Without Java the demo says so and leaves Spark out.
 demo: setup warm ## the whole story with every attack, some minutes (ARGS="--skip-spark" leaves Spark out)

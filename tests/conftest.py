@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,6 +42,9 @@ FOLDER_MARKERS = {
     "kafka": "kafka",
     "cometbft": "chain",
 }
+
+# What the name of a test that needs an engine has in it, a folder or a parameter.
+ENGINE_WORDS = ("pipeline", "kafka", "cometbft", "chain")
 
 REQUIRE_ENGINES = os.environ.get("TALLY_REQUIRE_ENGINES", "") not in ("", "0")
 PROFILE = os.environ.get("TALLY_PROFILE", "ci")
@@ -70,7 +74,6 @@ settings.register_profile(
 )
 settings.load_profile(PROFILE)
 
-NAME = pytest.StashKey[str]()  # the test's name, to which xdist adds its group
 _spent_s: dict[str, float] = {}
 
 
@@ -117,7 +120,7 @@ def seed(request: pytest.FixtureRequest) -> int:
         return int(chosen)
     if PROFILE == "soak":
         return random.SystemRandom().getrandbits(32)
-    return zlib.crc32(request.node.stash[NAME].encode())
+    return zlib.crc32(request.node.nodeid.encode())
 
 
 # --- markers, seeds and required engines ---
@@ -130,13 +133,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
-        item.stash[NAME] = item.nodeid
         for part in item.path.relative_to(ROOT).parts[:-1]:
             if part in FOLDER_MARKERS:
                 item.add_marker(FOLDER_MARKERS[part])
-        if config.pluginmanager.has_plugin("xdist"):
-            # Files run whole, beside one another; all that needs an engine runs in one process, one after the other.
-            item.add_marker(pytest.mark.xdist_group("engines" if _is_engine_test(item) else item.path.stem))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -162,7 +161,7 @@ def pytest_runtest_makereport(
         report.longrepr = f"an engine is missing, and TALLY_REQUIRE_ENGINES is set: {report.longrepr}"
     chosen = getattr(item, "funcargs", {}).get("seed")
     if report.failed and chosen is not None:
-        report.sections.append(("replay", f"pytest '{item.stash[NAME]}' --seed {chosen}"))
+        report.sections.append(("replay", f"pytest '{item.nodeid}' --seed {chosen}"))
     return report
 
 
@@ -177,6 +176,21 @@ def _group(item: pytest.Item) -> str:
 
 def _is_engine_test(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in ENGINES)
+
+
+# --- several processes ---
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files run whole, beside one another; all that needs an engine runs in one process, one after the other."""
+    from xdist.scheduler import LoadScopeScheduling  # only where `-n` asks for it
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "engines" if any(word in nodeid for word in ENGINE_WORDS) else nodeid.split("::")[0]
+
+    return Scheduling(config, log)
 
 
 # --- the time budget ---
