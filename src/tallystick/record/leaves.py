@@ -97,12 +97,9 @@ class _Engine(NamedTuple):
 @cache
 def _engine() -> _Engine:
     try:
-        from llvmlite import binding
-
         from tallystick.record.leaf_engine import Compiled
 
-        features = binding.get_host_cpu_features()
-        transform = 0 if _lanes_are_best(features) else openssl_transform()
+        transform = best_transform()
         compiled = Compiled(transform)
         self_test(compiled)
     except Exception as error:  # whatever numba or the compiler does, plain Python still works
@@ -110,13 +107,24 @@ def _engine() -> _Engine:
         return _Engine(f"hashlib ({reason})", None)
     if transform:
         return _Engine("openssl (one record at a time, no avx-512)", compiled)
-    width = next((name for name in ("avx512f", "avx2") if features.get(name)), "no avx")
+    width = next((name for name in ("avx512f", "avx2") if _features().get(name)), "no avx")
     return _Engine(f"lanes (sha-256 on 16 lanes, {width})", compiled)
 
 
-def _lanes_are_best(features: Any) -> bool:
-    """Measured, ns a record: lanes 111 with AVX-512, 236 with AVX2, 1,057 with neither; SHA instructions 207."""
-    return bool(features.get("avx512f") or (features.get("avx2") and not features.get("sha")))
+def best_transform() -> int:
+    """How `sha256_lanes` hashes fastest here: 0 on its lanes, else the address of OpenSSL's block function.
+
+    Measured, ns a record: lanes 111 with AVX-512, 236 with AVX2, 1,057 with neither; SHA instructions 207.
+    """
+    features = _features()
+    lanes_are_best = features.get("avx512f") or (features.get("avx2") and not features.get("sha"))
+    return 0 if lanes_are_best else openssl_transform()
+
+
+def _features() -> Any:
+    from llvmlite import binding
+
+    return binding.get_host_cpu_features()
 
 
 def openssl_transform() -> int:
