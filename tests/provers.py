@@ -94,7 +94,7 @@ class Anchorage:
     def entry_proof(self, entry: bytes) -> EntryProof:
         entries = [Anchor(self.token, i, 0, merkle.EMPTY_ROOT).encode_entry() for i in range(2)] + [entry]
         transaction = compose(self.instance, NODE_ID, 7, entries, NODE)
-        inside = merkle.Tree(list(transaction.entry_hashes))
+        inside = merkle.Tree(transaction.entry_hashes)
         tree = merkle.Tree([merkle.leaf_hash(bytes([i])) for i in range(5)])
         number = tree.append(transaction.leaf)
         tree.append(merkle.leaf_hash(b"a later one"))

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import pack
-from typing import Any
 
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
@@ -36,6 +35,7 @@ from tallystick.ledger.contracts import (
 )
 from tallystick.ledger.contracts.call import Call, Handler, Link
 from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.runs import find_runs
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.transaction import Transaction
 from tallystick.trust.certificate import Certificate
@@ -131,24 +131,15 @@ def execute(
     An accepted transaction's changes are kept in the block's layer of `state`, unless it was only to be tried; a
     refused one leaves no trace.
     """
-    index = WHOLE
+    call: Call | None = None
     try:
         handlers = _handlers_at(state, height)
         call = authenticate(state, transaction, height, time_ms, first)
-        kinds: set[int] = set()
-        kind = None
-        index = 0
-        for entry, call.entry_hash in zip(transaction.decode_entries(), transaction.entry_hashes, strict=True):
-            if kind is None or type(entry) is not list or not entry or entry[0] != kind:
-                kind, handler = _handler(handlers, entry)
-                kinds.add(kind)
-            call.index = index
-            handler(call, entry)
-            index += 1
+        kinds = _run_entries(call, transaction, handlers)
         operations.settle(call)
     except Refused as refusal:
         state.discard()
-        return Result(REFUSED, refusal.reason, index, str(refusal))
+        return Result(REFUSED, refusal.reason, WHOLE if call is None else call.index, str(refusal))
     state.put(b"number/" + transaction.author, transaction.number)
     if keep:
         state.keep()
@@ -163,12 +154,34 @@ def execute(
     )
 
 
-def _handler(handlers: dict[int, Handler], entry: Any) -> tuple[int, Handler]:
-    """Kind and handler of an entry."""
-    kind = entry[0] if type(entry) is list and entry else None
-    if type(kind) is not int or kind not in handlers:
-        raise Malformed("entry: not an array that begins with a known kind", reason="unknown-kind")
-    return kind, handlers[kind]
+def _run_entries(call: Call, transaction: Transaction, handlers: dict[int, Handler]) -> set[int]:
+    """Every entry in order, long runs of operations at once; the kinds that there were."""
+    kinds: set[int] = set()
+    done = 0
+    if handlers.get(Kind.OPERATION) is operations.operation:
+        for run in find_runs(transaction):
+            _run_each(call, transaction, handlers, kinds, done, run.first)
+            if run.take(call):
+                kinds.add(Kind.OPERATION)
+            else:
+                _run_each(call, transaction, handlers, kinds, run.first, run.end)
+            done = run.end
+    _run_each(call, transaction, handlers, kinds, done, len(transaction.entries))
+    return kinds
+
+
+def _run_each(
+    call: Call, transaction: Transaction, handlers: dict[int, Handler], kinds: set[int], first: int, end: int
+) -> None:
+    values = transaction.decode_entries(first, end)
+    for call.index in range(first, end):
+        entry = next(values)
+        kind = entry[0] if type(entry) is list and entry else None
+        if type(kind) is not int or kind not in handlers:
+            raise Malformed("entry: not an array that begins with a known kind", reason="unknown-kind")
+        kinds.add(kind)
+        call.entry_hash = transaction.entry_hash(call.index)
+        handlers[kind](call, entry)
 
 
 def encode_links(links: Mapping[bytes, Link]) -> bytes:
@@ -205,13 +218,16 @@ def authenticate(state: State, transaction: Transaction, height: int, time_ms: i
     last = state.get(b"number/" + author) or 0
     if transaction.number <= last:
         raise Refused(f"transaction: a number above {last} expected, found {transaction.number}", reason="replayed")
-    transaction.verify(VerifyKey(key))
+    transaction.verify(_verify_key(key))
     return Call(state, instance, author, kind, tenant, height, time_ms, first)
+
+
+_verify_key = lru_cache(maxsize=1024)(VerifyKey)  # authors are few and write again and again
 
 
 def _own_enrolment(transaction: Transaction) -> Certificate:
     """The certificate with which an unknown author enrols itself; the contract checks it when the entry runs."""
-    first = next(transaction.decode_entries())
+    first = next(transaction.decode_entries(0, 1))
     if type(first) is list and len(first) == 2 and first[0] == Kind.ENROL and type(first[1]) is bytes:
         certificate = Certificate.decode(first[1])
         if certificate.subject == transaction.author:

@@ -92,8 +92,8 @@ def operation(call: Call, entry: list[Any]) -> None:
         if call.state.get(b"identity/" + operator) is None:
             raise Refused(f"operator {operator.hex()} is not enrolled", reason="unknown-identity")
         call.accepted[operator] = 0
-    if (token, partition) in call.carried or _is_carried(call, token, partition, reason):
-        link = call.links.get(token) or _open_link(call, token)
+    if (token, partition) in call.carried or is_carried(call, token, partition, reason):
+        link = call.links.get(token) or open_link(call, token)
         link.chain = next_chain(link.chain, call.height, call.first + call.index, call.entry_hash)
         link.indices.append(call.index)
     if not reason:
@@ -106,7 +106,7 @@ def operation(call: Call, entry: list[Any]) -> None:
         _judge(call, operator, token, kind, request, evidence)
 
 
-def _is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
+def is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
     """Whether the operation belongs to a topic's history; raises `Refused` unless the author may write it.
 
     A refused request may name a topic or partition that does not exist. It is recorded all the same, else one such
@@ -141,7 +141,7 @@ def settle(call: Call) -> None:
     reputation.rise(call, call.accepted)
 
 
-def _open_link(call: Call, token: bytes) -> Link:
+def open_link(call: Call, token: bytes) -> Link:
     before = call.state.get(b"history/" + token)
     link = call.links[token] = Link(before, before[3] if before is not None else bytes(32))
     return link
