@@ -48,6 +48,7 @@ witness: setup ## build a witness of others' making (Go), for the tests that ask
 
 warm: setup
 	@$(BIN)/python -m tallystick.record.warm
+	@$(BIN)/python -m tallystick.ledger.batches
 
 lint: setup ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -74,7 +75,7 @@ bench: setup warm ## the benchmarks, in some five minutes; writes build/bench/sp
 bench-abe: setup ## policy locks against BSW07, matching a million interests; writes build/bench/abe.json
 	@$(BIN)/python benchmarks/abe.py $(ARGS)
 
-bench-chain: setup engines ## the ledger on SQLite, one and four validators; writes build/bench/chain.json
+bench-chain: setup engines warm ## the ledger on SQLite, one and four validators; writes build/bench/chain.json
 	@$(BIN)/python benchmarks/chain.py $(ARGS)
 
 bench-spark: setup warm ## reading and writing in Spark against JSON; writes build/bench/spark.json (ARGS="--only stream" narrows it)
