@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick import wire
+from tallystick.authority.attribute_epochs import AttributeEpochs
+from tallystick.authority.attribute_keys import AttributeKeys
+from tallystick.authority.attribute_spaces import AttributeSpaces
+from tallystick.authority.attributes import Attributes
 from tallystick.authority.backup import Backup, back_up, lay_out, read_part
 from tallystick.authority.core import Caller, Core
 from tallystick.authority.enrolment import Enrolled, Enrolment
@@ -26,6 +30,7 @@ from tallystick.authority.master import MASTER_FILE as MASTER_FILE
 from tallystick.authority.master import create_master, open_master, operator_id, write_private
 from tallystick.authority.names import NameBook
 from tallystick.authority.permits import Permits
+from tallystick.authority.policies import Policies
 from tallystick.authority.rekey import Rekeying
 from tallystick.authority.settings import Limits, Settings
 from tallystick.authority.store import STORE_FILE as STORE_FILE
@@ -86,9 +91,28 @@ class Authority:
         self._topics = Topics(core, self._subjects, self._epochs)
         self._erasure = Erasure(core, self._subjects, self._topics)
         self._labels = Labels(core, self._subjects, self._topics)
-        self._permits = Permits(core, self._subjects, self._topics, self._epochs, self._erasure, self._labels)
+        self._attribute_epochs = AttributeEpochs(core)
+        self._spaces = AttributeSpaces(core, self._subjects, self._attribute_epochs)
+        self._attributes = Attributes(core, self._subjects, self._spaces, self._attribute_epochs)
+        self._attribute_keys = AttributeKeys(
+            core, self._subjects, self._spaces, self._attributes, self._attribute_epochs
+        )
+        self._policies = Policies(core, self._subjects, self._topics, self._spaces, self._attribute_epochs)
+        self._permits = Permits(
+            core, self._subjects, self._topics, self._epochs, self._erasure, self._labels, self._policies
+        )
         self._names = NameBook(core, self._subjects)
-        self._follower = Follower(core, self._subjects, self._topics, self._epochs, self._permits, self._erasure)
+        self._follower = Follower(
+            core,
+            self._subjects,
+            self._topics,
+            self._epochs,
+            self._permits,
+            self._erasure,
+            self._attribute_epochs,
+            self._attributes,
+            self._policies,
+        )
 
     @property
     def certificate(self) -> Certificate:
@@ -125,13 +149,20 @@ class Authority:
         if self.core.store.meta("restored") is not None:
             return  # nothing is decided on a view that may be yesterday's
         self._enrol_itself()
-        self._epochs.tick()
+        self._tick()
         self.core.send_outbox()
         self._follower.follow()
-        self._epochs.tick()
+        self._tick()
         with self.core.store.transaction():
             old_ms = self.core.now_ms - _ANSWERS_KEPT_S * 1000
             self.core.store.write("DELETE FROM answers WHERE time_ms < ?", (old_ms,))
+
+    def _tick(self) -> None:
+        """Do what time demands."""
+        self._epochs.tick()
+        self._attributes.tick()
+        self._attribute_epochs.tick()
+        self._policies.tick()
 
     def check_ready(self) -> None:
         """Raise `Unavailable` unless requests may be served."""
@@ -159,6 +190,7 @@ class Authority:
         with core.store.transaction():
             core.store.write("UPDATE topics SET due_ms = 0")
             self._erasure.skip_after_restore()
+            self._attribute_epochs.rotate()  # what was withdrawn since the backup may have been granted since
             core.store.set_meta("restored", None)
 
     def _enrol_itself(self) -> None:
@@ -180,7 +212,7 @@ class Authority:
         self._follower.follow()
         if place is not None:
             self.core.check_sent(place)
-        self._epochs.tick()
+        self._tick()
 
     # --- the operator's ---
 
@@ -332,6 +364,52 @@ class Authority:
         if not coming:
             raise Unavailable("the topic has no epoch prepared", retry_after_s=1.0)
         return Rotation(coming[0].number, coming[0].begins_ms)
+
+    # --- attributes and policies ---
+
+    def declare_attributes(self, caller: Caller, space: bytes) -> None:
+        """Keep the attribute space of the caller's tenant; by the tenant's owner."""
+        self.check_ready()
+        self._spaces.declare(caller, space)
+        self.work()  # the first epochs are announced
+
+    def attribute_space(self, caller: Caller) -> bytes:
+        """The attribute space of the caller's tenant, sealed."""
+        self.check_ready()
+        certificate = self._subjects.require_caller(caller)
+        return self.core.seal_for(certificate, caller, self._spaces.require(certificate.tenant).encode())
+
+    def draft_attributes(self, caller: Caller, principal: bytes, attributes: bytes, salt: bytes) -> list[bytes]:
+        """Keep what is to be granted; the pseudonyms that the tenant's owner writes on the ledger."""
+        self.check_ready()
+        return self._attributes.draft(caller, principal, attributes, salt)
+
+    def attribute_pseudonyms(self, caller: Caller, principal: bytes, names: list[str]) -> list[bytes]:
+        self.check_ready()
+        return self._attributes.pseudonyms(caller, principal, names)
+
+    def attributes(self, caller: Caller, principal: bytes) -> bytes:
+        """What was granted, sealed: wire [[tenant, principal, name, ordinal or [value, …], not after ms], …]."""
+        self.check_ready()
+        found = [one.fields() for one in self._attributes.listed(caller, principal)]
+        return self.core.seal_for(self._subjects.require_caller(caller), caller, wire.encode(found))
+
+    def attribute_key(self, caller: Caller, known: bytes, first: int) -> bytes:
+        """The caller's attribute key, or the parts that take it further; sealed."""
+        self.check_ready()
+        answer = self._attribute_keys.answer(caller, known, first)
+        return self.core.seal_for(self._subjects.require_caller(caller), caller, answer.encode())
+
+    def draft_policy(self, caller: Caller, token: bytes, group: int, formula: bytes, salt: bytes) -> int:
+        """Keep a column group's next policy; the version that the topic's owner writes on the ledger."""
+        self.check_ready()
+        return self._policies.draft(caller, token, group, formula, salt)
+
+    def topic_policies(self, caller: Caller, token: bytes) -> bytes:
+        """The policies of a topic, to its owner, sealed: wire [[group, version, formula], …]."""
+        self.check_ready()
+        found = [list(one) for one in self._policies.listed(caller, token)]
+        return self.core.seal_for(self._subjects.require_caller(caller), caller, wire.encode(found))
 
     def names(self, caller: Caller, after: bytes = b"") -> bytes:
         """One sealed page of the names that the caller may know."""

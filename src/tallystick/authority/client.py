@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tallystick import wire
+from tallystick.authority.attribute_keys import AttributeAnswer
+from tallystick.authority.attributes import HeldAttribute
 from tallystick.authority.authority import Authority, Rotation
 from tallystick.authority.core import Caller, answer_info
 from tallystick.authority.enrolment import Enrolled, challenge_info, sign_enrolment
@@ -86,6 +88,22 @@ class AuthorityClient(Protocol):
 
     def rotate(self, token: bytes) -> Rotation: ...
 
+    def declare_attributes(self, space: bytes) -> None: ...
+
+    def attribute_space(self) -> bytes: ...
+
+    def draft_attributes(self, principal: bytes, attributes: bytes, salt: bytes) -> tuple[bytes, ...]: ...
+
+    def attribute_pseudonyms(self, principal: bytes, names: list[str]) -> tuple[bytes, ...]: ...
+
+    def attributes(self, principal: bytes = b"") -> list[HeldAttribute]: ...
+
+    def attribute_key(self, known: bytes = b"", first: int = 0) -> AttributeAnswer: ...
+
+    def draft_policy(self, token: bytes, group: int, formula: bytes, salt: bytes) -> int: ...
+
+    def topic_policies(self, token: bytes) -> list[tuple[int, int, bytes]]: ...
+
     def names(self, after: bytes = b"") -> Names: ...
 
 
@@ -154,6 +172,35 @@ class InProcess:
 
     def rotate(self, token: bytes) -> Rotation:
         return self._authority.rotate(self._caller(), token)
+
+    def declare_attributes(self, space: bytes) -> None:
+        self._authority.declare_attributes(self._caller(), space)
+
+    def attribute_space(self) -> bytes:
+        caller = self._caller()
+        return _open(self._holder, caller, self._authority.attribute_space(caller))
+
+    def draft_attributes(self, principal: bytes, attributes: bytes, salt: bytes) -> tuple[bytes, ...]:
+        return tuple(self._authority.draft_attributes(self._caller(), principal, attributes, salt))
+
+    def attribute_pseudonyms(self, principal: bytes, names: list[str]) -> tuple[bytes, ...]:
+        return tuple(self._authority.attribute_pseudonyms(self._caller(), principal, names))
+
+    def attributes(self, principal: bytes = b"") -> list[HeldAttribute]:
+        caller = self._caller()
+        return _listed_attributes(_open(self._holder, caller, self._authority.attributes(caller, principal)))
+
+    def attribute_key(self, known: bytes = b"", first: int = 0) -> AttributeAnswer:
+        caller = self._caller()
+        sealed = self._authority.attribute_key(caller, known, first)
+        return AttributeAnswer.decode(_open(self._holder, caller, sealed))
+
+    def draft_policy(self, token: bytes, group: int, formula: bytes, salt: bytes) -> int:
+        return self._authority.draft_policy(self._caller(), token, group, formula, salt)
+
+    def topic_policies(self, token: bytes) -> list[tuple[int, int, bytes]]:
+        caller = self._caller()
+        return _listed_policies(_open(self._holder, caller, self._authority.topic_policies(caller, token)))
 
     def names(self, after: bytes = b"") -> Names:
         caller = self._caller()
@@ -251,6 +298,35 @@ class OverHttp:
     def rotate(self, token: bytes) -> Rotation:
         answer = self._ask("/v1/rotate", self._caller(), token, length=2)
         return Rotation(answer.number(), answer.number())
+
+    def declare_attributes(self, space: bytes) -> None:
+        self._ask("/v1/attributes/declare", self._caller(), space, length=0)
+
+    def attribute_space(self) -> bytes:
+        return self._ask_sealed("/v1/attributes/space")
+
+    def draft_attributes(self, principal: bytes, attributes: bytes, salt: bytes) -> tuple[bytes, ...]:
+        return _octets(self._ask("/v1/attributes/draft", self._caller(), principal, attributes, salt))
+
+    def attribute_pseudonyms(self, principal: bytes, names: list[str]) -> tuple[bytes, ...]:
+        return _octets(self._ask("/v1/attributes/pseudonyms", self._caller(), principal, names))
+
+    def attributes(self, principal: bytes = b"") -> list[HeldAttribute]:
+        return _listed_attributes(self._ask_sealed("/v1/attributes/list", principal))
+
+    def attribute_key(self, known: bytes = b"", first: int = 0) -> AttributeAnswer:
+        return AttributeAnswer.decode(self._ask_sealed("/v1/attributes/key", known, first))
+
+    def draft_policy(self, token: bytes, group: int, formula: bytes, salt: bytes) -> int:
+        return self._ask("/v1/topics/policy", self._caller(), token, group, formula, salt).number()
+
+    def topic_policies(self, token: bytes) -> list[tuple[int, int, bytes]]:
+        return _listed_policies(self._ask_sealed("/v1/topics/policies", token))
+
+    def _ask_sealed(self, path: str, *fields: object) -> bytes:
+        caller = self._caller()
+        answer = self._ask(path, caller, *fields)
+        return _open(self._holder, caller, answer.octets(at_most=_SEALED_BYTES_MAX))
 
     def names(self, after: bytes = b"") -> Names:
         caller = self._caller()
@@ -368,6 +444,17 @@ def _check_order(data: bytes, authority: Certificate) -> UndoOrder:
     order = UndoOrder.decode(data)
     order.verify(authority)
     return order
+
+
+def _listed_attributes(opened: bytes) -> list[HeldAttribute]:
+    items = Fields([wire.decode(opened, "attributes")], "attributes", 1).items(_ITEMS_MAX)
+    return [HeldAttribute.of_fields(item) for item in items]
+
+
+def _listed_policies(opened: bytes) -> list[tuple[int, int, bytes]]:
+    items = Fields([wire.decode(opened, "policies")], "policies", 1).items(_ITEMS_MAX)
+    parts = [Fields(item, "policies", 3) for item in items]
+    return [(part.number(), part.number(), part.octets(at_most=1 << 16)) for part in parts]
 
 
 def _texts(opened: bytes) -> list[bytes]:

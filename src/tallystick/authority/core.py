@@ -26,6 +26,7 @@ from tallystick.authority.store import Store
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.ledger.contracts.attributes import epoch_key
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.permits import Status
 from tallystick.ledger.transaction import ENTRIES_MAX, compose
@@ -87,6 +88,12 @@ class Core:
         """Note that something about a topic changed; the topic's new version."""
         version = self.next_version()
         self.store.write("UPDATE topics SET version = ?, due_ms = 0 WHERE token = ?", (version, token))
+        return version
+
+    def touch_all(self) -> int:
+        """Note that something changed that concerns every topic; their new version."""
+        version = self.next_version()
+        self.store.write("UPDATE topics SET version = ?", (version,))
         return version
 
     def seal_for(self, certificate: Certificate, caller: Caller, answer: bytes) -> bytes:
@@ -156,6 +163,9 @@ class Core:
             case [Kind.END_EPOCH, token, number, *_]:
                 epoch = self.ledger.value(b"epoch/" + token + number.to_bytes(4, "big"))
                 return epoch is None or epoch[3] != 0
+            case [Kind.ATTRIBUTE_EPOCH, number, _, not_before_ms]:
+                epoch = self.ledger.value(epoch_key(self.certificate.subject, number))
+                return epoch is None or epoch[1] <= max(not_before_ms, self.now_ms)
             case [Kind.ERASE, token, publisher, period]:
                 return self.ledger.raw(b"erasure/" + token + publisher + period.to_bytes(4, "big")) is not None
             case [Kind.REVOKE, subject, _]:

@@ -11,10 +11,13 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+from tallystick.authority.attribute_epochs import AttributeEpochs
+from tallystick.authority.attributes import Attributes
 from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epochs
 from tallystick.authority.erasure import Erasure
 from tallystick.authority.permits import Permits
+from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topics
 from tallystick.errors import Refused
@@ -39,6 +42,9 @@ class Touched:
     rights: dict[tuple[bytes, bytes], None] = field(default_factory=dict)  # (token, principal)
     permits: dict[bytes, None] = field(default_factory=dict)
     erasures: dict[tuple[bytes, bytes, int], None] = field(default_factory=dict)
+    attributes: dict[tuple[bytes, bytes, bytes], None] = field(default_factory=dict)  # (tenant, principal, pseudonym)
+    attribute_epochs: dict[int, None] = field(default_factory=dict)
+    policies: dict[tuple[bytes, int], None] = field(default_factory=dict)  # (token, column group)
 
     def add(self, entry: list[Any]) -> None:
         match entry:
@@ -62,11 +68,32 @@ class Touched:
                 self.permits[identifier] = None
             case [Kind.ERASE, bytes(token), bytes(publisher), int(period)]:
                 self.erasures[token, publisher, period] = None
+            case [
+                Kind.GRANT_ATTRIBUTE | Kind.WITHDRAW_ATTRIBUTE,
+                bytes(tenant),
+                bytes(principal),
+                bytes(pseudonym),
+                *_,
+            ]:
+                self.attributes[tenant, principal, pseudonym] = None
+            case [Kind.ATTRIBUTE_EPOCH, int(number), *_]:
+                self.attribute_epochs[number] = None
+            case [Kind.TOPIC_POLICY, bytes(token), int(group), *_]:
+                self.policies[token, group] = None
 
 
 class Follower:
     def __init__(
-        self, core: Core, subjects: Subjects, topics: Topics, epochs: Epochs, permits: Permits, erasure: Erasure
+        self,
+        core: Core,
+        subjects: Subjects,
+        topics: Topics,
+        epochs: Epochs,
+        permits: Permits,
+        erasure: Erasure,
+        attribute_epochs: AttributeEpochs,
+        attributes: Attributes,
+        policies: Policies,
     ) -> None:
         self._core = core
         self._subjects = subjects
@@ -74,6 +101,9 @@ class Follower:
         self._epochs = epochs
         self._permits = permits
         self._erasure = erasure
+        self._attribute_epochs = attribute_epochs
+        self._attributes = attributes
+        self._policies = policies
 
     def follow(self) -> None:
         """Take over everything up to the newest checkpoint; `Withheld` if the ledger contradicts itself."""
@@ -111,6 +141,13 @@ class Follower:
         ]
         for token in touched.topics:
             self._topics.apply(token)
+        for number in touched.attribute_epochs:
+            self._attribute_epochs.apply(number)
+        for place in touched.attributes:
+            self._attributes.apply(*place)
+        for token, group in touched.policies:
+            if self._topics.find(token) is not None:
+                self._policies.apply(token, group)
         for token, number in touched.epochs:
             if self._topics.find(token) is not None:
                 self._epochs.apply(token, number)

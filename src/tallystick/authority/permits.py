@@ -18,8 +18,9 @@ from hmac import compare_digest
 from tallystick.authority.core import Caller, Core
 from tallystick.authority.epochs import Epoch, Epochs
 from tallystick.authority.erasure import Erasure
-from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantLabels
+from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantLabels, GrantPolicies
 from tallystick.authority.labels import Labels
+from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topic, Topics, unknown
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
@@ -41,7 +42,14 @@ NEEDED = {
 
 class Permits:
     def __init__(
-        self, core: Core, subjects: Subjects, topics: Topics, epochs: Epochs, erasure: Erasure, labels: Labels
+        self,
+        core: Core,
+        subjects: Subjects,
+        topics: Topics,
+        epochs: Epochs,
+        erasure: Erasure,
+        labels: Labels,
+        policies: Policies,
     ) -> None:
         self._core = core
         self._subjects = subjects
@@ -49,6 +57,7 @@ class Permits:
         self._epochs = epochs
         self._erasure = erasure
         self._labels = labels
+        self._policies = policies
 
     # --- asking for one ---
 
@@ -199,7 +208,7 @@ class Permits:
 
     def _build(self, caller: Caller, identifier: bytes, seen: int, *, update: bool = False) -> Grant | None:
         core = self._core
-        self._subjects.require_caller(caller)
+        certificate = self._subjects.require_caller(caller)
         with core.store.transaction():
             operation, token, first_epoch, permit = self._require_live(caller, identifier)
             topic = self._require_topic(token, operation, caller.principal)
@@ -208,6 +217,7 @@ class Permits:
             self._check_on_ledger(caller, identifier)
             epochs, private_keys = self._epoch_keys(operation, token, first_epoch, seen)
             erasure_keys, handed, version = self._erasure_keys(operation, topic, caller.principal, seen)
+            policies, version = self._policy_keys(operation, topic, certificate, first_epoch, seen, version)
             core.store.write("UPDATE permits SET handed = ? WHERE id = ? AND handed < ?", (handed, identifier, handed))
             return Grant(
                 permit=b"" if update else permit or b"",
@@ -222,7 +232,7 @@ class Permits:
                 revoke_ms=core.settings.revoke_s * 1000,
                 erasure_keys=erasure_keys,
                 erased=tuple(self._erasure.erased(token, seen)),
-                policies=None,
+                policies=policies,
                 labels=self._label_keys(operation, token, seen),
                 version=version,
             )
@@ -279,6 +289,16 @@ class Permits:
             for one in known
             if one.number >= first_epoch and one.begins_ms <= now_ms
         )
+
+    def _policy_keys(
+        self, operation: Operation, topic: Topic, certificate: Certificate, first_epoch: int, seen: int, version: int
+    ) -> tuple[GrantPolicies | None, int]:
+        """What sealing or opening under attributes takes, and the version that this brings the holder to."""
+        if operation is Operation.ADVERTISE:
+            return self._policies.for_publisher(topic, certificate.tenant, seen), version
+        begins = [one.begins_ms for one in self._epochs.announced(topic.token) if one.number >= first_epoch]
+        found, reached = self._policies.for_subscriber(topic, min(begins, default=0), seen)
+        return found, version if reached is None else min(version, reached)
 
     def _label_keys(self, operation: Operation, token: bytes, seen: int) -> GrantLabels | None:
         """For publishers, of the epochs that they may still seal under."""

@@ -14,6 +14,7 @@ from typing import Any
 from tallystick.authority.authority import Authority
 from tallystick.authority.core import Caller
 from tallystick.errors import Malformed
+from tallystick.ledger.contracts.policies import GROUP_MAX
 from tallystick.policy.parse import TEXT_MAX
 from tallystick.trust.permit import LAST_EPOCH, Operation
 from tallystick.trust.signed import Fields
@@ -160,6 +161,45 @@ def _backup(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
 def _backup_part(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
     authority.require_operator(caller)
     return [authority.backup_part(fields.octets(16), fields.number())]
+
+
+def _declare_attributes(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    authority.declare_attributes(caller, fields.octets(at_most=authority.limits.request_bytes_max))
+    return []
+
+
+def _attribute_space(authority: Authority, caller: Caller, _: Fields) -> list[Any]:
+    return [authority.attribute_space(caller)]
+
+
+def _draft_attributes(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    principal, attributes = fields.octets(16), fields.octets(at_most=authority.limits.request_bytes_max)
+    return [authority.draft_attributes(caller, principal, attributes, fields.octets(32))]
+
+
+def _pseudonyms(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    principal, names = fields.octets(16), fields.items(authority.limits.attributes_max)
+    if not all(type(name) is str for name in names):
+        raise Malformed("pseudonyms: a name is text")
+    return [authority.attribute_pseudonyms(caller, principal, names)]
+
+
+def _attributes(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return [authority.attributes(caller, fields.octets(at_most=16))]
+
+
+def _attribute_key(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return [authority.attribute_key(caller, fields.octets(at_most=16), fields.number(LAST_EPOCH))]
+
+
+def _draft_policy(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    token, group = fields.octets(16), fields.number(GROUP_MAX)
+    formula = fields.octets(at_most=authority.limits.request_bytes_max)
+    return [authority.draft_policy(caller, token, group, formula, fields.octets(32))]
+
+
+def _topic_policies(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
+    return [authority.topic_policies(caller, fields.octets(16))]
 
 
 def _names(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
@@ -316,6 +356,74 @@ ROUTES = (
         (_TOKEN,),
         (Field("epoch", NUMBER), Field("begins ms", NUMBER)),
         _rotate,
+    ),
+    Route(
+        "/v1/attributes/declare",
+        "Declare the attribute space of the caller's tenant; by the tenant's owner.",
+        (Field("space", BYTES, "as policy-locks.md has it"),),
+        (),
+        _declare_attributes,
+    ),
+    Route(
+        "/v1/attributes/space",
+        "The attribute space of the caller's tenant.",
+        (),
+        (Field("space", BYTES, _SEALED),),
+        _attribute_space,
+    ),
+    Route(
+        "/v1/attributes/draft",
+        "Draft attributes of a principal: the tenant's owner signs and submits the entries itself.",
+        (
+            _PRINCIPAL,
+            Field("attributes", BYTES, "an attribute set, as policy-locks.md has it"),
+            Field("salt", BYTES, "32 bytes, of the commitments"),
+        ),
+        (Field("pseudonyms", LIST, "in the order of the set"),),
+        _draft_attributes,
+    ),
+    Route(
+        "/v1/attributes/pseudonyms",
+        "What stands on the ledger for attributes of a principal; by the tenant's owner, to withdraw them.",
+        (_PRINCIPAL, Field("names", LIST, "in full, or bare within the tenant's own space")),
+        (Field("pseudonyms", LIST, "in the order of the names"),),
+        _pseudonyms,
+    ),
+    Route(
+        "/v1/attributes/list",
+        "What the caller's tenant granted, by its owner; what the caller holds itself, by anybody else.",
+        (Field("principal", BYTES, "16 bytes; empty: all"),),
+        (Field("attributes", BYTES, f"wire [[tenant, principal, name, value, not after ms], …], {_SEALED}"),),
+        _attributes,
+    ),
+    Route(
+        "/v1/attributes/key",
+        "The caller's attribute key, or what takes the one it has to further epochs.",
+        (
+            Field("known", BYTES, "the identifier of the key that the caller has, or empty"),
+            Field("first epoch", NUMBER, "0: the current one"),
+        ),
+        (Field("key", BYTES, f"wire [1, identifier, key, [[epoch, part], …], current epoch], {_SEALED}"),),
+        _attribute_key,
+    ),
+    Route(
+        "/v1/topics/policy",
+        "Draft the next policy of a column group: the topic's owner signs and submits the entry itself.",
+        (
+            _TOKEN,
+            Field("group", NUMBER),
+            Field("formula", BYTES, "as policy-locks.md has it; empty: to lift the policy"),
+            Field("salt", BYTES, "32 bytes, of the commitment"),
+        ),
+        (Field("version", NUMBER, "to write on the ledger"),),
+        _draft_policy,
+    ),
+    Route(
+        "/v1/topics/policies",
+        "The policies of a topic, to its owner.",
+        (_TOKEN,),
+        (Field("policies", BYTES, f"wire [[group, version, formula or empty where lost], …], {_SEALED}"),),
+        _topic_policies,
     ),
     Route(
         "/v1/names",

@@ -20,6 +20,7 @@ class Settings:
     invite_s: int = 7 * _DAY_S  # a person answers a mail within a week
     erasure_period_s: int = 30 * _DAY_S  # one pair per publisher and month: 10,000 vehicles make 120,000 a year
     erasure_ahead: int = 1  # periods drawn early, for the same offline week
+    attribute_epoch_s: int = _DAY_S  # as a topic's: beyond withdrawal, a stolen attribute key opens a day
     label_epochs_back: int = 1  # whose labels a permit has: the newest of what lies in the log,
     label_epochs_ahead: int = 6  # and a week of daily epochs; 256 labels hold 32 in each
     label_false_positives_max: float = 0.1  # share of what an interest's labels cover that it does not mean
@@ -47,5 +48,9 @@ class Limits:
     requests_burst: int = 500  # of one principal at once: a service that starts with hundreds of topics
     principals_max: int = 100_000  # whose rate is remembered, some 20 MB
     erasure_keys_max: int = 20_000  # in one answer, some 2 MB; the next poll brings the rest
+    space_bytes_max: int = 128 * 1024  # of one tenant's attribute space: a thousand attributes
+    attributes_max: int = 256  # of one tenant for one principal; a key has 8,192 traits at most
+    attribute_epochs_max: int = 1_024  # in one key, some 50 kB and 0.2 s; the next request brings the rest
+    policy_keys_max: int = 10_000  # in one answer, some 10 MB; the next poll brings the rest
     blocks_max: int = 256  # fetched at once while following
     backup_part_bytes: int = 32 << 20  # a client takes answers of 64 MiB

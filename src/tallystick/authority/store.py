@@ -79,6 +79,32 @@ TABLES: dict[str, tuple[int, str]] = {
         " status INTEGER NOT NULL, handed INTEGER NOT NULL DEFAULT 0, permit BLOB",
     ),
     "labels": (1, "token BLOB PRIMARY KEY, code BLOB NOT NULL, changed INTEGER NOT NULL"),
+    "attribute_spaces": (
+        1,
+        "tenant BLOB PRIMARY KEY, namespace TEXT NOT NULL UNIQUE, space BLOB NOT NULL, changed INTEGER NOT NULL",
+    ),
+    "attributes": (
+        1,
+        "tenant BLOB NOT NULL, principal BLOB NOT NULL, pseudonym BLOB NOT NULL, commitment BLOB NOT NULL,"
+        " content BLOB NOT NULL, not_after_ms INTEGER NOT NULL, state INTEGER NOT NULL,"
+        " PRIMARY KEY (tenant, principal, pseudonym, commitment)",
+    ),
+    "attribute_epochs": (
+        1,
+        "epoch INTEGER PRIMARY KEY, not_before_ms INTEGER NOT NULL, announced INTEGER NOT NULL DEFAULT 0,"
+        " changed INTEGER NOT NULL",
+    ),
+    "policies": (
+        1,
+        "token BLOB NOT NULL, column_group INTEGER NOT NULL, version INTEGER NOT NULL, commitment BLOB NOT NULL,"
+        " content BLOB, state INTEGER NOT NULL, made INTEGER NOT NULL, begins_ms INTEGER NOT NULL,"
+        " changed INTEGER NOT NULL, PRIMARY KEY (token, column_group, version, commitment)",
+    ),
+    "policy_keys": (
+        1,
+        "token BLOB NOT NULL, column_group INTEGER NOT NULL, version INTEGER NOT NULL, epoch INTEGER NOT NULL,"
+        " record BLOB NOT NULL, changed INTEGER NOT NULL, PRIMARY KEY (token, column_group, version, epoch)",
+    ),
     "answers": (
         1,
         "principal BLOB NOT NULL, nonce BLOB NOT NULL, answer BLOB NOT NULL, time_ms INTEGER NOT NULL,"
@@ -102,6 +128,9 @@ INDICES = (
     "CREATE INDEX IF NOT EXISTS permits_by_topic ON permits (token, principal, status)",
     "CREATE INDEX IF NOT EXISTS permits_by_principal ON permits (principal, status)",
     "CREATE INDEX IF NOT EXISTS erasure_keys_by_change ON erasure_keys (token, changed)",
+    "CREATE INDEX IF NOT EXISTS attributes_by_principal ON attributes (principal, state)",
+    "CREATE INDEX IF NOT EXISTS attributes_by_end ON attributes (state, not_after_ms)",
+    "CREATE INDEX IF NOT EXISTS policy_keys_by_change ON policy_keys (token, changed)",
     "CREATE INDEX IF NOT EXISTS topics_by_tenant ON topics (tenant, name)",
     "CREATE INDEX IF NOT EXISTS topics_by_time ON topics (due_ms)",
 )

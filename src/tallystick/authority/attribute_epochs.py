@@ -1,0 +1,137 @@
+"""Attribute epochs: one row of numbers for all attributes of an authority, announced ahead, brought forward in need.
+
+Threat: a principal that lost an attribute but not the key for it. Every policy is joined with an attribute epoch, and
+a key opens only the epochs it has a part for; whoever asks for the part of the next epoch gets it for the attributes it
+holds then. A withdrawal, or an attribute that expired, lets the next epoch begin `revoke_s` from now, on the ledger;
+all that happen until then share that one beginning, so there is at most one epoch per `revoke_s`.
+
+An epoch has no key of its own to draw or to lose: it is a number under the attribute authority's one key, which is
+derived from the master key. So publishers are told of epochs long before they begin, and a restored authority goes on
+where the ledger stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tallystick.authority.core import Core
+from tallystick.crypto.hashes import named_hash
+from tallystick.errors import Misuse
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.attributes import epoch_key
+
+if TYPE_CHECKING:
+    from tallystick.crypto.abe.keys import MasterKey
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AttributeEpoch:
+    number: int
+    begins_ms: int
+    ends_ms: int
+    changed: int
+
+
+def authority_hash(public: bytes) -> bytes:
+    """What the ledger shows of the attribute authority's public key."""
+    return named_hash("tallystick attribute authority 1", public)
+
+
+class AttributeEpochs:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._told = False
+
+    @cached_property
+    def key(self) -> MasterKey:
+        """The attribute authority's key."""
+        from tallystick.crypto.abe.keys import MasterKey
+
+        self.require_library()
+        return MasterKey.decode(self._core.master.abe_seed)
+
+    def require_library(self) -> None:
+        """Raises `Misuse` by name where there is nothing to make keys with."""
+        from tallystick.crypto.abe import group
+
+        group.require()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a tenant has declared attributes, and keys can be made for them."""
+        if self._core.store.row("SELECT 1 FROM attribute_spaces") is None:
+            return False
+        try:
+            self.require_library()
+        except Misuse as error:
+            if not self._told:
+                log.warning("attributes are declared, but %s", error)
+                self._told = True
+            return False
+        return True
+
+    def announced(self) -> list[AttributeEpoch]:
+        """In order."""
+        rows = self._core.store.rows(
+            "SELECT epoch, not_before_ms, changed FROM attribute_epochs WHERE announced = 1 ORDER BY epoch"
+        )
+        last_ms = rows[-1][1] + self._core.settings.attribute_epoch_s * 1000 if rows else 0
+        ends = [*(row[1] for row in rows[1:]), last_ms]
+        return [AttributeEpoch(row[0], row[1], end, row[2]) for row, end in zip(rows, ends, strict=False)]
+
+    def current(self) -> int | None:
+        """The newest epoch that has begun: the last one that keys are made for."""
+        now_ms = self._core.now_ms
+        return max((one.number for one in self.announced() if one.begins_ms <= now_ms), default=None)
+
+    def tick(self) -> None:
+        """Announce what is due."""
+        core, epoch_ms = self._core, self._core.settings.attribute_epoch_s * 1000
+        if not self.in_use:
+            return
+        with core.store.transaction():
+            last = core.store.row("SELECT epoch, not_before_ms FROM attribute_epochs ORDER BY epoch DESC LIMIT 1")
+            number, begins_ms = last or (0, core.now_ms - epoch_ms)
+            wanted = (self.current() or max(number, 1)) + core.settings.epochs_ahead
+            group = []
+            while number < wanted:
+                number, begins_ms = number + 1, max(begins_ms + epoch_ms, core.now_ms)
+                core.store.insert("attribute_epochs", epoch=number, not_before_ms=begins_ms, changed=core.touch_all())
+                group.append(self._entry(number, begins_ms))
+            if group:
+                core.queue(group)
+
+    def rotate(self) -> None:
+        """Let the next epoch begin `revoke_s` from now, unless it begins before that; in the caller's transaction."""
+        core = self._core
+        begins_ms = core.now_ms + core.settings.revoke_s * 1000
+        coming = [one for one in self.announced() if one.begins_ms > core.now_ms]
+        if not coming or coming[0].begins_ms <= begins_ms:
+            return
+        core.store.write(
+            "UPDATE attribute_epochs SET not_before_ms = ?, changed = ? WHERE epoch = ?",
+            (begins_ms, core.touch_all(), coming[0].number),
+        )
+        core.queue([self._entry(coming[0].number, begins_ms)])
+
+    def apply(self, number: int) -> None:
+        """Take over what the ledger holds of one epoch of ours."""
+        core = self._core
+        value = core.ledger.value(epoch_key(core.certificate.subject, number))
+        if value is None:
+            return
+        known = core.store.row("SELECT not_before_ms, announced FROM attribute_epochs WHERE epoch = ?", (number,))
+        # A beginning that was brought forward here, and is on its way to the ledger, stays.
+        begins_ms = value[1] if known is None else min(value[1], known[0])
+        if known != (begins_ms, 1):
+            core.store.write(
+                "INSERT OR REPLACE INTO attribute_epochs VALUES (?, ?, 1, ?)", (number, begins_ms, core.touch_all())
+            )
+
+    def _entry(self, number: int, begins_ms: int) -> bytes:
+        return entries.attribute_epoch(number, authority_hash(self.key.public.encode()), begins_ms)

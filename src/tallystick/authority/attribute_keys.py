@@ -1,0 +1,96 @@
+"""Attribute keys: what opens the locks that a principal satisfies, handed to that principal alone.
+
+Threat: a key for what the caller does not hold. It is made of the attributes that the ledger shows for the caller at
+this moment, for epochs that have begun, and sealed to the caller. Threat: pooling, with others or with one's own past.
+Parts of keys with different randomness do not combine, and the randomness is that of holder *and* set of traits
+(`crypto/abe/keys.py`): who lost an attribute gets another key, and no further parts for the old one. The holder is the
+principal with its signing key, so new keys of a principal bring a new attribute key as well.
+
+While the set stays, a further epoch is one group element. A key reaches back to the epoch that its holder asks for: who
+holds an attribute now may open what was sealed for it before, as who may read a topic now may read its history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tallystick import wire
+from tallystick.authority.attribute_epochs import AttributeEpochs
+from tallystick.authority.attribute_spaces import AttributeSpaces
+from tallystick.authority.attributes import Attributes
+from tallystick.authority.core import Caller, Core
+from tallystick.authority.subjects import Subjects
+from tallystick.crypto.hashes import named_hash
+from tallystick.policy.space import AttributeSet
+from tallystick.policy.traits import traits_of
+from tallystick.trust.signed import Fields
+
+_PARTS_MAX = 1 << 16
+_KEY_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True)
+class AttributeAnswer:
+    """What a principal gets of its attribute key: wire [1, identifier, key, [[epoch, part], …], epoch].
+
+    `key` is empty where the one that the caller named is still right: then `parts` take it on to further epochs.
+    Everything but `epoch` is empty where the caller holds no attribute.
+    """
+
+    identifier: bytes  # of holder and set of traits: what to name in the next request
+    key: bytes = field(repr=False)
+    parts: tuple[tuple[int, bytes], ...] = field(repr=False)
+    epoch: int  # the current one; 0 before the first
+
+    def encode(self) -> bytes:
+        return wire.encode([1, self.identifier, self.key, [list(part) for part in self.parts], self.epoch])
+
+    @classmethod
+    def decode(cls, data: bytes) -> AttributeAnswer:
+        """Raises `Malformed`."""
+        fields = Fields.parse(data, "attribute key", 5)
+        fields.version(1)
+        identifier, key = fields.octets(at_most=16), fields.octets(at_most=_KEY_BYTES_MAX)
+        parts = [Fields(item, "attribute key", 2) for item in fields.items(_PARTS_MAX)]
+        return cls(identifier, key, tuple((part.number(), part.octets(48)) for part in parts), fields.number())
+
+
+class AttributeKeys:
+    def __init__(
+        self,
+        core: Core,
+        subjects: Subjects,
+        spaces: AttributeSpaces,
+        attributes: Attributes,
+        epochs: AttributeEpochs,
+    ) -> None:
+        self._core = core
+        self._subjects = subjects
+        self._spaces = spaces
+        self._attributes = attributes
+        self._epochs = epochs
+
+    def answer(self, caller: Caller, known: bytes, first: int) -> AttributeAnswer:
+        """The caller's key for the epochs from `first` (0: the current one) that have begun, as many as fit.
+
+        `known` is the identifier of the key that the caller has, or empty.
+        """
+        certificate, current = self._subjects.require_caller(caller), self._epochs.current()
+        traits = self._traits(caller.principal)
+        if current is None or not traits:
+            return AttributeAnswer(b"", b"", (), current or 0)
+        holder = caller.principal + certificate.signing_key
+        identifier = named_hash("tallystick attribute key identifier 1", wire.encode([holder, sorted(traits)]))[:16]
+        first = first or current
+        epochs = range(first, min(current, first + self._core.limits.attribute_epochs_max - 1) + 1)
+        if known != identifier:
+            key = self._epochs.key.issue(holder, traits, epochs).encode()
+            return AttributeAnswer(identifier, key, (), current)
+        parts = tuple((epoch, self._epochs.key.refresh(holder, traits, epoch)) for epoch in epochs)
+        return AttributeAnswer(identifier, b"", parts, current)
+
+    def _traits(self, principal: bytes) -> frozenset[bytes]:
+        found: set[bytes] = set()
+        for held in self._attributes.held(principal):
+            found |= traits_of(AttributeSet(((held.name, held.value),)), self._spaces.require(held.tenant))
+        return frozenset(found)

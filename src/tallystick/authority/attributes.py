@@ -1,0 +1,221 @@
+"""Attributes: who holds which, granted and withdrawn by the owners of tenants.
+
+Names and values stay here; the ledger knows pseudonyms and commitments. Granting is the tenant owner's act: it draws
+the salt and computes the commitment itself, has the authority keep name and value as a *draft*, and signs the entry;
+the attribute counts from when the ledger shows it.
+
+Threat: a tenant that grants in another's namespace: a draft outside its own space is refused, and a grant on the ledger
+that has no draft behind it (a pseudonym copied from another's grant) comes to nothing. Threat: a row edited in the
+store: what is kept opens at its own place only, and whenever it is used it is held to the ledger, expiry included.
+
+A withdrawal, another value, or an expiry lets the next attribute epoch begin. After a restore the grants made since
+the backup are lost here though they stand on the ledger: they come to nothing until their owner grants them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick import wire
+from tallystick.authority.attribute_epochs import AttributeEpochs
+from tallystick.authority.attribute_spaces import AttributeSpaces
+from tallystick.authority.core import Caller, Core
+from tallystick.authority.subjects import Subjects
+from tallystick.crypto.hashes import named_hash
+from tallystick.errors import Misuse, Refused
+from tallystick.ledger.contracts.attributes import attribute_key
+from tallystick.policy.space import AttributeSet
+from tallystick.trust.certificate import Kind
+from tallystick.trust.signed import Fields
+
+DRAFT, LIVE, EXPIRED = 0, 1, 2
+
+Value = int | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HeldAttribute:
+    """One attribute of one principal, by name."""
+
+    tenant: bytes
+    principal: bytes
+    name: str
+    value: Value
+    not_after_ms: int  # 0: without end
+
+    def fields(self) -> list[object]:
+        return [self.tenant, self.principal, self.name, _plain(self.value), self.not_after_ms]
+
+    @classmethod
+    def of_fields(cls, item: object) -> HeldAttribute:
+        """Raises `Malformed`."""
+        fields = Fields(item, "held attribute", 5)
+        tenant, principal, name, value = fields.octets(16), fields.octets(16), fields.text(), fields.raw()
+        ((_, typed),) = AttributeSet.decode(wire.encode([1, [[name, value]]])).values
+        return cls(tenant, principal, name, typed, fields.number())
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an attribute stands on the ledger."""
+
+    tenant: bytes
+    principal: bytes
+    pseudonym: bytes
+
+    @property
+    def key(self) -> bytes:
+        return attribute_key(self.tenant, self.principal, self.pseudonym)
+
+    @property
+    def columns(self) -> tuple[bytes, bytes, bytes]:
+        return self.tenant, self.principal, self.pseudonym
+
+    def wrapping(self, commitment: bytes) -> list[bytes | int | str]:
+        return ["attribute", *self.columns, commitment]
+
+
+_AT = "tenant = ? AND principal = ? AND pseudonym = ?"
+
+
+def attribute_commitment(salt: bytes, principal: bytes, name: str, value: Value) -> bytes:
+    """What the ledger shows of name and value."""
+    return named_hash("tallystick attribute commitment 1", wire.encode([salt, principal, name, _plain(value)]))
+
+
+class Attributes:
+    def __init__(self, core: Core, subjects: Subjects, spaces: AttributeSpaces, epochs: AttributeEpochs) -> None:
+        self._core = core
+        self._subjects = subjects
+        self._spaces = spaces
+        self._epochs = epochs
+
+    # --- requests ---
+
+    def draft(self, caller: Caller, principal: bytes, encoded: bytes, salt: bytes) -> list[bytes]:
+        """Keep names and values of what is to be granted; the pseudonyms to write on the ledger, in order."""
+        core, tenant = self._core, self._subjects.require_admin(caller).tenant
+        space, held = self._spaces.require(tenant), AttributeSet.decode(encoded)
+        space.check(held)
+        for name, _ in held.values:
+            if not space[name].can_lock:
+                raise Misuse(f'attribute "{name}" is a real number, and keys are made for whole ones')
+        places = [self._place(tenant, principal, name) for name, _ in held.values]
+        with core.store.transaction():
+            for place, (name, value) in zip(places, held.values, strict=True):
+                self._keep_draft(place, name, value, salt)
+            kept = core.store.scalar(
+                "SELECT count(*) FROM attributes WHERE tenant = ? AND principal = ?", (tenant, principal)
+            )
+            if kept > core.limits.attributes_max:
+                raise Refused(
+                    f"at most {core.limits.attributes_max} attributes of one tenant for one principal",
+                    reason="too-many-attributes",
+                )
+        return [place.pseudonym for place in places]
+
+    def _keep_draft(self, place: _Place, name: str, value: Value, salt: bytes) -> None:
+        core, commitment = self._core, attribute_commitment(salt, place.principal, name, value)
+        content = wire.encode([name, _plain(value), salt])
+        core.store.write(f"DELETE FROM attributes WHERE {_AT} AND state = ?", (*place.columns, DRAFT))  # noqa: S608
+        core.store.write(
+            "INSERT OR IGNORE INTO attributes VALUES (?, ?, ?, ?, ?, 0, ?)",
+            (
+                *place.columns,
+                commitment,
+                core.master.wrap_at(place.wrapping(commitment), content, core.entropy),
+                DRAFT,
+            ),
+        )
+
+    def pseudonyms(self, caller: Caller, principal: bytes, names: list[str]) -> list[bytes]:
+        """Which entries on the ledger stand for these attributes of a principal; by the owner of their tenant."""
+        tenant = self._subjects.require_admin(caller).tenant
+        space = self._spaces.require(tenant)
+        return [self._place(tenant, principal, space.resolve(name).name).pseudonym for name in names]
+
+    def listed(self, caller: Caller, principal: bytes) -> list[HeldAttribute]:
+        """What the owner of a tenant granted (to one principal, or to all); what anybody else holds itself."""
+        certificate = self._subjects.require_caller(caller)
+        if not self._subjects.is_admin(certificate):
+            if principal not in (b"", caller.principal):
+                raise Refused("only the owner of a tenant lists what others hold", reason="not-owner")
+            return self.held(caller.principal)
+        rows = self._core.store.rows(
+            "SELECT tenant, principal, pseudonym, commitment, content FROM attributes WHERE state = ? AND tenant = ?"
+            " AND (? = x'' OR principal = ?) ORDER BY principal LIMIT ?",
+            (LIVE, certificate.tenant, principal, principal, self._core.limits.names_max),
+        )
+        return self._proven(rows)
+
+    def held(self, principal: bytes) -> list[HeldAttribute]:
+        """Everything that the principal holds now, whoever granted it."""
+        return self._proven(
+            self._core.store.rows(
+                "SELECT tenant, principal, pseudonym, commitment, content FROM attributes"
+                " WHERE principal = ? AND state = ?",
+                (principal, LIVE),
+            )
+        )
+
+    def _proven(self, rows: list[tuple[bytes, bytes, bytes, bytes, bytes]]) -> list[HeldAttribute]:
+        """The attributes of these rows that the ledger has now; `CannotOpen` if a row was moved or altered."""
+        found = []
+        for tenant, principal, pseudonym, commitment, content in rows:
+            place = _Place(tenant, principal, pseudonym)
+            name, value, salt = self._open(place, commitment, content)
+            proven = self._core.ledger.value(place.key)
+            if proven is None or proven[0] != attribute_commitment(salt, principal, name, value):
+                continue
+            if not proven[1] or self._core.now_ms < proven[1]:
+                found.append(HeldAttribute(tenant, principal, name, value, proven[1]))
+        return sorted(found, key=lambda one: (one.principal, one.name))
+
+    def _open(self, place: _Place, commitment: bytes, content: bytes) -> tuple[str, Value, bytes]:
+        name, value, salt = wire.decode(self._core.master.unwrap_at(place.wrapping(commitment), content), "attribute")
+        return name, tuple(value) if isinstance(value, list) else value, salt
+
+    def _place(self, tenant: bytes, principal: bytes, name: str) -> _Place:
+        certificate = self._subjects.find(principal)
+        if certificate is None or certificate.kind is not Kind.PRINCIPAL:
+            raise Refused("there is no such principal", reason="no-such-principal")
+        return _Place(tenant, principal, self._core.master.pseudonym(principal, name))
+
+    # --- what time and the ledger say ---
+
+    def tick(self) -> None:
+        """Notice what has expired."""
+        with self._core.store.transaction():
+            if self._core.store.write(
+                "UPDATE attributes SET state = ? WHERE state = ? AND not_after_ms BETWEEN 1 AND ?",
+                (EXPIRED, LIVE, self._core.now_ms),
+            ):
+                self._epochs.rotate()
+
+    def apply(self, tenant: bytes, principal: bytes, pseudonym: bytes) -> None:
+        """Take over what the ledger holds of an attribute; a draft of it becomes live."""
+        place, store = _Place(tenant, principal, pseudonym), self._core.store
+        before = self._standing(place)
+        commitment, not_after_ms = (self._core.ledger.value(place.key) or [b"", 0])[:2]
+        store.write(
+            f"DELETE FROM attributes WHERE {_AT} AND state != ? AND commitment != ?",  # noqa: S608
+            (*place.columns, DRAFT, commitment),
+        )
+        store.write(
+            f"UPDATE attributes SET state = ?, not_after_ms = ? WHERE {_AT} AND commitment = ?",  # noqa: S608
+            (LIVE, not_after_ms, *place.columns, commitment),
+        )
+        if before is not None and self._standing(place) != before:
+            self._epochs.rotate()
+
+    def _standing(self, place: _Place) -> Value | None:
+        """The value that was granted last, if it was not withdrawn."""
+        row = self._core.store.row(
+            f"SELECT commitment, content FROM attributes WHERE {_AT} AND state != ?",  # noqa: S608
+            (*place.columns, DRAFT),
+        )
+        return None if row is None else self._open(place, *row)[1]
+
+
+def _plain(value: Value) -> int | list[str]:
+    return list(value) if isinstance(value, tuple) else value

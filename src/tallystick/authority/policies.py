@@ -1,0 +1,291 @@
+"""Topic policies: what a topic's owner asks of whoever opens a column group, and the key pairs that carry it.
+
+The owner drafts a formula here, signs a commitment to it and submits that itself; the policy counts from when the
+ledger shows its version. Each version has a key pair for each attribute epoch: publishers get public halves, ahead of
+time and without the formula; subscribers get the private half's seed under a capsule (`parcel/policy_seed.py`). Pairs
+and capsules are functions of the master key and their place, made once and kept.
+
+Threat: a policy that silently falls away, by a row deleted or by a restore from an older backup, so that publishers go
+on under yesterday's, or under none. For every grant of a publisher the newest version is asked of the ledger; where its
+formula is not here, the grant says that there is a policy and gives no key for it: nothing is sealed for that group
+until its owner sets the policy again. Threat: a public half exchanged in the store: what is kept opens at its own
+place only, and whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick import wire
+from tallystick.authority.attribute_epochs import AttributeEpochs
+from tallystick.authority.attribute_spaces import AttributeSpaces, is_same_or_wider
+from tallystick.authority.attributes import DRAFT, LIVE
+from tallystick.authority.core import Caller, Core
+from tallystick.authority.grant import GrantPolicies, GrantTopicPolicy
+from tallystick.authority.subjects import Subjects
+from tallystick.authority.topics import Topic, Topics
+from tallystick.crypto import hpke
+from tallystick.crypto.hashes import named_hash
+from tallystick.errors import Misuse, Refused
+from tallystick.ledger.contracts.policies import policy_key
+from tallystick.policy.check import check_policy
+from tallystick.policy.formula import Formula
+from tallystick.record.schema import Schema
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The newest version of a group's policy that the ledger shows."""
+
+    token: bytes
+    group: int
+    version: int
+    commitment: bytes  # empty where the policy was lifted
+    content: bytes | None  # formula and salt, wrapped; None where lifted or lost
+    state: int
+    made: int  # the last attribute epoch for which there is a key pair
+    begins_ms: int
+    changed: int
+
+    @property
+    def place(self) -> list[bytes | int | str]:
+        return ["policy", self.token, self.group, self.version, self.commitment]
+
+
+def policy_commitment(salt: bytes, token: bytes, group: int, version: int, formula: bytes) -> bytes:
+    """What the ledger shows of a formula."""
+    return named_hash("tallystick policy commitment 1", wire.encode([salt, token, group, version, formula]))
+
+
+class Policies:
+    def __init__(
+        self, core: Core, subjects: Subjects, topics: Topics, spaces: AttributeSpaces, epochs: AttributeEpochs
+    ) -> None:
+        self._core = core
+        self._subjects = subjects
+        self._topics = topics
+        self._spaces = spaces
+        self._epochs = epochs
+
+    # --- requests ---
+
+    def draft(self, caller: Caller, token: bytes, group: int, encoded: bytes, salt: bytes) -> int:
+        """Keep the formula of a group's next policy (empty: none is needed to lift it); the version to write."""
+        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
+        if group >= self._groups(topic):
+            raise Misuse(f"the topic has {self._groups(topic)} column groups, there is no group {group}")
+        version: int = (self._core.ledger.value(policy_key(token, group)) or [0])[0] + 1
+        if not encoded:
+            return version
+        self._check(encoded)
+        commitment = policy_commitment(salt, token, group, version, encoded)
+        drafted = Policy(token, group, version, commitment, None, DRAFT, 0, 0, 0)
+        wrapped = self._core.master.wrap_at(drafted.place, wire.encode([encoded, salt]), self._core.entropy)
+        with self._core.store.transaction():
+            self._core.store.write(
+                "DELETE FROM policies WHERE token = ? AND column_group = ? AND state = ?", (token, group, DRAFT)
+            )
+            self._core.store.write(
+                "INSERT OR IGNORE INTO policies VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
+                (token, group, version, commitment, wrapped, DRAFT),
+            )
+        return version
+
+    def _check(self, encoded: bytes) -> None:
+        """Raise `Misuse` unless keys can be made for the formula's attributes, and a capsule for the formula."""
+        from tallystick.crypto.abe.capsule import CAPSULE_BYTES_MAX, capsule_bytes
+
+        self._epochs.require_library()
+        formula = Formula.decode(encoded)
+        for attribute in formula.space.attributes:
+            tenant = self._core.store.scalar(
+                "SELECT tenant FROM attribute_spaces WHERE namespace = ?", (attribute.namespace,)
+            )
+            declared = None if tenant is None else self._spaces.require(tenant)
+            known = {one.name: one for one in declared.attributes} if declared is not None else {}
+            if not is_same_or_wider(known.get(attribute.name), attribute):
+                raise Misuse(
+                    f'attribute "{attribute.name}" is not declared so', hint="its tenant declares it: tally attribute"
+                )
+        check_policy(formula)
+        size = capsule_bytes(formula)
+        if size > CAPSULE_BYTES_MAX:
+            raise Misuse(f"the policy's capsule takes {size} bytes, at most {CAPSULE_BYTES_MAX} expected")
+
+    def listed(self, caller: Caller, token: bytes) -> list[tuple[int, int, bytes]]:
+        """(group, version, formula) of every policy of a topic, to its owner; an empty formula is not known here."""
+        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
+        newest = [self._newest(token, group) for group in range(self._groups(topic))]
+        return [
+            (one.group, one.version, b"" if one.content is None else self._formula(one))
+            for one in newest
+            if one is not None and one.commitment
+        ]
+
+    # --- what a grant brings ---
+
+    def for_publisher(self, topic: Topic, tenant: bytes, seen: int) -> GrantPolicies | None:
+        """Space, epochs and the public halves to seal to; what changed since `seen`."""
+        found = [
+            one for group in range(self._groups(topic)) for one in self._publics(self._newest(topic.token, group), seen)
+        ]
+        return self._granted(self._spaces.joined((tenant, topic.tenant), seen), found, seen)
+
+    def _publics(self, policy: Policy | None, seen: int) -> list[GrantTopicPolicy]:
+        if policy is None:
+            return []
+        empty = (policy.group, policy.version, 0, b"", b"", b"", policy.begins_ms)
+        if not policy.commitment:
+            return [GrantTopicPolicy(*empty)] if policy.changed > seen else []
+        self._make(policy)
+        current = self._epochs.current() or 1
+        epochs = {one.number: one for one in self._epochs.announced() if one.number >= current}
+        found, has_current = [], False
+        for epoch, record, changed in self._records(policy.token, policy.group, policy.version):
+            has_current = has_current or epoch == current
+            if epoch in epochs and max(changed, epochs[epoch].changed) > seen:
+                public, _, _ = self._open(policy.token, policy.group, policy.version, epoch, record)
+                begins_ms = max(policy.begins_ms, epochs[epoch].begins_ms)
+                found.append(GrantTopicPolicy(policy.group, policy.version, epoch, public, b"", b"", begins_ms))
+        if not has_current:  # the formula is lost, or there is nothing to make keys with
+            found.append(GrantTopicPolicy(policy.group, policy.version, current, b"", b"", b"", policy.begins_ms))
+        return found
+
+    def for_subscriber(self, topic: Topic, since_ms: int, seen: int) -> tuple[GrantPolicies | None, int | None]:
+        """Capsules and sealed seeds of epochs that ended after `since_ms`; the version reached, where more are due."""
+        most = self._core.limits.policy_keys_max
+        rows = self._core.store.rows(
+            "SELECT column_group, version, epoch, record, changed FROM policy_keys WHERE token = ? AND changed > ?"
+            " ORDER BY changed LIMIT ?",
+            (topic.token, seen, most),
+        )
+        epochs = {one.number: one for one in self._epochs.announced()}
+        found = []
+        for group, version, epoch, record, _ in rows:
+            if epoch in epochs and epochs[epoch].ends_ms > since_ms:
+                _, capsule, sealed = self._open(topic.token, group, version, epoch, record)
+                found.append(GrantTopicPolicy(group, version, epoch, b"", capsule, sealed, epochs[epoch].begins_ms))
+        return self._granted(b"", found, seen), rows[-1][4] if len(rows) == most else None
+
+    def _granted(self, space: bytes, topics: list[GrantTopicPolicy], seen: int) -> GrantPolicies | None:
+        now_ms = self._core.now_ms
+        epochs = [one for one in self._epochs.announced() if one.ends_ms > now_ms and one.changed > seen]
+        if not (space or topics or epochs):
+            return None
+        public = self._epochs.key.public.encode() if self._epochs.in_use else b""
+        return GrantPolicies(public, space, tuple((one.number, one.begins_ms) for one in epochs), tuple(topics))
+
+    # --- key pairs ---
+
+    def tick(self) -> None:
+        """Make the pairs of epochs that were announced since."""
+        announced = self._epochs.announced()
+        last = announced[-1].number if announced else 0
+        for row in self._core.store.rows("SELECT * FROM policies WHERE state = ? AND made < ?", (LIVE, last)):
+            with self._core.store.transaction():
+                self._make(Policy(*row))
+
+    def _make(self, policy: Policy) -> None:
+        """The pairs of all epochs that are announced and still lack one."""
+        if policy.content is None or not self._epochs.in_use:
+            return
+        due = [one.number for one in self._epochs.announced() if one.number > policy.made]
+        if not due:
+            return
+        formula = Formula.decode(self._formula(policy))
+        for epoch in due:
+            record = self._draw(policy, epoch, formula)
+            # A version for each: an answer that holds some of them says how far it got.
+            self._core.store.write(
+                "INSERT OR REPLACE INTO policy_keys VALUES (?, ?, ?, ?, ?, ?)",
+                (policy.token, policy.group, policy.version, epoch, record, self._core.touch(policy.token)),
+            )
+        self._core.store.write(
+            "UPDATE policies SET made = ? WHERE token = ? AND column_group = ? AND version = ? AND commitment = ?",
+            (due[-1], policy.token, policy.group, policy.version, policy.commitment),
+        )
+
+    def _draw(self, policy: Policy, epoch: int, formula: Formula) -> bytes:
+        """Public half, capsule and sealed seed, wrapped."""
+        from tallystick.parcel.policy_seed import PolicyPlace, seal_seed
+
+        core = self._core
+        seed, entropy = core.master.policy_seeds(
+            policy.token, policy.group, policy.version, epoch, policy.commitment + formula.encode()
+        )
+        place = PolicyPlace(core.instance, policy.token, policy.group, policy.version)
+        capsule, sealed = seal_seed(self._epochs.key.public, formula, epoch, place, seed, entropy)
+        public = hpke.PrivateKey.decode(seed).public.encode()
+        where = _record_place(policy.token, policy.group, policy.version, epoch)
+        return core.master.wrap_at(where, wire.encode([public, capsule, sealed]), core.entropy)
+
+    def _records(self, token: bytes, group: int, version: int) -> list[tuple[int, bytes, int]]:
+        return self._core.store.rows(
+            "SELECT epoch, record, changed FROM policy_keys WHERE token = ? AND column_group = ? AND version = ?"
+            " ORDER BY epoch",
+            (token, group, version),
+        )
+
+    def _open(self, token: bytes, group: int, version: int, epoch: int, record: bytes) -> tuple[bytes, bytes, bytes]:
+        """`CannotOpen` if the row was moved or altered."""
+        plain = self._core.master.unwrap_at(_record_place(token, group, version, epoch), record)
+        public, capsule, sealed = wire.decode(plain, "policy key")
+        return public, capsule, sealed
+
+    def _formula(self, policy: Policy) -> bytes:
+        """The formula that the ledger's commitment is to; `CannotOpen` if the row was moved or altered."""
+        assert policy.content is not None
+        formula: bytes = wire.decode(self._core.master.unwrap_at(policy.place, policy.content), "policy")[0]
+        return formula
+
+    # --- what the ledger says ---
+
+    def apply(self, token: bytes, group: int) -> None:
+        """Take over the newest version that the ledger shows; a draft of it becomes live."""
+        self._newest(token, group)
+
+    def _newest(self, token: bytes, group: int) -> Policy | None:
+        """The newest version that the ledger shows, its formula missing where it is not here."""
+        value = self._core.ledger.value(policy_key(token, group))
+        if value is None:
+            return None
+        version, commitment, _ = value
+        row = self._core.store.row(
+            "SELECT * FROM policies WHERE token = ? AND column_group = ? AND version = ? AND commitment = ?",
+            (token, group, version, commitment),
+        )
+        known = None if row is None else Policy(*row)
+        return (
+            known if known is not None and known.state == LIVE else self._make_live(token, group, version, commitment)
+        )
+
+    def _make_live(self, token: bytes, group: int, version: int, commitment: bytes) -> Policy:
+        core, place = self._core, (token, group)
+        for row in core.store.rows(
+            "SELECT * FROM policies WHERE token = ? AND column_group = ? AND state = ?", (*place, LIVE)
+        ):
+            self._make(Policy(*row))  # before it goes: publishers may have sealed under it until now
+        core.store.write(
+            "DELETE FROM policies WHERE token = ? AND column_group = ? AND NOT (version = ? AND commitment = ?)",
+            (*place, version, commitment),
+        )
+        core.store.write(
+            "INSERT OR IGNORE INTO policies VALUES (?, ?, ?, ?, NULL, ?, 0, 0, 0)",
+            (*place, version, commitment, LIVE),
+        )
+        made = (self._epochs.current() or 1) - 1
+        core.store.write(
+            "UPDATE policies SET state = ?, made = ?, begins_ms = ?, changed = ? WHERE token = ? AND column_group = ?",
+            (LIVE, made, core.now_ms, core.touch(token), *place),
+        )
+        return Policy(*(core.store.row("SELECT * FROM policies WHERE token = ? AND column_group = ?", place) or ()))
+
+    def _groups(self, topic: Topic) -> int:
+        text = self._topics.schema_text(topic.token, topic.schema_version)
+        if text is None:
+            raise Refused(f"topic {topic.token.hex()}: its schema is not here", reason="schema-missing")
+        return len(Schema.decode(text).groups)
+
+
+def _record_place(token: bytes, group: int, version: int, epoch: int) -> list[bytes | int | str]:
+    return ["policy key", token, group, version, epoch]
