@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tallystick.carriers.log.partition import Write
-from tallystick.client.keeper import KeptLane
+from tallystick.client.lane_keys import KeptLane
 from tallystick.client.spool import Spool
 from tallystick.errors import Refused
 from tallystick.guards.lanes import Lanes

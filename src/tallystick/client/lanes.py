@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tallystick.client.deliveries import Told
 from tallystick.client.identity import Identity
-from tallystick.client.keeper import KeptLane, LaneSecrets
+from tallystick.client.lane_keys import KeptLane, LaneSecrets
 from tallystick.client.spool import Spool
 from tallystick.errors import Unavailable
 from tallystick.parcel.header import Kind, LaneRef

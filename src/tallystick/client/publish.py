@@ -30,6 +30,7 @@ from tallystick.client.grants import Grants
 from tallystick.client.identity import Identity
 from tallystick.client.labelling import Labelling
 from tallystick.client.lanes import Lanes
+from tallystick.client.policies import OwnPolicy, PolicyText
 from tallystick.client.sealing import Sealer
 from tallystick.client.sending import Sender
 from tallystick.client.settings import PublisherSettings
@@ -100,6 +101,7 @@ class Publisher:
         self._reports = Reports(on_delivery, self._changed)
         self._labelling = labelling = Labelling(self._advertised, entropy)
         self._sealer = Sealer(identity, self._advertised, labelling, lanes, spool, view, clock, entropy, settings)
+        self._sealer.own_policy = self._own_policy(settings.policy, settings.hide_policy)
         self._sender = Sender(
             identity,
             carrier,
@@ -250,6 +252,18 @@ class Publisher:
                 if newest is not None and newest.header.kind is Kind.COMMIT:
                     return newest.header.write
         return None
+
+    def set_policy(self, policy: PolicyText | None, *, hide: bool | None = None) -> None:
+        """Say anew who may open: a formula over attributes, formulas by column, or None. What was produced before is
+        sealed under the old policy first; raises `Misuse` for one that cannot be, and then nothing changes."""
+        with self._lock:
+            own = self._own_policy(policy, self._settings.hide_policy if hide is None else hide)
+            self._cut_rows()
+            self._seal_step()
+            self._sealer.own_policy = own
+
+    def _own_policy(self, policy: PolicyText | None, hide: bool) -> OwnPolicy | None:
+        return OwnPolicy.of(policy, hide, self._advertised.held, self.schema)
 
     # ── The caller's side ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from tallystick.client.advertised import Advertised
 from tallystick.client.deliveries import Told
 from tallystick.client.identity import Identity
-from tallystick.client.keeper import LaneSecrets, draw_secrets, open_lane
 from tallystick.client.labelling import Labelling
+from tallystick.client.lane_keys import LaneSecrets, draw_secrets, open_lane
 from tallystick.client.lanes import Lanes, LaneState, Sent
+from tallystick.client.policies import OwnPolicy, policy_state
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, Unsure
 from tallystick.client.view import View
@@ -49,6 +50,7 @@ class Sealer:
         self._identity, self._advertised, self._lanes, self._spool = identity, advertised, lanes, spool
         self._labelling = labelling
         self._view, self._clock, self._entropy, self._settings = view, clock, entropy, settings
+        self.own_policy: OwnPolicy | None = None  # counts from the next parcel on
         self._unsynced: list[Sent] = []  # sealed, and not yet durable in the spool
 
     # ── Parcels ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,6 +153,7 @@ class Sealer:
             self._entropy,
             codec=self._settings.codec,
             continues=None if replaced is None else replaced.stored_head,
+            own=self.own_policy,
         )
         state = LaneState(lane, [secrets], last_ms=self._now_ms)
         state.replaces = None if replaced is None else replaced.lane.lane
@@ -158,15 +161,20 @@ class Sealer:
         return state
 
     def _refresh_if_due(self, state: LaneState) -> None:
-        """New keys where the epoch, the erasure period or the schema changed, or the old ones served long enough."""
+        """New keys where the epoch, the erasure period, a policy, the attribute epoch or the schema changed, or the old
+        ones served long enough."""
         now_ms, settings, held = self._now_ms, self._settings, self._advertised.held
         lane, schema = state.lane, self._advertised.schema
         same_epoch = self._advertised.is_current(lane.topics, now_ms)
         period = held[0].erasure_key(self._identity.principal, now_ms).period if held[0].is_erasable else None
         worn = state.parcels >= settings.lane_parcels_max or state.size_bytes >= settings.lane_bytes_max
-        if schema.hash == lane.schema.hash and same_epoch and period == state.secrets[-1].period and not worn:
+        same_locks = (period, policy_state(held, schema, self.own_policy, now_ms)) == (
+            state.secrets[-1].period,
+            state.secrets[-1].policies,
+        )
+        if schema.hash == lane.schema.hash and same_epoch and same_locks and not worn:
             return
-        fresh = draw_secrets(self._identity, lane.lane, held, schema, now_ms, self._entropy)
+        fresh = draw_secrets(self._identity, lane.lane, held, schema, now_ms, self._entropy, self.own_policy)
         before = lane.schema, lane.topics, lane.keys, state.secrets
         lane.change_schema(schema)
         lane.refresh(fresh.topics, fresh.keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tallystick.errors import Misuse
@@ -28,6 +29,8 @@ class PublisherSettings:
     promise_s: float = 180.0  # a promise without an anchor for so long is broken: the ledger gives nodes a minute
     retry_s: float = 0.5  # between attempts while the node cannot be reached
     keys_wait_ms: int = 20_000  # the long poll for news of keys; 0: they are asked for when a node refuses an epoch
+    policy: str | Mapping[str, str] | None = None  # who may open: a formula over attributes, or formulas by column
+    hide_policy: bool = False  # under the topic lock, from node and outsiders
     write: tuple[bytes, int] | None = None  # (write, batch): all rows are pending until the commit parcel lists them
 
     def __post_init__(self) -> None:
@@ -46,6 +49,7 @@ class SubscriberSettings:
     verify: str = "full"  # fast skips recomputing the leaves, and nothing else
     on_bad: str = "fail"  # or report
     schema_version: int | None = None  # None: the newest, older rows with nulls
+    interest: str = ""  # a formula over the topic's columns: only rows that satisfy it are delivered
     fetch_bytes_max: int = 4 << 20
     wait_ms: int = 5_000  # a long poll for new parcels
     head_age_max_s: float = 60.0  # an older checkpoint is a withheld tail

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.carriers.carrier import Carrier, Outcome
-from tallystick.client.keeper import Held, draw_secrets, open_lane
+from tallystick.client.keeper import Held
+from tallystick.client.lane_keys import draw_secrets, open_lane
 from tallystick.client.session import Session
 from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import SIGNATURE_CONTEXT
