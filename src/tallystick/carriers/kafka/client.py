@@ -8,13 +8,14 @@ transaction is not there.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tallystick.carriers.kafka.administration import ASK_S, PARCEL_BYTES_MAX, Administration, log
 from tallystick.carriers.kafka.failures import explain, library
+from tallystick.carriers.kafka.ranges import RangeReader, choose
 from tallystick.carriers.log.segments import Place
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.parcel.parcel import Parcel
@@ -47,7 +48,7 @@ class KafkaClient(Administration):
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(settings)
         self._producer: Any = None
-        self._idle: list[Any] = []  # consumers between two reads
+        self._idle: list[RangeReader] = []  # between two reads, the one that was left last at the end
 
     # Writing.
 
@@ -113,26 +114,26 @@ class KafkaClient(Administration):
     def read(self, place: Place, first: int, end: int, bytes_max: int, timeout_s: float = ASK_S) -> list[Record]:
         """Records from `first` on and below `end`, as many as `bytes_max` allows and at least one; offsets without a
         visible record are left out. Raises `Unavailable` where they do not come in time."""
-        with self._consumer() as consumer, self._asking(f"read {place}"):
-            consumer.assign([library().TopicPartition(place.token.hex(), place.partition, first)])
-            found: list[Record] = []
-            size, at, deadline = 0, first, time.monotonic() + timeout_s
-            while at < end and (not found or size < bytes_max):
-                for message in consumer.consume(min(end - at, POLL_RECORDS), 0.05):
-                    if is_end(message):
-                        continue
-                    record = record_of(message)
-                    at = record.offset + 1
-                    if record.offset < end and (not found or size + len(record.value) <= bytes_max):
-                        found.append(record)
-                        size += len(record.value)
-                    else:
-                        return found
-                at = max(at, _position(consumer, place))
-                if time.monotonic() > deadline:
-                    self._check_readable(consumer, place)
-                    raise Unavailable(f"kafka: {place} holds nothing readable at offset {at}", retry_after_s=1.0)
-            return found
+        found: list[Record] = []
+        size, deadline = 0, time.monotonic() + timeout_s
+
+        def fits(record: Record) -> bool:
+            return record.offset < end and (not found or size + len(record.value) <= bytes_max)
+
+        with self._reader(place, first) as reader, self._asking(f"read {place}"):
+            reader.go_to(place, first)
+            while reader.at < end and (not found or size < bytes_max):
+                record = reader.next(min(end - reader.at, POLL_RECORDS), fits)
+                if record is not None:
+                    found.append(record)
+                    size += len(record.value)
+                elif reader.has_next:
+                    break
+                elif time.monotonic() > deadline:
+                    self._check_readable(reader.consumer, place)
+                    raise Unavailable(f"kafka: {place} holds nothing readable at offset {reader.at}", retry_after_s=1.0)
+            reader.leave()
+        return found
 
     def _check_readable(self, consumer: Any, place: Place) -> None:
         """Raise what Kafka says of a partition that does not answer: a reader is told nothing by itself."""
@@ -142,18 +143,17 @@ class KafkaClient(Administration):
             raise explain(error, f"read {place}")
 
     @contextmanager
-    def _consumer(self) -> Iterator[Any]:
+    def _reader(self, place: Place, first: int) -> Iterator[RangeReader]:
         with self._lock:
-            consumer = self._idle.pop() if self._idle else None
-        consumer = consumer or self.consumer()
+            reader = choose(self._idle, place, first)
+        reader = reader or RangeReader(self.consumer(), records_of)
         try:
-            yield consumer
+            yield reader
         except BaseException:
-            consumer.close()
+            reader.consumer.close()
             raise
-        consumer.unassign()
         with self._lock:
-            self._idle.append(consumer)
+            self._idle.append(reader)
 
     def consumer(self) -> Any:
         """A consumer that commits nothing and belongs to no group's rebalancing."""
@@ -175,8 +175,8 @@ class KafkaClient(Administration):
 
     def close(self) -> None:
         with self._lock:
-            for consumer in self._idle:
-                consumer.close()
+            for reader in self._idle:
+                reader.consumer.close()
             self._idle.clear()
             if self._producer is not None:
                 try:
@@ -204,9 +204,8 @@ def record_of(message: Any) -> Record:
     return Record(message.offset(), message.value() or b"", headers.get(PASSAGE))
 
 
-def _position(consumer: Any, place: Place) -> int:
-    partition = library().TopicPartition(place.token.hex(), place.partition)
-    return int(max(0, consumer.position([partition])[0].offset))
+def records_of(messages: Iterable[Any]) -> list[Record]:
+    return [record_of(message) for message in messages if not is_end(message)]
 
 
 def is_end(message: Any) -> bool:

@@ -1,0 +1,68 @@
+"""Ranges of a partition read one after the other: each record once and in order, however the reads are cut."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from broker import broker
+
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.ranges import KEPT_MAX
+from tallystick.carriers.log.segments import Place
+
+PARTITIONS = KEPT_MAX + 2
+VALUES = [bytes([number]) * (100 * (1 + number % 7)) for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaClient]:
+    client = KafkaClient(broker().operator())
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def token(kafka: KafkaClient) -> bytes:
+    token = os.urandom(16)
+    kafka.make_topic(token, PARTITIONS, 1)
+    for partition in range(PARTITIONS):
+        write(kafka, Place(token, partition), VALUES)
+    return token
+
+
+def write(kafka: KafkaClient, place: Place, values: list[bytes]) -> None:
+    kafka.flush([kafka.produce(place, b"", value, ()) for value in values])
+
+
+def read_on(kafka: KafkaClient, place: Place, first: int, end: int, bytes_max: int) -> Iterator[tuple[int, bytes]]:
+    while first < end:
+        for record in kafka.read(place, first, end, bytes_max):
+            yield record.offset, record.value
+            first = record.offset + 1
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1_000, 1 << 20])
+def test_reading_on_gives_each_record_once(kafka: KafkaClient, token: bytes, bytes_max: int) -> None:
+    found = list(read_on(kafka, Place(token, 0), 3, len(VALUES), bytes_max))
+    assert found == list(enumerate(VALUES))[3:]
+
+
+def test_a_read_ends_where_it_was_asked_to_though_more_was_fetched(kafka: KafkaClient, token: bytes) -> None:
+    assert [one.offset for one in kafka.read(Place(token, 0), 0, 5, 1 << 20)] == [0, 1, 2, 3, 4]
+    assert [one.offset for one in kafka.read(Place(token, 0), 5, 7, 1 << 20)] == [5, 6]
+    assert [one.offset for one in kafka.read(Place(token, 0), 1, 3, 1 << 20)] == [1, 2]  # and back
+
+
+def test_readers_of_more_partitions_than_are_kept_do_not_disturb_each_other(kafka: KafkaClient, token: bytes) -> None:
+    ranges = [read_on(kafka, Place(token, partition), 0, 12, 1_000) for partition in range(PARTITIONS)]
+    found = list(zip(*ranges, strict=True))
+    assert found == [(one,) * PARTITIONS for one in list(enumerate(VALUES))[:12]]
+
+
+def test_what_comes_after_the_end_was_reached_is_read_on(kafka: KafkaClient, token: bytes) -> None:
+    place = Place(token, 1)
+    assert len(list(read_on(kafka, place, 0, len(VALUES), 1 << 20))) == len(VALUES)
+    write(kafka, place, [b"more"])
+    assert list(read_on(kafka, place, len(VALUES), len(VALUES) + 1, 1)) == [(len(VALUES), b"more")]
