@@ -41,7 +41,7 @@ class Fetched:
     """
 
     first: int
-    parcels: tuple[bytes, ...]
+    parcels: tuple[bytes | memoryview, ...]
     anchored: int
     proof: tuple[bytes, ...]
     end: int

@@ -17,14 +17,19 @@ def join_frames(items: Sequence[bytes | memoryview]) -> bytes:
 
 def split_frames(data: bytes | memoryview, items_max: int = ITEMS_MAX) -> list[bytes]:
     """The items of a framed body; raises `Malformed` unless it is made of whole frames."""
+    return [bytes(item) for item in frame_views(data, items_max)]
+
+
+def frame_views(data: bytes | memoryview, items_max: int = ITEMS_MAX) -> list[memoryview]:
+    """As `split_frames`, without copying; the whole lives as long as any of its items."""
     view, at = memoryview(data), 0
-    items: list[bytes] = []
+    items: list[memoryview] = []
     while at < len(view):
         if at + 4 > len(view) or len(items) == items_max:
             raise Malformed("frames: truncated, or too many")
         end = at + 4 + _LENGTH.unpack_from(view, at)[0]
         if end > len(view):
             raise Malformed("frames: truncated")
-        items.append(bytes(view[at + 4 : end]))
+        items.append(view[at + 4 : end])
         at = end
     return items

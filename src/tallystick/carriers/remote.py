@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from tallystick import wire
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
-from tallystick.carriers.frames import join_frames, split_frames
+from tallystick.carriers.frames import frame_views, join_frames
 from tallystick.errors import Malformed
 from tallystick.ledger.proofs import StateProof
 from tallystick.runtime.answers import PARCELS
@@ -98,8 +98,8 @@ class RemoteNode:
             query["end"] = end
         path, timeout_s = f"/v1/topics/{token.hex()}/parcels", wait_ms / 1000 + WAIT_SLACK_S
         answer = self._http.request("GET", path, urlencode(query), timeout_s=timeout_s)
-        meta, *parcels = split_frames(answer.body)
-        fields = Fields.parse(meta, "answer", 7)
+        meta, *parcels = frame_views(answer.body) or [memoryview(b"")]
+        fields = Fields.parse(bytes(meta), "answer", 7)
         fields.version(1)
         first, count, anchored = fields.number(), fields.number(), fields.number()
         proof, end, retired = _hashes(fields), fields.number(), fields.number()

@@ -49,10 +49,10 @@ class Void:
         return MAGIC + wire.encode([self.digest, self.reason])
 
     @classmethod
-    def decode(cls, data: bytes) -> Void:
+    def decode(cls, data: bytes | memoryview) -> Void:
         if not is_void(data) or len(data) > VOID_BYTES_MAX:
             raise Malformed("not a void")
-        fields = Fields.parse(data[len(MAGIC) :], "void", 2)
+        fields = Fields.parse(bytes(data[len(MAGIC) :]), "void", 2)
         void = cls(fields.octets(at_most=32), fields.text(REASON_CHARACTERS_MAX))
         if len(void.digest) not in (0, 32) or (void.reason and not void.digest):
             raise Malformed("void: a reason without a digest")

@@ -31,7 +31,7 @@ def rewritten(whole: bytes, change: Change, base: int = 0) -> bytes:
     parts = [whole[:FILE_HEADER_BYTES]]
     for offset, frame in enumerate(change(list(frames(whole, base))), base):
         row = frame.row
-        body = frame.rest if row.kind == BODY else unpack_reference(frame.rest)
+        body = bytes(frame.rest) if row.kind == BODY else unpack_reference(frame.rest)
         entry = NewEntry(row.parcel_hash, frame.header, body, row.body_bytes, row.stored_ms)
         parts += pack_frame(entry, offset, frame.after)
     return b"".join(parts)

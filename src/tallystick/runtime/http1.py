@@ -53,12 +53,18 @@ class ResponseReader:
         self._body_bytes = 0
         self._head_bytes = 0
         self._in_head = True
+        self._left: int | None = None  # of a body of known length
         self._fault: str | None = None
 
     def feed(self, data: bytes) -> None:
         """Raises `Unavailable` for what is not one bounded answer."""
         if self.response is not None:
             self._fault = "bytes after the answer"
+        elif self._left:  # there is nothing to parse in it, and the parser would copy it
+            if len(data) > self._left:
+                self._fault = "bytes after the answer"
+            else:
+                self._add_to_body(data)
         else:
             self._head_bytes += len(data) if self._in_head else 0
             try:
@@ -80,16 +86,28 @@ class ResponseReader:
         declared = self._headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > self._body_bytes_max:
             self._fail(f"body of {declared} bytes, at most {self._body_bytes_max} are accepted")
+        if declared.isdigit() and "transfer-encoding" not in self._headers:
+            self._left = int(declared)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         if self._body_bytes > self._body_bytes_max:
             self._fail(f"body longer than {self._body_bytes_max} bytes")
         self._body.append(body)
+        if self._left is not None:
+            self._left -= len(body)
 
     def on_message_complete(self) -> None:
         if self.response is not None:
             self._fail("a second answer to one request")
+        self._complete()
+
+    def _add_to_body(self, data: bytes) -> None:
+        self.on_body(data)
+        if not self._left:
+            self._complete()
+
+    def _complete(self) -> None:
         self.keep_alive = self._parser.should_keep_alive()
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self.response = Response(self._parser.get_status_code(), self._headers, body)

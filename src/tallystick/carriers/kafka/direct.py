@@ -92,7 +92,7 @@ class DirectKafka:
         values = {record.offset: record.value for record in self._kafka.read(place, told.first, last, 2 * bytes_max)}
         if values:
             self._parcel_bytes = max(1, sum(map(len, values.values())) // len(values))
-        found: list[bytes] = []
+        found: list[bytes | memoryview] = []
         for at, front in enumerate(told.parcels, told.first):
             if is_void(front):
                 found.append(front)

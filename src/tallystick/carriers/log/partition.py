@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     offset: int
     parcel_hash: bytes
     header: bytes
-    body: bytes | None
+    body: bytes | memoryview | None
     body_bytes: int
     stored_ms: int
 
@@ -183,7 +183,7 @@ class Partition:
         frame = self._frames(_Plan(path, offset, [row]), head_only=False)[0]
         if row.kind != BODY or row.parcel_hash != parcel_hash:
             raise Damaged(f"{self.place}: the entry at offset {offset} is not the one referred to")
-        return frame.rest
+        return bytes(frame.rest)
 
     def parcel_hash(self, offset: int) -> bytes:
         with self._lock:
@@ -275,7 +275,7 @@ class Partition:
             entries.append(Entry(frame.offset, row.parcel_hash, frame.header, body, row.body_bytes, row.stored_ms))
         return entries
 
-    def _body(self, frame: Frame) -> bytes:
+    def _body(self, frame: Frame) -> bytes | memoryview:
         if frame.row.kind == REFERENCE:
             return self._resolve(unpack_reference(frame.rest), frame.row.parcel_hash)
         return frame.rest

@@ -110,7 +110,7 @@ class Frame(NamedTuple):
     offset: int
     after: int
     header: bytes
-    rest: bytes
+    rest: bytes | memoryview
 
 
 # File headers.
@@ -175,7 +175,8 @@ def _pack(entry: NewEntry, kind: int, rest: bytes, offset: int, after: int) -> b
 
 
 def parse_frame(data: bytes, at: int, position: int, offset: int, *, head_only: bool = False) -> Frame:
-    """The frame at `data[at:]`, which lies at `position` of its file and must be that of `offset`.
+    """The frame at `data[at:]`, which lies at `position` of its file and must be that of `offset`; the rest of it is a
+    view of `data`.
 
     Raises `Damaged`, saying what is wrong, for anything but the whole frame (or its whole head).
     """
@@ -197,7 +198,7 @@ def parse_frame(data: bytes, at: int, position: int, offset: int, *, head_only: 
         raise Damaged(f"the frame's length is {length}, its parts take {row.frame_bytes}")
     if head_only:
         return Frame(row, offset, after, data[head_end:header_end], b"")
-    rest = data[header_end : at + length]
+    rest = memoryview(data)[header_end : at + length]
     if len(rest) != length - row.head_bytes:
         raise Damaged("the frame is cut short")
     if zlib.crc32(rest) != rest_crc:
@@ -219,7 +220,7 @@ def pack_reference(reference: Reference) -> bytes:
     return _PLACE.pack(reference.place.token, reference.place.partition, reference.offset)
 
 
-def unpack_reference(data: bytes) -> Reference:
+def unpack_reference(data: bytes | memoryview) -> Reference:
     token, partition, offset = _PLACE.unpack(data)
     return Reference(Place(token, partition), offset)
 
