@@ -1,20 +1,26 @@
 """A subscriber's way to the carrier: ranges of partitions, held to the anchors on the ledger as they come.
 
 Threat: a node that shows less than was anchored, calls retired what was not, or confirms nothing of what it showed
-before its anchor. Whatever the carrier answers is taken by a `ParcelReader`, which proves it.
+before its anchor. Whatever the carrier answers is taken by a `ParcelReader`, which proves it. Under a permit with
+labels the node may leave out the bodies of parcels that share none; which those are is decided here, by the same rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
 from tallystick.client.findings import Finding
 from tallystick.client.identity import Identity
-from tallystick.client.reader import WHOLE, Anchored, ParcelReader, PlacedParcel
+from tallystick.client.reader import Anchored, ParcelReader, Placed, PlacedParcel, received
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.errors import Withheld
+from tallystick.parcel.labels import Wanted
+from tallystick.parcel.parcel import VerifiedHeader, VerifiedParcel
 from tallystick.parcel.verify import PermitBook
 from tallystick.runtime.clock import Clock
+from tallystick.trust.permit import Permit
 
 
 class Fetcher:
@@ -29,18 +35,24 @@ class Fetcher:
         settings: SubscriberSettings,
         token: bytes,
         partitions: int,
-        permit: bytes,
+        permit: Permit,
     ) -> None:
         self._identity, self._carrier, self._view, self._clock = identity, carrier, view, clock
-        self._settings, self._token, self._partitions, self._permit = settings, token, partitions, permit
+        self._settings, self._token, self._partitions = settings, token, partitions
+        self.reading = received(lambda header: self.wanted.asks_for(header))
+        self.use(permit)
         self.book = PermitBook(identity.instance, [identity.authority], carrier.permit)
+
+    def use(self, permit: Permit) -> None:
+        """Go on under this permit, which the carrier knows."""
+        self._permit, self.wanted = permit.identifier, Wanted(permit.labels)
 
     def reader(self, partition: int, offset: int) -> ParcelReader:
         def lane_front(publisher: bytes, lane: bytes, below: int, size: int) -> LaneFront | None:
             return self._carrier.lane_front(self._token, partition, self._permit, publisher, lane, below, size)
 
         return ParcelReader(
-            WHOLE,
+            self.reading,
             self._identity.instance,
             self._token,
             partition,
@@ -75,7 +87,7 @@ class Fetcher:
                 reason="missing",
                 hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
             )
-        return reader.take(fetched, anchor)
+        return _whole(reader.take(fetched, anchor))
 
     def _read_stored(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
         """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
@@ -100,7 +112,7 @@ class Fetcher:
             wait_ms=wait_ms,
             stored=True,
         )
-        return reader.take_stored(fetched, int(self._clock.now() * 1000)) if fetched.parcels else []
+        return _whole(reader.take_stored(fetched, int(self._clock.now() * 1000))) if fetched.parcels else []
 
     def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
         fetched = self._carrier.fetch(
@@ -145,3 +157,14 @@ class Fetcher:
                 f"partition {partition}: the node calls offsets below {below} retired, the ledger does not",
                 reason="missing",
             )
+
+
+def _whole(items: Sequence[Placed[VerifiedHeader] | Finding]) -> list[PlacedParcel | Finding]:
+    """What there is to open, and what was found; fronts have served."""
+    found: list[PlacedParcel | Finding] = []
+    for item in items:
+        if isinstance(item, Finding):
+            found.append(item)
+        elif isinstance(item.verified, VerifiedParcel):
+            found.append(Placed(item.verified, item.offset, item.anchor))
+    return found

@@ -39,17 +39,26 @@ class Grants:
         self._clock, self._entropy = clock, entropy
         self._lock = threading.Lock()
 
-    def obtain(self, operation: Operation, topic: str | bytes, first_epoch: int = 0) -> Held:
-        """The grant kept from an earlier time, brought up to date; a new permit where there is none that counts.
+    def obtain(
+        self,
+        operation: Operation,
+        topic: str | bytes,
+        first_epoch: int = 0,
+        interest: str = "",
+        *,
+        again: bool = False,
+    ) -> Held:
+        """The grant kept from an earlier time, brought up to date; a new permit where there is none that counts, or
+        where one is asked for `again`.
 
         A publisher whose authority cannot be reached gets what was kept; a subscriber would have no keys.
         """
-        name = _name(operation, topic, first_epoch)
-        kept = self._load(name)
+        name = _name(operation, topic, first_epoch, interest)
+        kept = None if again else self._load(name)
         try:
             held = None if kept is None or self._ends_soon(kept.permit) else self._updated(kept)
             if held is None:
-                held = Held.of(self._authority.permit(operation, topic, first_epoch))
+                held = Held.of(self._authority.permit(operation, topic, first_epoch, interest))
         except Unavailable as error:
             if kept is None or operation is not Operation.ADVERTISE:
                 raise
@@ -99,7 +108,9 @@ class Grants:
         return held if self._clock.now() * 1000 < held.permit.not_after_ms else None
 
 
-def _name(operation: Operation, topic: str | bytes, first_epoch: int) -> str:
+def _name(operation: Operation, topic: str | bytes, first_epoch: int, interest: str = "") -> str:
     topic_bytes = topic.encode() if isinstance(topic, str) else topic
     content = bytes([operation, isinstance(topic, str)]) + first_epoch.to_bytes(4, "big") + topic_bytes
+    if interest:
+        content += named_hash("tallystick kept interest 1", interest.encode())
     return named_hash("tallystick kept grant 1", content).hex()[:32]

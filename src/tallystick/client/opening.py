@@ -1,24 +1,40 @@
-"""A subscriber's keys and schemas, and what it opens with them; what it lacks it asks the authority for, once."""
+"""A subscriber's keys and schemas, and what it opens with them; what it lacks it asks the authority for, once.
+
+A column group behind a policy that our attributes do not satisfy is closed: its columns are left out, by name, and the
+others are as certain as ever, since each group is verified in full on its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tallystick.authority.client import AuthorityClient
+from tallystick.client.attributes import AttributeHolder
 from tallystick.client.keeper import Held
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen
 from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.locks import MissingKey
-from tallystick.parcel.open import open_batch, open_content
+from tallystick.parcel.missing import MissingKey
+from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import VerifiedParcel
+from tallystick.parcel.policy_seed import PolicyPlace
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
+from tallystick.runtime.clock import Clock
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The columns of a parcel that opened, and the names of those that did not; no batch where none did."""
+
+    batch: Batch | None
+    closed: tuple[str, ...]
 
 
 class Opener:
@@ -30,18 +46,28 @@ class Opener:
         fetch_lock: Callable[[bytes], bytes],
         authority: AuthorityClient,
         view: View,
+        clock: Clock,
         settings: SubscriberSettings,
     ) -> None:
-        self.held, self.ring = held, KeyRing(fetch_lock)
+        self.held = held
         self._authority, self._view, self._settings = authority, view, settings
+        attributes = AttributeHolder(authority, clock, settings.attributes_again_s, self._attribute_epoch_begins_ms)
+        self.ring = KeyRing(fetch_lock, attributes.key)
         self._add_keys()
 
-    def rows(self, verified: VerifiedParcel) -> Batch:
-        """The records of a data parcel, in the schema that the subscriber wants; `MissingKey` or `CannotOpen`."""
+    def rows(self, verified: VerifiedParcel) -> Opened:
+        """The records of a data parcel, in the schema that the subscriber wants, without the columns that are closed to
+        it; `MissingKey` or `CannotOpen`, and `NotEntitled` where closed columns are an error."""
         header, fast = verified.header, self._settings.verify == "fast"
         schema = self.schema(header.schema_version, header.schema_hash)
-        batch = self._opened(lambda: open_batch(verified, self.ring, schema, fast=fast))
-        return batch.upgraded(self._target_schema(schema))
+        target = self._target_schema(schema)
+        if self._settings.closed == "error":
+            batch = self._opened(lambda: open_batch(verified, self.ring, schema, fast=fast))
+            return Opened(batch.upgraded(target), ())
+        found, closed = self._opened(lambda: open_columns(verified, self.ring, schema, fast=fast))
+        kept = [group for group in range(len(target.groups)) if group not in closed]
+        names = tuple(name for group in closed for name in target.groups[group])
+        return Opened(None if found is None else found.upgraded(target.only(*kept)), names)
 
     def content(self, verified: VerifiedParcel) -> bytes:
         """What a gap or a commit parcel says; `MissingKey` or `CannotOpen`."""
@@ -74,6 +100,17 @@ class Opener:
                 return one
         return schema
 
+    @property
+    def wanted_schema(self) -> Schema:
+        """The schema that the subscriber asked for: the newest, or the version that it named."""
+        pinned = self._settings.schema_version
+        return next((one for one in self.held.schemas if one.version == pinned), self.held.schemas[-1])
+
+    def take(self, held: Held) -> None:
+        """Go on with another permit's grant; the keys at hand stay."""
+        self.held = held
+        self._add_keys()
+
     def update_keys(self, wait_ms: int = 0) -> bool:
         """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
         update = self._authority.keys(self.held.permit.identifier, self.held.grant.version, wait_ms)
@@ -89,8 +126,16 @@ class Opener:
             self.ring.add_topic_key(grant.token, epoch, hpke.PrivateKey.decode(seed))
         for one in grant.erasure_keys:
             self.ring.add_erasure_key(grant.token, one.publisher, one.period, hpke.PrivateKey.decode(one.key))
+        for policy in () if grant.policies is None else grant.policies.topics:
+            if policy.capsule:
+                place = PolicyPlace(self.held.permit.instance, grant.token, policy.group, policy.version)
+                self.ring.add_policy(place, policy.epoch, policy.capsule, policy.sealed_seed)
         for publisher, period in grant.erased:
             self.ring.forget_erasure_key(grant.token, publisher, period)
+
+    def _attribute_epoch_begins_ms(self, epoch: int) -> int | None:
+        policies = self.held.grant.policies
+        return None if policies is None else dict(policies.epochs).get(epoch)
 
     def was_erased(self, error: MissingKey) -> bool:
         """Whether the ledger says that this key was destroyed on purpose."""

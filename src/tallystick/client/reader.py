@@ -1,8 +1,9 @@
 """Verifying a partition: fetched bytes become verified parcels, or findings that say what was done to them.
 
-Subscribers and the Spark driver use the same class: they read parcels (`WHOLE`), it reads headers (`FRONTS`) and
-leaves (d) to its executors. It holds the head of every lane in one partition and takes ranges
-in order. For each range it is given an anchor that the caller proved (size and root, at a height and block time):
+Subscribers and the Spark driver use the same class: they read parcels, or fronts of those that their permit's labels do
+not ask for (`received`); it reads headers (`FRONTS`) and leaves (d) to its executors. It holds the head of every lane
+in one partition and takes ranges in order. For each range it is given an anchor that the caller proved (size and root,
+at a height and block time):
 
   a. the range is the anchored range: a range proof over the parcel hashes;
   b. each lane lies in the partition where it belongs;
@@ -30,8 +31,8 @@ from tallystick.client.findings import Finding
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.parcel.header import Header, Kind, parcel_hash
-from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel, describe
-from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_headers, verify_run
+from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel, describe, front_bytes, is_front
+from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_headers, verify_received
 
 SEEN_MAX = 4096  # distinct checkpoints of publishers that are remembered as checked
 
@@ -43,12 +44,25 @@ V = TypeVar("V", bound=VerifiedHeader)
 class Reading(Generic[V]):
     """What is fetched, and how far it can be verified."""
 
-    decode: Callable[[bytes], Parcel]
+    decode: Callable[[bytes | memoryview], Parcel]
     verify: Callable[[Sequence[Parcel], bytes, bytes, PermitBook, tuple[int, bytes] | None], list[V]]
 
 
-WHOLE = Reading(Parcel.decode, verify_run)
 FRONTS = Reading(Parcel.decode_front, verify_headers)
+
+
+def received(wanted: Callable[[Header], bool]) -> Reading[VerifiedHeader]:
+    """Parcels whole, or fronts of what is not `wanted`; a wanted one without its body is kept back: `Withheld`."""
+
+    def decode(data: bytes | memoryview) -> Parcel:
+        if len(data) > front_bytes(data):
+            return Parcel.decode(data)
+        parcel = Parcel.decode_front(data)
+        if is_front(parcel) and wanted(parcel.header):
+            raise Withheld(f"{describe(parcel.header)}: the node shows it without its body", reason="missing")
+        return parcel
+
+    return Reading(decode, verify_received)
 
 
 @dataclass(frozen=True)
@@ -95,12 +109,14 @@ class PartitionReader(Generic[V]):
         lane_front: Callable[[bytes, bytes, int, int], LaneFront | None],
         check_seen: Callable[[int, bytes], None],
         offset: int = 0,
+        prepare: Callable[[Sequence[Parcel], int], None] | None = None,
     ) -> None:
         """`lane_front(publisher, lane, below, size)` asks the carrier; `check_seen` holds a publisher's checkpoint
-        against our history."""
+        against our history. `prepare` sees the parcels of a range, and the anchor's size, before they are judged: what
+        that will ask for can be asked for together."""
         self._reading = reading
         self._instance, self._token, self.partition, self._partitions = instance, token, partition, partitions
-        self._book, self._lane_front, self._check_seen = book, lane_front, check_seen
+        self._book, self._lane_front, self._check_seen, self._prepare = book, lane_front, check_seen, prepare
         self.offset = offset  # of the next parcel
         self._first = offset
         self.heads: dict[tuple[bytes, bytes], LaneHead] = {}
@@ -130,6 +146,8 @@ class PartitionReader(Generic[V]):
     def _take_lanes(self, parcels: Sequence[Parcel | Void], anchor: Anchored) -> list[Placed[V] | Finding]:
         found: list[Placed[V] | Finding] = []
         by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
+        if self._prepare is not None:
+            self._prepare([parcel for parcel in parcels if isinstance(parcel, Parcel)], anchor.size)
         for offset, parcel in enumerate(parcels, self.offset):
             if isinstance(parcel, Void):
                 found += self._refused(offset, parcel)
@@ -337,7 +355,7 @@ class PartitionReader(Generic[V]):
         return self._book.get(header.topic(self._token).permit).principal
 
 
-def decode(reading: Reading[V], data: bytes) -> Parcel | Void:
+def decode(reading: Reading[V], data: bytes | memoryview) -> Parcel | Void:
     return Void.decode(data) if is_void(data) else reading.decode(data)
 
 
@@ -368,5 +386,5 @@ def _is_of_a_write(head: LaneHead) -> bool:
     return Header.decode(head.header).write is not None
 
 
-ParcelReader = PartitionReader[VerifiedParcel]
+ParcelReader = PartitionReader[VerifiedHeader]
 PlacedParcel = Placed[VerifiedParcel]

@@ -16,7 +16,7 @@ class PublisherSettings:
     parcel_bytes_max: int = 900 * 1024  # under Kafka's own limit of 1 MiB
     lanes: int = 1
     key: str | None = None  # the column by which rows are dealt to lanes
-    codec: str = "lz4"
+    codec: str = "planes"  # lz4 over columns laid out for it: a quarter fewer bytes, and quicker (record/codec.py)
     spool_bytes_max: int = 256 << 20  # some hours of a busy vehicle
     spool_segment_bytes_max: int = 8 << 20  # what is deleted at once when all in it is anchored
     when_full: str = "block"  # or "gap": drop rows, and seal a gap that says so
@@ -50,6 +50,8 @@ class SubscriberSettings:
     on_bad: str = "fail"  # or report
     schema_version: int | None = None  # None: the newest, older rows with nulls
     interest: str = ""  # a formula over the topic's columns: only rows that satisfy it are delivered
+    closed: str = "omit"  # columns that our attributes do not open are left out; or error
+    attributes_again_s: float = 30.0  # what is closed may have been opened to us since: ask so often
     fetch_bytes_max: int = 4 << 20
     wait_ms: int = 5_000  # a long poll for new parcels
     head_age_max_s: float = 60.0  # an older checkpoint is a withheld tail
@@ -62,5 +64,7 @@ class SubscriberSettings:
             raise Misuse(f'read "{self.read}" is unknown, expected anchored or stored')
         if self.verify not in ("full", "fast"):
             raise Misuse(f'verify "{self.verify}" is unknown, expected full or fast')
+        if self.closed not in ("omit", "error"):
+            raise Misuse(f'closed "{self.closed}" is unknown, expected omit or error')
         if self.on_bad not in ("fail", "report"):
             raise Misuse(f'on_bad "{self.on_bad}" is unknown, expected fail or report')

@@ -26,6 +26,7 @@ from tallystick.client.findings import OPEN_REASONS, Finding, FoundError
 from tallystick.client.grants import Grants
 from tallystick.client.group import Member
 from tallystick.client.identity import Identity
+from tallystick.client.interest import Interest, Places
 from tallystick.client.keeper import RIGHT_HINT, RIGHT_REASONS, Held
 from tallystick.client.opening import Opener
 from tallystick.client.pending import BadCommit, Commits, Written
@@ -33,10 +34,11 @@ from tallystick.client.reader import Anchored, ParcelReader, Placed, PlacedParce
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.errors import CannotOpen, Misuse, Refused, TallystickError, Unavailable, Withheld
-from tallystick.parcel.header import Kind
+from tallystick.parcel.header import Header, Kind
 from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.locks import MissingKey
-from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
+from tallystick.parcel.labels import label_place
+from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.parcel import VerifiedParcel, describe, is_front
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
 from tallystick.record.batch import Batch
@@ -65,6 +67,8 @@ class Received:
     time_ms: int  # the publisher's claim
     late: bool
     suspect: bool  # anchored after the publisher's key was revoked
+    closed: tuple[str, ...] = ()  # columns that our attributes do not open
+    places: Places | None = None  # of the rows in their parcel, where an interest left some out
 
     def to_pylist(self) -> list[dict[str, Any]]:
         return list(self.batch.data.to_pylist())
@@ -122,16 +126,16 @@ class Subscriber:
         self._clock, self._settings, self._on_finding = clock, settings, on_finding
         # What lies in the log is older than this permit: ask for the keys of all epochs, unless only new rows are read.
         only_new = settings.start == "latest" and member is None
-        first_epoch = 0 if only_new else 1
-        if grants is not None:
-            held = grants.obtain(Operation.SUBSCRIBE, topic, first_epoch)
-        else:
-            held = Held.of(authority.permit(Operation.SUBSCRIBE, topic, first_epoch))
+        self._topic, self._first_epoch, self._grants = topic, 0 if only_new else 1, grants
+        self._interest = Interest(settings.interest)
+        held = self._obtain()
         self.token, self.partitions = held.grant.token, held.grant.partitions
         carrier.subscribe(held.grant.permit)
-        self._opener = Opener(held, carrier.lock, authority, view, settings)
-        permit = held.permit.identifier
-        self._fetcher = Fetcher(identity, carrier, view, clock, settings, self.token, self.partitions, permit)
+        self._opener = Opener(held, carrier.lock, authority, view, clock, settings)
+        if self._interest:
+            self._interest.formula(self._opener.wanted_schema)  # wrong for the schema that was asked for: said at once
+        self._fetcher = Fetcher(identity, carrier, view, clock, settings, self.token, self.partitions, held.permit)
+        self._labelled = self._fetcher.wanted.newest  # for which epoch and version of the code labels were asked for
         group = member(self.token, self.partitions) if member is not None else None
         self._assigned = Assigned(self._fetcher, group, self.partitions, clock, settings)
         self._taken: deque[tuple[ParcelReader, _Item]] = deque()  # verified, not yet delivered
@@ -152,6 +156,18 @@ class Subscriber:
         self._stopping = False
         self._refused: Refused | None = None  # the right is gone: whoever keeps asking ends on the blacklist
         self.findings: list[Finding] = []
+        self.closed_parcels = 0  # of which our attributes opened nothing
+
+    def _obtain(self, *, again: bool = False) -> Held:
+        asked = (Operation.SUBSCRIBE, self._topic, self._first_epoch, self._interest.text)
+        try:
+            if self._grants is not None:
+                return self._grants.obtain(*asked, again=again)
+            return Held.of(self._authority.permit(*asked))
+        except Refused as error:
+            if error.reason != "misuse":
+                raise
+            raise Misuse(str(error), hint=error.hint) from error  # the interest: its mistake is ours
 
     # ── 5. Fetch, verify, open ───────────────────────────────────────────────────────────────────────────────────
 
@@ -235,6 +251,8 @@ class Subscriber:
         try:
             content = self._opener.content(commit.verified)
             return [_Committed(commit, one) for one in self._commits.resolve(commit, reader.partition, content)]
+        except NotEntitled:  # and so would be the rows that it makes count
+            self.closed_parcels += 1
         except MissingKey as error:
             reason = "erased" if self._opener.was_erased(error) else "cannot-open"
             self._report(self._finding(reader.partition, commit, reason, f"{describe(header)}: {reason}"))
@@ -262,14 +280,20 @@ class Subscriber:
         else:
             for at, data in enumerate(fetched.parcels):
                 verified = self._named(item, data, written.names[at])
-                found.append(_Counted(Placed(verified, written.first + at, written.anchor), partition, item.offset))
+                if verified is not None:
+                    placed = Placed(verified, written.first + at, written.anchor)
+                    found.append(_Counted(placed, partition, item.offset))
         self._fetched_bytes += sum(written.sizes[:taken])
         rest = replace(written, first=written.first + taken, names=written.names[taken:], sizes=written.sizes[taken:])
         return [*found, _Committed(item.commit, rest)] if rest.names else found
 
-    def _named(self, item: _Committed, data: bytes, name: bytes) -> VerifiedParcel:
+    def _named(self, item: _Committed, data: bytes | memoryview, name: bytes) -> VerifiedParcel | None:
+        """The parcel of this name; None where its front came, and the permit's labels do not ask for more."""
         try:
-            return verify_named(Parcel.decode(data), name, item.commit.verified.permits)
+            parcel = self._fetcher.reading.decode(data)
+            if is_front(parcel) and parcel.hash == name:
+                return None
+            return verify_named(parcel, name, item.commit.verified.permits)
         except Refused as error:
             raise Withheld(f"partition {item.written.partition}: {error}", reason="altered") from error
 
@@ -282,13 +306,25 @@ class Subscriber:
                 self._report(self._finding(partition, placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
             if header.kind is not Kind.DATA:
                 return []
-            batch = self._opener.rows(verified)
+            self._renew_labels(header)
+            opened = self._opener.rows(verified)
+            if opened.batch is None:
+                self.closed_parcels += 1
+                return []
+            batch, places = self._interest.only(opened.batch, self._opener.wanted_schema)
+        except NotEntitled:  # of a gap, or of rows where that is an error
+            if header.kind is Kind.DATA:
+                raise
+            self.closed_parcels += 1
+            return []
         except MissingKey as error:
             reason = "erased" if self._opener.was_erased(error) else "cannot-open"
             self._report(self._finding(partition, placed, reason, f"{describe(header)}: {reason}"))
             return []
         except CannotOpen as error:
             self._report(self._finding(partition, placed, "cannot-open", str(error)))
+            return []
+        if not batch.rows:
             return []
         anchor = placed.anchor
         suspect = anchor is not None and self._is_suspect(verified.publisher, anchor)
@@ -310,8 +346,30 @@ class Subscriber:
                 time_ms=header.time_ms,
                 late=late,
                 suspect=suspect,
+                closed=opened.closed,
+                places=places,
             )
         ]
+
+    def _renew_labels(self, header: Header) -> None:
+        """Ask for another permit where ours has no labels for an epoch, or a version of the code, that has come since;
+        once for each. Until there is one, everything of that epoch is sent."""
+        place = label_place(header)
+        if not self._interest or place is None or place <= self._labelled:
+            return
+        is_telling, version = bool(self._fetcher.wanted), self._labelled[1]
+        self._labelled = place
+        if not is_telling and place[1] == version:
+            return  # this code tells nothing about the interest, in whatever epoch
+        try:
+            held = self._obtain(again=True)
+            self._carrier.subscribe(held.grant.permit)
+        except (Refused, Unavailable) as error:
+            log.info("going on with the labels at hand: %s", error)
+            return
+        self._opener.take(held)
+        self._fetcher.use(held.permit)
+        self._labelled = max(place, self._fetcher.wanted.newest)
 
     def _is_suspect(self, publisher: bytes, anchor: Anchored) -> bool:
         if publisher not in self._revoked:
@@ -327,9 +385,12 @@ class Subscriber:
             size = 0 if anchor is None else anchor.size
             raise Misuse(f"partition {partition} has no parcel {offset}: {size} are anchored")
         reader = self._fetcher.reader(partition, offset)
-        first = self._fetcher.read_anchored(reader, anchor)[0]
+        found = self._fetcher.read_anchored(reader, anchor)
+        first = next(iter(found), None)
         if isinstance(first, Finding):
             raise FoundError(first)
+        if first is None or (self._fetcher.wanted and first.offset != offset):
+            raise Misuse(f"partition {partition}: offset {offset} holds nothing that is of interest here")
         if first.offset != offset:
             raise Misuse(f"partition {partition}: offset {offset} was retired, offset {first.offset} is the first left")
         header = first.verified.header

@@ -107,6 +107,11 @@ class VerifiedParcel(VerifiedHeader):
     __slots__ = ()
 
 
+def is_front(parcel: Parcel) -> bool:
+    """Whether its body was left behind."""
+    return parcel.header.body_bytes > 0 and not parcel.body
+
+
 def front_bytes(data: bytes | memoryview) -> int:
     """How long the part before the body is, read from the first eight bytes."""
     if len(data) < _PREFIX.size:

@@ -24,7 +24,7 @@ from itertools import groupby
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed, Withheld
 from tallystick.parcel.header import NO_PREVIOUS, SIGNATURE_CONTEXT, Header
-from tallystick.parcel.parcel import _KEY, Parcel, VerifiedHeader, VerifiedParcel, describe
+from tallystick.parcel.parcel import _KEY, Parcel, VerifiedHeader, VerifiedParcel, describe, is_front
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation, Permit
 
@@ -124,10 +124,20 @@ def verify_run(
     """Verify the contiguous run of one lane that follows `head` (sequence and hash of the last parcel seen; None
     at the lane's beginning). Raises `Withheld` or `Forged`, naming the first parcel that does not fit.
     """
+    return [_with_body(one) for one in verify_headers(parcels, instance, token, book, head)]
+
+
+def verify_received(
+    parcels: Sequence[Parcel], instance: bytes, token: bytes, book: PermitBook, head: tuple[int, bytes] | None
+) -> list[VerifiedHeader]:
+    """`verify_run` where some parcels came as fronts: those stay headers."""
     verified = verify_headers(parcels, instance, token, book, head)
-    for parcel in parcels:
-        parcel.check_body()
-    return [VerifiedParcel(one.parcel, one.permits, _KEY) for one in verified]
+    return [one if is_front(one.parcel) else _with_body(one) for one in verified]
+
+
+def _with_body(verified: VerifiedHeader) -> VerifiedParcel:
+    verified.parcel.check_body()
+    return VerifiedParcel(verified.parcel, verified.permits, _KEY)
 
 
 def verify_headers(
