@@ -82,6 +82,10 @@ class Batch:
         schema = self.schema.only(*groups)
         return self if schema is self.schema else _trusted(schema, self.data.select(schema.arrow.names))
 
+    def filter(self, mask: Any) -> Batch:
+        """This batch reduced to the rows for which `mask`, an array of booleans, is true."""
+        return _trusted(self.schema, self.data.filter(pa.array(mask)))
+
     def upgraded(self, schema: Schema) -> Batch:
         """This batch as one of a later version of its schema."""
         return self if schema == self.schema else _trusted(schema, upgrade(self.data, self.schema, schema))
