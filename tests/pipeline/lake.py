@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,8 @@ from tallystick.record.schema import Schema
 SCHEMA = "vin string, seq int64 not null, speed float32"
 
 
-def build(event_log: Path, master: str = "local[2]") -> SparkSession:
-    """A small session that writes its event log."""
+def build(event_log: Path, master: str = "local[2]", more: Mapping[str, str] = {}) -> SparkSession:
+    """A small session that writes its event log; `more` settings count before these."""
     event_log.mkdir(parents=True, exist_ok=True)
     settings = {
         "spark.master": master,
@@ -38,6 +38,7 @@ def build(event_log: Path, master: str = "local[2]") -> SparkSession:
         "spark.eventLog.compress": "false",  # it is searched
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.sql.warehouse.dir": (event_log / "warehouse").as_uri(),
+        **more,
     }
     builder = configure(SparkSession.builder.appName("tests"))
     for name, value in settings.items():

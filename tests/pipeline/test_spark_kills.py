@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from lake import Lake, rows
+from searches import descendants, read
 from stack import wait_until
 from streams import arrived_seqs, run
 
@@ -58,7 +59,7 @@ class Driver:
     def workers(self) -> list[int]:
         """The processes that run tasks, and the one they are forked from."""
         assert self._process is not None
-        return [pid for pid in _descendants(self._process.pid) if b"tallystick.pipeline.daemon" in _command(pid)]
+        return [pid for pid in descendants(self._process.pid) if b"tallystick.pipeline.daemon" in read(pid, "cmdline")]
 
     def stop(self) -> None:
         """Kill the driver, the JVM and the workers."""
@@ -66,20 +67,6 @@ class Driver:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(20)
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                yield int(child)
-                yield from _descendants(int(child))
-
-
-def _command(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
 
 
 @contextmanager

@@ -5,15 +5,13 @@ The same search of a worker's memory finds them: a search that found nothing any
 
 from __future__ import annotations
 
-import base64
 import os
 import pickle
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from lake import Lake, rows, seqs
 from pyspark.sql import SparkSession
+from searches import descendants, files_under, found, memory_of, read
 
 from tallystick.client.identity import read_keys
 from tallystick.pipeline.columns import spark_schema
@@ -21,45 +19,6 @@ from tallystick.pipeline.options import Options
 from tallystick.pipeline.source import BatchReader, TallyDataSource
 from tallystick.record.schema import Schema
 from tallystick.trust.permit import Operation
-
-
-def spellings(secret: bytes) -> list[bytes]:
-    coded = base64.b64encode(secret).rstrip(b"=")
-    return [secret, secret.hex().encode(), secret.hex().upper().encode(), coded, base64.urlsafe_b64encode(secret)[:42]]
-
-
-def found(secrets: dict[str, bytes], data: bytes) -> set[str]:
-    return {name for name, secret in secrets.items() if any(one in data for one in spellings(secret))}
-
-
-def read(pid: int, name: str) -> bytes:
-    with suppress(OSError):  # it may have ended
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    return b""
-
-
-def descendants(pid: int) -> Iterator[int]:
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                yield int(child)
-                yield from descendants(int(child))
-
-
-def memory_of(pid: int) -> bytes:
-    """What a process has written into its memory."""
-    parts = []
-    with suppress(OSError), open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for line in maps:
-            span, rights, *_ = line.split()
-            start, end = (int(number, 16) for number in span.split("-"))
-            if rights.startswith("rw") and end - start < 1 << 28:
-                try:
-                    memory.seek(start)
-                    parts.append(memory.read(end - start))
-                except OSError:
-                    continue
-    return b"".join(parts)
 
 
 def test_no_key_is_in_plans_the_event_log_slices_or_command_lines(
@@ -87,7 +46,7 @@ def test_no_key_is_in_plans_the_event_log_slices_or_command_lines(
     assert found(secrets, shipped) == set()
     assert topic.token in shipped
 
-    logged = b"".join(path.read_bytes() for path in event_log.rglob("*") if path.is_file())
+    logged = files_under(event_log)
     assert found(secrets, logged) == set()
     assert b"SparkListenerSQLExecutionStart" in logged
 

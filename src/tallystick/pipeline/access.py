@@ -1,8 +1,9 @@
 """An identity at work in Spark: the permit that a query reads under, and the keys that follow it.
 
-Threat: keys that travel. What Spark ships, logs and shows are options, a schema and slices; a slice names the permit by
-its identifier. Whoever runs a task asks the authority for the permit's keys itself, as the identity in `home`, and gets
-them sealed to that identity. They live in the worker's memory, for few queries at a time, and are written nowhere.
+Threat: keys that travel. What Spark logs and shows are options, a schema and slices; a slice names the permit by its
+identifier. Where `home` is at hand, whoever runs a task asks the authority for the permit's keys itself, as that
+identity, and gets them sealed to it; where only the driver has `home`, tasks get what the driver lends (`loan`). Keys
+live in the worker's memory, for few queries at a time, and are written nowhere.
 
 The permit itself is kept as those of any subscriber are (client/grants.py): to ask each time would fill the ledger with
 permits, and to give one back would begin a new epoch.
@@ -11,41 +12,52 @@ permits, and to give one back would begin a new epoch.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from tallystick.authority.grant import Grant
+from tallystick.carriers.carrier import Carrier
+from tallystick.carriers.remote import RemoteNode
 from tallystick.client.session import Session
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.parcel.keyring import KeyRing
+from tallystick.pipeline.loan import Borrowed, Loan, lend
 from tallystick.record.schema import Schema
 from tallystick.trust.permit import Operation
 
 OPEN_MAX = 4  # queries whose keys a worker holds at once
+K = TypeVar("K")
+T = TypeVar("T", bound="TopicKeys")
+
 _FIRST_EPOCH = 1  # what lies in the log is older than the permit: ask for the keys of all epochs
 
 
-class Access:
-    """A session, a permit's keys and the topic's schemas. Closed by whoever opened it."""
+class Way(Protocol):
+    """How node and carrier are reached: a session, or what was borrowed from one."""
 
-    def __init__(self, session: Session, permit: bytes, grant: Grant) -> None:
+    node: RemoteNode
+    carrier: Carrier
+
+    def close(self) -> None: ...
+
+
+class TopicKeys:
+    """What a task works with: a permit's keys, the topic's schemas, the way to its parcels. Who opened it closes it."""
+
+    def __init__(self, way: Way, permit: bytes, grant: Grant) -> None:
         """`permit` is an identifier, `grant` what the authority gave under it."""
-        self.session, self.permit = session, permit
-        self.ring = KeyRing(session.node.lock)
+        self._way, self.carrier, self.permit = way, way.carrier, permit
+        self.ring = KeyRing(way.node.lock)
         self.schemas: tuple[Schema, ...] = ()
         self.erased: set[tuple[bytes, int]] = set()
         self.token, self.partitions = grant.token, grant.partitions
         self._take(grant)
-        if grant.flags & ERASABLE:  # its keys come in several answers
-            self.update()
 
     def update(self) -> bool:
-        """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
-        news = False
-        while (grant := self.session.authority.keys(self.permit, self.version)) and grant.version > self.version:
-            self._take(grant)
-            news = True
-        return news
+        """Whether there was news: what is lent grows with the driver's next slice alone."""
+        return False
 
     def _take(self, grant: Grant) -> None:
         self.version = grant.version
@@ -70,7 +82,36 @@ class Access:
         raise CannotOpen(hint=f"the topic has no schema version {version} of this hash")
 
     def close(self) -> None:
-        self.session.close()
+        self._way.close()
+
+
+class Access(TopicKeys):
+    """The same with a session of its own, which can ask for more."""
+
+    def __init__(self, session: Session, permit: bytes, grant: Grant) -> None:
+        self.session = session
+        self._held = grant  # all that was given so far, less what was destroyed since
+        super().__init__(session, permit, grant)
+        if grant.flags & ERASABLE:  # its keys come in several answers
+            self.update()
+
+    def update(self) -> bool:
+        """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
+        news = False
+        while (grant := self.session.authority.keys(self.permit, self.version)) and grant.version > self.version:
+            self._take(grant)
+            news = True
+        return news
+
+    def _take(self, grant: Grant) -> None:
+        super()._take(grant)
+        held = self._held.updated(grant)
+        left = tuple(one for one in held.erasure_keys if (one.publisher, one.period) not in self.erased)
+        self._held = replace(held, erasure_keys=left)
+
+    def loan(self) -> Loan:
+        """What tasks need of this identity to read what was planned by now."""
+        return lend(self.session.identity, self.permit, self._held)
 
 
 def admit(home: str, topic: str) -> Access:
@@ -91,26 +132,43 @@ def admit(home: str, topic: str) -> Access:
         raise
 
 
-_open: OrderedDict[tuple[str, bytes], Access] = OrderedDict()
+_joined: OrderedDict[tuple[str, bytes], Access] = OrderedDict()
+_borrowed: OrderedDict[tuple[bytes, bytes], TopicKeys] = OrderedDict()
 
 
 def join(home: str, permit: bytes, version: int = 0) -> Access:
     """A task's access under the driver's permit, as new as the driver's: a key that was destroyed since is dropped. The
     worker keeps it for the query's next task."""
     key = (home, permit)
-    if key not in _open:
+    if key not in _joined:
         session = Session.open(home)
         try:
             grant = session.authority.keys(permit, 0)
             if grant is None:
                 raise Unavailable("the authority has no keys for the permit yet", retry_after_s=1.0)
-            _open[key] = Access(session, permit, grant)
+            _joined[key] = Access(session, permit, grant)
         except BaseException:
             session.close()
             raise
-        while len(_open) > OPEN_MAX:
-            _open.popitem(last=False)[1].close()
-    _open.move_to_end(key)
-    if _open[key].version < version:
-        _open[key].update()
-    return _open[key]
+    access = _used(_joined, key)
+    if access.version < version:
+        access.update()
+    return access
+
+
+def borrow(loan: Loan) -> TopicKeys:
+    """The same from what the driver lent; an older loan is given up for a newer one."""
+    key, grant = (loan.principal, loan.permit), Grant.decode(loan.grant)
+    if key in _borrowed and _borrowed[key].version < grant.version:
+        _borrowed.pop(key).close()
+    if key not in _borrowed:
+        _borrowed[key] = TopicKeys(Borrowed(loan), loan.permit, grant)
+    return _used(_borrowed, key)
+
+
+def _used(kept: OrderedDict[K, T], key: K) -> T:
+    """What is kept under the key; what was used longest ago goes."""
+    kept.move_to_end(key)
+    while len(kept) > OPEN_MAX:
+        kept.popitem(last=False)[1].close()
+    return kept[key]

@@ -50,7 +50,9 @@ def register(spark: SparkSession) -> None:
             f"spark {spark.version}: at least {_SPARK_MIN[0]}.{_SPARK_MIN[1]} expected",
             hint="pip install 'tallystick[spark]'",
         )
+    from tallystick.pipeline.channel import Channel
     from tallystick.pipeline.source import TallyDataSource
 
     spark.conf.set(_PUSHDOWN, "true")  # also in a session that was not configured here
-    spark.dataSource.register(TallyDataSource)
+    channel = Channel.of(dict(spark.sparkContext.getConf().getAll()))
+    spark.dataSource.register(TallyDataSource.over(channel))

@@ -2,8 +2,9 @@
 
 Spark runs its parts in different processes: schema and planning on the driver (`plan`), reading on the executors
 (`task`). Nothing but the options, the schema, filters and slices of plain values goes from one to the other; each
-process opens its own session as the identity in `home`. Of an exception Spark passes on the text alone, so the text
-names the reason and the remedy.
+process opens its own session as the identity in `home`. On a cluster the identity stays with the driver, and a loan
+goes with each share (`loan`), once the channel was found fit for it (`channel`). Of an exception Spark passes on the
+text alone, so the text names the reason and the remedy.
 
 A stream's offset is a small dict, `{"topic": token, "0": offset, "1": offset, …}`; it moves only to offsets below a
 proved anchor, and a micro-batch is exactly the parcels between two of them, however often it is planned. With a sink
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -38,9 +40,11 @@ from tallystick.client.reader import Anchored
 from tallystick.errors import Misuse
 from tallystick.pipeline import sink, task
 from tallystick.pipeline.access import Access, admit
+from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.columns import Projection, check_wanted, spark_schema
 from tallystick.pipeline.explain import explained
 from tallystick.pipeline.filters import Filters
+from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Edge, Options
 from tallystick.pipeline.plan import Planner, Slice, check_offsets
 from tallystick.record.schema import Schema
@@ -51,13 +55,32 @@ _PATIENCE_S = 0.5  # Spark asks an idle stream about ninety times a second: the 
 class TallyDataSource(DataSource):
     """Reads a topic; the options are those of `options.NAMES`. Writes to one (`sink`), with options of its own."""
 
+    channel: Channel | None = None
+
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = dict(options)
+
+    @classmethod
+    def over(cls, channel: Channel) -> type[TallyDataSource]:
+        """The source for a session: where it plans, nothing but the class and the options is at hand."""
+        return type(cls.__name__, (cls,), {"channel": channel})
 
     @property
     def _options(self) -> Options:
         with explained():
             return Options.parse(self._given)
+
+    def _fit(self) -> Options:
+        """The options of a query that may be planned over this channel."""
+        with explained():
+            options, channel = self._options, self.channel
+            if channel is None:
+                raise Misuse("the source knows nothing of its session", hint="tallystick.pipeline.register(spark)")
+            if not options.is_channel_trusted:
+                channel.check()
+            if options.keys == "auto":
+                options = replace(options, keys="home" if channel.is_local else "driver")
+            return options
 
     @classmethod
     def name(cls) -> str:
@@ -68,13 +91,14 @@ class TallyDataSource(DataSource):
             return spark_schema(_pinned(access, self._options), self._options.provenance)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(self._options, schema)
+        return BatchReader(self._fit(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = self._fit()
         with explained():
-            if self._options.end != Edge(rest="latest"):
+            if options.end != Edge(rest="latest"):
                 raise Misuse("a stream has no end", hint="leave out ending…, or read in batch")
-        return StreamReader(self._options, schema)
+        return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return sink.batch_sink(self._given, schema, overwrite)
@@ -117,10 +141,10 @@ class BatchReader(DataSourceReader):
             anchors = planner.anchors()
             planner.check_anchored(anchors)
             work = planner.plan(*planner.edges(anchors), anchors, self._filters)
-        return [InputPartition(slices) for slices in work] or [InputPartition(())]
+            return _shares(work or [()], self._options, access)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition.value, self._options, Projection(self._wanted, self._filters))
+        return _read(partition, self._options, Projection(self._wanted, self._filters))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -162,10 +186,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._open().update()  # tasks drop keys that were destroyed since
             anchors = self._planner.anchors()
             self._planner.check_reached(until, anchors)
-            return [InputPartition(slices) for slices in self._planner.plan(first, until, anchors)]
+            return _shares(self._planner.plan(first, until, anchors), self._options, self._open())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition.value, self._options, Projection(self._wanted))
+        return _read(partition, self._options, Projection(self._wanted))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint holds the offset; there is nothing to keep here."""
@@ -195,6 +219,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return check_offsets(offset, access.token, access.partitions)
 
 
-def _read(slices: tuple[Slice, ...], options: Options, projection: Projection) -> Iterator[Any]:
+class Share(InputPartition):
+    """The slices of one task, and what it needs to open them where it has no `home`."""
+
+    def __init__(self, slices: tuple[Slice, ...], loan: Loan | None) -> None:
+        super().__init__(slices)
+        self.loan = loan
+
+
+def _shares(work: Sequence[tuple[Slice, ...]], options: Options, access: Access) -> list[Share]:
+    loan = access.loan() if options.keys == "driver" else None
+    return [Share(slices, loan) for slices in work]
+
+
+def _read(share: InputPartition, options: Options, projection: Projection) -> Iterator[Any]:
+    assert isinstance(share, Share)
     with explained():
-        yield from task.read(slices, options, projection)
+        yield from task.read(share.value, options, projection, share.loan)

@@ -22,9 +22,10 @@ from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
-from tallystick.pipeline.access import Access, join
+from tallystick.pipeline.access import TopicKeys, borrow, join
 from tallystick.pipeline.columns import DoesNotFit, Projection
 from tallystick.pipeline.edges import Told
+from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import NAME_BYTES, NO_NAME, PUBLISHER_BYTES, Slice, report
 from tallystick.record.batch import Batch
@@ -35,13 +36,16 @@ _LATE_MS = 60_000  # a parcel sealed so long before its anchor is late
 _ROWS_MIN = 8192  # parcels with fewer rows are joined before they go to the JVM
 
 
-def read(slices: tuple[Slice, ...], options: Options, projection: Projection) -> Iterator[Any]:
-    """The rows of the slices as `pa.RecordBatch`es of the projection."""
+def read(
+    slices: tuple[Slice, ...], options: Options, projection: Projection, loan: Loan | None = None
+) -> Iterator[Any]:
+    """The rows of the slices as `pa.RecordBatch`es of the projection, with what was lent or else as the identity in
+    `home`."""
     waiting: list[Any] = []
     rows = 0
     with ThreadPoolExecutor(1, "fetch") as ahead:
         for slice_ in slices:
-            for batch in _SliceReader(slice_, options, projection).read(ahead):
+            for batch in _SliceReader(slice_, options, projection, loan).read(ahead):
                 waiting.append(batch)
                 rows += batch.num_rows
                 if rows >= _ROWS_MIN:
@@ -56,9 +60,9 @@ def _joined(batches: list[Any]) -> Any:
 
 
 class _SliceReader:
-    def __init__(self, slice_: Slice, options: Options, projection: Projection) -> None:
+    def __init__(self, slice_: Slice, options: Options, projection: Projection, loan: Loan | None) -> None:
         self._slice, self._options, self._projection = slice_, options, projection
-        self._access: Access = join(options.home, slice_.permit, slice_.version)
+        self._access: TopicKeys = borrow(loan) if loan else join(options.home, slice_.permit, slice_.version)
 
     def read(self, ahead: ThreadPoolExecutor) -> Iterator[Any]:
         offset, coming = self._slice.first, ahead.submit(self._fetch, self._slice.first)
@@ -76,7 +80,7 @@ class _SliceReader:
 
     def _fetch(self, offset: int) -> Fetched:
         slice_ = self._slice
-        return self._access.session.carrier.fetch(
+        return self._access.carrier.fetch(
             slice_.token,
             slice_.partition,
             slice_.permit,
@@ -103,7 +107,7 @@ class _SliceReader:
 
     # ── One parcel ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_parcel(self, data: bytes, offset: int) -> Any | None:
+    def _read_parcel(self, data: bytes | memoryview, offset: int) -> Any | None:
         """Its rows, if it has any; what does not hold is reported."""
         at = offset - self._slice.first
         name = self._slice.names[at * NAME_BYTES : (at + 1) * NAME_BYTES]

@@ -1,0 +1,74 @@
+"""What a driver lends its tasks, so that the identity's folder is on the driver's machine and nowhere else.
+
+Threat: an identity that lies on every machine of a cluster, for whoever comes by. A loan holds what the tasks of one
+query need and is in memory only: the keys of the query's permit, less those destroyed by now; the seed that signs
+requests, without which a node answers nobody; the way to Kafka, if the identity has one. It does not hold the sealing
+key, so its holder gets nothing from the authority: no key of another topic or of a later epoch, no new keys for the
+identity.
+
+It travels with each task, over the channel that `channel` has checked. Spark neither logs nor shows what a partition
+holds; the loan has no text form that could slip into an error.
+
+Left out: whoever runs code in an executor holds the seed and may act in the identity's name where the node alone
+decides, until the identity is given new keys (`tally principal rekey`). Give a pipeline an identity of its own that may
+read, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from tallystick.authority.grant import Grant
+from tallystick.carriers.carrier import Carrier
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.direct import FILE, DirectKafka
+from tallystick.carriers.remote import RemoteNode
+from tallystick.client.identity import Identity
+from tallystick.client.nodes import addresses
+from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.runtime.address import Address
+from tallystick.runtime.client import HttpClient
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.entropy import SystemEntropy
+
+
+@dataclass(frozen=True, repr=False)
+class Loan:
+    """Plain values, as slices are."""
+
+    permit: bytes  # its identifier
+    grant: bytes
+    principal: bytes
+    signing_seed: bytes
+    nodes: tuple[tuple[str, bytes, bytes], ...]  # address, identifier, key
+    kafka: str = ""  # settings as JSON
+
+
+def lend(identity: Identity, permit: bytes, grant: Grant) -> Loan:
+    """The loan of `grant`, everything that is held under the permit."""
+    nodes = tuple((one.url, one.node, b"" if one.key is None else one.key.raw) for one in addresses(identity))
+    kafka = identity.home / FILE
+    settings = kafka.read_text() if kafka.exists() else ""
+    grant = replace(grant, permit=b"", undo_token=b"", epochs=(), labels=None)  # what opens, and nothing else
+    return Loan(permit, grant.encode(), identity.principal, identity.signing_seed, nodes, settings)
+
+
+class Borrowed:
+    """The way to node and brokers of whoever got a loan."""
+
+    def __init__(self, loan: Loan) -> None:
+        signer = Signer(loan.principal, SigningKey.from_seed(loan.signing_seed))
+        nodes = [Address(url, node, VerifyKey(key) if key else None) for url, node, key in loan.nodes]
+        self._http = HttpClient(nodes, signer, SystemClock(), SystemEntropy())
+        self.node = RemoteNode(self._http)
+        self._kafka = (
+            DirectKafka(KafkaClient(json.loads(loan.kafka)), self.node, loan.principal) if loan.kafka else None
+        )
+        self.carrier: Carrier = self._kafka or self.node
+
+    def close(self) -> None:
+        if self._kafka is not None:
+            self._kafka.close()
+        self._http.close()
