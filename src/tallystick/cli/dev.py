@@ -20,6 +20,7 @@ def command() -> None:
       tally dev chain up fleet --validators 4
       tally dev chain down fleet
       tally dev kafka up broker
+      tally dev spark up cluster
     """
 
 
@@ -77,6 +78,58 @@ def kafka_down(folder: Path, as_json: bool) -> None:
         output.result_json({"ended": ended})
     else:
         output.result(f"{ended} brokers ended")
+
+
+@command.group("spark")
+def spark() -> None:
+    """Apache Spark: a master and workers that authenticate and encrypt, as a cluster must.
+
+    \b
+    Examples:
+      tally dev spark up cluster
+    """
+
+
+@spark.command("up")
+@folder_argument
+@click.option("--workers", type=click.IntRange(1, 8), default=2, show_default=True, help="How many, the first time.")
+@output.json_option
+def spark_up(folder: Path, workers: int, as_json: bool) -> None:
+    """Start the cluster in DIR; the first time, make it, with a secret of its own. Each worker has a core and 1 GB.
+
+    \b
+    Examples:
+      tally dev spark up cluster --workers 2
+    """
+    from tallystick.node.devspark import Cluster
+
+    is_new = not (folder / "spark.json").exists()
+    cluster = (Cluster.create(folder, workers) if is_new else Cluster.open(folder)).start()
+    if as_json:
+        output.result_json({"master": cluster.url, "settings": str(cluster.conf), "workers": len(cluster.workers)})
+    else:
+        output.result(f"master    {cluster.url}")
+        output.result(f"settings  {cluster.conf}")
+        output.note(f"drivers join with SPARK_CONF_DIR={cluster.conf}; tally dev spark down {folder} ends it")
+
+
+@spark.command("down")
+@folder_argument
+@output.json_option
+def spark_down(folder: Path, as_json: bool) -> None:
+    """End master and workers of DIR, and what drivers run there.
+
+    \b
+    Examples:
+      tally dev spark down cluster
+    """
+    from tallystick.node.devspark import Cluster
+
+    ended = Cluster.open(folder).stop()
+    if as_json:
+        output.result_json({"ended": ended})
+    else:
+        output.result(f"{ended} processes ended")
 
 
 @command.group("chain")
