@@ -155,10 +155,14 @@ class Writer:
         self._format = format_
         self._stream: Any = None
 
-    def write(self, batch: Any, schema: Any, origin: dict[str, Any] | None = None) -> None:
-        """A record batch of the topic; `origin` is added to each row of JSON lines."""
+    def write(self, batch: Any, schema: Any, origin: dict[str, Any] | None = None, places: Any = None) -> None:
+        """A record batch of the topic; `origin` is added to each row of JSON lines, with the row's place in its parcel
+        (from `places`, where some rows of it were left out)."""
         if self._format == "jsonl":
-            lines = [orjson.dumps(row | (origin | {"_row": i} if origin else {})) for i, row in _readable_rows(batch)]
+            lines = [
+                orjson.dumps(row | (origin | {"_row": i if places is None else int(places[i])} if origin else {}))
+                for i, row in _readable_rows(batch)
+            ]
             sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
         else:
             if self._stream is None:

@@ -24,6 +24,7 @@ OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an autho
 @click.argument("topic")
 @click.option("--group", default=None, help="Share the topic with others of this group, and remember how far it read.")
 @click.option("--from", "start", default="earliest", show_default=True, help="earliest, latest, or an offset.")
+@click.option("--interest", default="", help='Only rows that satisfy a formula: "speed > 120 && road::motorway".')
 @click.option("--max-rows", type=click.IntRange(1), default=None, help="Stop after so many rows.")
 @click.option("--follow/--no-follow", default=False, show_default=True, help="Wait for more, or stop at the end.")
 @click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl", show_default=True)
@@ -41,6 +42,7 @@ def command(
     topic: str,
     group: str | None,
     start: str,
+    interest: str,
     max_rows: int | None,
     follow: bool,
     format_: str,
@@ -59,6 +61,7 @@ def command(
       tally subscribe brakes --home reader
       tally subscribe brakes --group dashboards --follow --home reader
       tally subscribe brakes --from latest --follow --format csv --home reader
+      tally subscribe brakes --interest "speed > 120 && vin in (WVW1, WVW2)" --home reader
     """
     from tallystick.cli.rows import Writer
     from tallystick.client.subscribe import FoundError
@@ -75,7 +78,9 @@ def command(
             _tell(session.identity, finding)
 
         writer = Writer(format_)
-        subscriber = session.subscriber(topic, group=group, start=place, on_bad=on_bad, on_finding=on_finding)
+        subscriber = session.subscriber(
+            topic, group=group, start=place, interest=interest, on_bad=on_bad, on_finding=on_finding
+        )
         try:
             _read(subscriber, writer, max_rows, follow, origin, commit=group is not None)
         except FoundError as stop:
@@ -105,7 +110,7 @@ def _read(
         received = subscriber.poll(None if follow else 0)
         for one in received:
             data = one.batch.data if left is None else one.batch.data.slice(0, left)
-            writer.write(data, one.batch.schema.arrow, _origin(one) if origin else None)
+            writer.write(data, one.batch.schema.arrow, _origin(one) if origin else None, one.places)
             if left is not None:
                 left -= data.num_rows
                 if left <= 0:
