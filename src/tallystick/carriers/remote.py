@@ -11,12 +11,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tallystick import wire
+from tallystick.carriers.bundle import PATH as BUNDLE_PATH
+from tallystick.carriers.bundle import QUESTIONS_MAX
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.frames import frame_views, join_frames
 from tallystick.errors import Malformed
 from tallystick.ledger.proofs import StateProof
-from tallystick.runtime.answers import PARCELS
+from tallystick.runtime.answers import PARCELS, check_answer
 from tallystick.runtime.client import HttpClient
+from tallystick.runtime.http1 import Response
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.promise import Promise
 from tallystick.trust.signed import Fields
@@ -110,19 +113,8 @@ class RemoteNode:
     def lane_front(
         self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
     ) -> LaneFront | None:
-        query = {
-            "partition": partition,
-            "permit": permit.hex(),
-            "publisher": publisher.hex(),
-            "below": below,
-            "size": size,
-        }
-        answer = self._http.request("GET", f"/v1/topics/{token.hex()}/lanes/{lane.hex()}", urlencode(query))
-        value = wire.decode(answer.body, "answer")
-        if value is None:
-            return None
-        fields = Fields(value, "answer", 4)
-        return LaneFront(fields.number(), fields.octets(at_most=1 << 20), fields.number(), _hashes(fields))
+        question = _lane_question(token, partition, permit, publisher, lane, below, size)
+        return _lane_front(self._http.request("GET", *question).body)
 
     def verdict(self, token: bytes, partition: int, offset: int) -> str:
         query = urlencode({"partition": partition, "offset": offset})
@@ -149,11 +141,10 @@ class RemoteNode:
         return self._http.request("GET", "/v1/ledger/checkpoint").body
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        answer = self._http.request("GET", "/v1/ledger/consistency", urlencode({"old": old, "new": new}))
-        return list(_hashes(Fields([wire.decode(answer.body, "proof")], "proof", 1)))
+        return _proof(self._http.request("GET", *_consistency_question(old, new)).body)
 
     def state(self, key: bytes) -> StateProof:
-        return StateProof.decode(self._http.request("GET", "/v1/ledger/state", urlencode({"key": key.hex()})).body)
+        return StateProof.decode(self._http.request("GET", *_state_question(key)).body)
 
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
         answer = self._http.request("GET", "/v1/ledger/blocks", urlencode({"first": first, "most": most}))
@@ -173,6 +164,87 @@ class RemoteNode:
         """Entries by `principal`, `token` (bytes), `kind`, `refused`, `first`, `end` (heights), `most`."""
         plain = {name: value.hex() if isinstance(value, bytes) else int(str(value)) for name, value in query.items()}
         return _list(self._http.request("GET", "/v1/ledger/audit", urlencode(plain)).body)
+
+    # Many of the small questions above in few requests (`bundle`).
+
+    def permits(self, identifiers: Sequence[bytes]) -> list[bytes]:
+        """Those of them that the node has."""
+        answers = self._ask([(f"/v1/permits/{identifier.hex()}", "") for identifier in identifiers])
+        return [answer.body for answer in answers if answer.status == 200]
+
+    def states(self, keys: Sequence[bytes]) -> list[StateProof]:
+        return [StateProof.decode(answer) for answer in self._bundle([_state_question(key) for key in keys])]
+
+    def consistencies(self, olds: Sequence[int], new: int) -> list[list[bytes]]:
+        return [_proof(answer) for answer in self._bundle([_consistency_question(old, new) for old in olds])]
+
+    def lane_fronts(
+        self,
+        token: bytes,
+        partition: int,
+        permit: bytes,
+        lanes: Sequence[tuple[bytes, bytes]],
+        below: int,
+        size: int,
+    ) -> list[LaneFront | None]:
+        """Of `lanes`, (publisher, lane) each."""
+        questions = [_lane_question(token, partition, permit, *lane, below, size) for lane in lanes]
+        return [_lane_front(answer) for answer in self._bundle(questions)]
+
+    def _bundle(self, questions: Sequence[tuple[str, str]]) -> list[bytes]:
+        """What is refused of one is raised."""
+        return [check_answer(answer).body for answer in self._ask(questions)]
+
+    def _ask(self, questions: Sequence[tuple[str, str]]) -> list[Response]:
+        found: list[Response] = []
+        for first in range(0, len(questions), QUESTIONS_MAX):
+            some = questions[first : first + QUESTIONS_MAX]
+            body = wire.encode([list(question) for question in some])
+            answers = _list(self._http.request("POST", BUNDLE_PATH, "", body).body)
+            if len(answers) != len(some):
+                raise Malformed(f"answer: {len(some)} answers expected, found {len(answers)}")
+            found += [_bundled(answer) for answer in answers]
+        return found
+
+
+def _bundled(answer: Any) -> Response:
+    match answer:
+        case [int(status), bytes(body)]:
+            return Response(status, {}, body)
+    raise Malformed("answer: a status and a body expected")
+
+
+def _lane_question(
+    token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
+) -> tuple[str, str]:
+    query = {
+        "partition": partition,
+        "permit": permit.hex(),
+        "publisher": publisher.hex(),
+        "below": below,
+        "size": size,
+    }
+    return f"/v1/topics/{token.hex()}/lanes/{lane.hex()}", urlencode(query)
+
+
+def _lane_front(body: bytes) -> LaneFront | None:
+    value = wire.decode(body, "answer")
+    if value is None:
+        return None
+    fields = Fields(value, "answer", 4)
+    return LaneFront(fields.number(), fields.octets(at_most=1 << 20), fields.number(), _hashes(fields))
+
+
+def _state_question(key: bytes) -> tuple[str, str]:
+    return "/v1/ledger/state", urlencode({"key": key.hex()})
+
+
+def _consistency_question(old: int, new: int) -> tuple[str, str]:
+    return "/v1/ledger/consistency", urlencode({"old": old, "new": new})
+
+
+def _proof(body: bytes) -> list[bytes]:
+    return list(_hashes(Fields([wire.decode(body, "proof")], "proof", 1)))
 
 
 def _outcome(answer: Any) -> Outcome:

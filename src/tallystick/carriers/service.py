@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tallystick import wire
+from tallystick.carriers.bundle import PATH as BUNDLE_PATH
+from tallystick.carriers.bundle import Bundle
 from tallystick.carriers.carrier import Fetched, Outcome, Stored
 from tallystick.carriers.frames import join_frames, split_frames
 from tallystick.carriers.kafka.credentials import PATH as CREDENTIALS_PATH
@@ -104,10 +106,18 @@ class CarrierService:
     """Routes of a node. `start` is called on the event loop's own thread, by the first request if need be."""
 
     def __init__(
-        self, carrier: LogCarrier, ledger: Engine, gate: Gate, clock: Clock, credentials: Credentials | None = None
+        self,
+        carrier: LogCarrier,
+        ledger: Engine,
+        gate: Gate,
+        clock: Clock,
+        credentials: Credentials | None = None,
+        gateway: bool = True,
     ) -> None:
-        """`credentials` let principals go to Kafka themselves, where there is one."""
+        """`credentials` let principals go to Kafka themselves, where there is one; without `gateway` they must: then
+        parcels neither come nor go this way, and headers, proofs, permits and locks do."""
         self._carrier, self._ledger, self._clock, self._credentials = carrier, ledger, clock, credentials
+        self._gateway = gateway
         self._worker = PublishWorker(carrier)
         self._worker.start()
         self._grown: asyncio.Event | None = None
@@ -137,6 +147,15 @@ class CarrierService:
             ("GET", "/v1/ledger/audit", self._audit),
         ]:
             router.add(method, path, signed(handler))
+        bundle = Bundle()
+        for path, handler in [
+            ("/v1/topics/{token}/lanes/{lane}", self._lane_front),
+            ("/v1/permits/{identifier}", self._permit),
+            ("/v1/ledger/state", self._state),
+            ("/v1/ledger/consistency", self._signed_consistency),
+        ]:
+            bundle.add(path, handler)
+        router.add("POST", BUNDLE_PATH, signed(bundle.handle))
         if self._credentials is not None:
             router.add("POST", CREDENTIALS_PATH, signed(self._issue_credentials))
         # What witnesses and strangers may see: the ledger's own signed word.
@@ -149,6 +168,7 @@ class CarrierService:
     # Carrier.
 
     async def _publish(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
+        self._check_gateway()
         loop = asyncio.get_running_loop()
         asked, token = self._asked(request, envelope), _hex(request.parameters["token"], 16)
         try:
@@ -168,6 +188,9 @@ class CarrierService:
         token, partition = _hex(request.parameters["token"], 16), query.number("partition")
         permit, offset = query.octets("permit", 16), query.number("offset")
         stored, wait_ms = bool(query.number("stored", 0)), min(query.number("wait", 0), WAIT_MS_MAX)
+        headers = bool(query.number("headers", 0))
+        if not headers:
+            self._check_gateway()
         await asyncio.to_thread(self._carrier.check_fetch, asked, token, partition, permit)
         await self._wait(token, partition, offset, stored, wait_ms)
         try:
@@ -180,7 +203,7 @@ class CarrierService:
                 offset,
                 bytes_max=query.number("bytes", 1 << 20),
                 stored=stored,
-                headers=bool(query.number("headers", 0)),
+                headers=headers,
                 size=query.optional_number("size"),
                 end=query.optional_number("end"),
             )
@@ -189,6 +212,11 @@ class CarrierService:
             message = f"partition {partition}: the node's log is damaged: {error}"
             raise Withheld(message, reason="damaged", hint=hint) from error
         return Answer(body=encode_fetched(fetched), content_type=PARCELS)
+
+    def _check_gateway(self) -> None:
+        if not self._gateway:
+            hint = "go to Kafka itself (tally principal kafka), or to a gateway (tally principal address)"
+            raise Refused("this node is a notary: it carries no parcels", reason="not-gateway", hint=hint)
 
     async def _wait(self, token: bytes, partition: int, offset: int, stored: bool, wait_ms: int) -> None:
         """Until there is something at `offset`, or the time is up."""
@@ -281,6 +309,9 @@ class CarrierService:
     async def _consistency(self, request: Request) -> Answer:
         query = _Query(request.query)
         return answer_value(await asyncio.to_thread(self._ledger.consistency, query.number("old"), query.number("new")))
+
+    async def _signed_consistency(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
+        return await self._consistency(request)
 
     async def _state(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
         key = _Query(request.query).octets("key")

@@ -14,9 +14,11 @@ from tallystick import wire
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Unavailable, Withheld
 from tallystick.ledger.checkpoints import Head
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.memory import CheckpointMemory, Consistency
 from tallystick.ledger.proofs import StateProof
 from tallystick.runtime.clock import Clock
+
+AskMany = Callable[[Sequence[bytes]], Sequence[StateProof]]
 
 PUBLISHED_S = 15.0  # from a block until the witnesses have cosigned it; one of them may be slow
 
@@ -54,8 +56,18 @@ class View:
         """The value, and the checkpoint under which it was proved."""
         proof = self._source.state(key)
         head = self._check_age(self._memory.accept(proof.note, self._source.consistency))
-        verify_map(head.state_root, key, proof.value, proof.proof)
-        return None if proof.value is None else wire.decode(proof.value, "state value"), head
+        return _proved(key, proof, head), head
+
+    def values_at(self, keys: Sequence[bytes], ask: AskMany) -> list[tuple[Any, Head]]:
+        """The value of each key as `value_at` gives it; `ask` brings their proofs together, and is believed as little.
+        A checkpoint that several of them came under is accepted once."""
+        found: list[tuple[Any, Head]] = []
+        heads: dict[bytes, Head] = {}
+        for key, proof in zip(keys, ask(keys), strict=True):
+            if proof.note not in heads:
+                heads[proof.note] = self._check_age(self._memory.accept(proof.note, self._source.consistency))
+            found.append((_proved(key, proof, heads[proof.note]), heads[proof.note]))
+        return found
 
     def wait_for(self, key: bytes, accept: Callable[[Any], bool]) -> Any:
         """The value under `key` as soon as it is acceptable: what one has just written may lie in a block that the
@@ -70,9 +82,10 @@ class View:
             self._clock.pause(0.05)
         return value
 
-    def check_seen(self, size: int, root: bytes) -> None:
-        """Hold a checkpoint that a publisher accepted against our own history: `Withheld` if they fork."""
-        self._memory.check_seen(size, root, self._source.consistency)
+    def check_seen(self, size: int, root: bytes, consistency: Consistency | None = None) -> None:
+        """Hold a checkpoint that a publisher accepted against our own history: `Withheld` if they fork. `consistency`
+        may bring the proof from elsewhere."""
+        self._memory.check_seen(size, root, consistency or self._source.consistency)
 
     def _check_age(self, head: Head) -> Head:
         age_s = self._clock.now() - head.time_ms / 1000
@@ -83,3 +96,8 @@ class View:
                 hint="the node withholds newer ones, or the ledger stands still",
             )
         return head
+
+
+def _proved(key: bytes, proof: StateProof, head: Head) -> Any:
+    verify_map(head.state_root, key, proof.value, proof.proof)
+    return None if proof.value is None else wire.decode(proof.value, "state value")

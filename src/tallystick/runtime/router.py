@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.runtime.answers import Answer, answer_error, refuse_unauthenticated
@@ -103,6 +103,40 @@ class Request:
         return Refused(f"body of {size} bytes or more: at most {self._body_bytes_max} are accepted", reason="too-large")
 
 
+H = TypeVar("H")
+
+
+class Routes(Generic[H]):
+    """Handlers by method and path."""
+
+    def __init__(self) -> None:
+        self._exact: dict[tuple[str, str], H] = {}
+        self._patterns: dict[tuple[str, int], list[tuple[list[str], H]]] = {}
+
+    def add(self, method: str, pattern: str, handler: H) -> None:
+        """Let `handler` serve `pattern`, whose parts in braces match any one part that is not empty."""
+        parts = pattern.split("/")
+        if not pattern.startswith("/") or (method, pattern) in self._exact:
+            raise Misuse(f"route {method} {pattern}: expected a new one from the first slash")
+        if any(part.startswith("{") for part in parts):
+            self._patterns.setdefault((method, len(parts)), []).append((parts, handler))
+        else:
+            self._exact[method, pattern] = handler
+
+    def find(self, request: Request) -> H:
+        """The handler of a request, which learns its parameters; raises `Refused` (`not-found`)."""
+        exact = self._exact.get((request.method, request.path))
+        if exact is not None:
+            return exact
+        parts = request.path.split("/")
+        for pattern, handler in self._patterns.get((request.method, len(parts)), ()):
+            parameters = _match(pattern, parts)
+            if parameters is not None:
+                request.parameters = parameters
+                return handler
+        raise Refused(f"no route {request.method} {request.path}", reason="not-found")
+
+
 class Router:
     """An ASGI application of handlers by method and path.
 
@@ -113,18 +147,11 @@ class Router:
     def __init__(self, *, body_bytes_max: int = 16 * 1024 * 1024, charge: Charge | None = None) -> None:
         self._body_bytes_max = body_bytes_max
         self._charge = charge
-        self._exact: dict[tuple[str, str], Handler] = {}
-        self._patterns: dict[tuple[str, int], list[tuple[list[str], Handler]]] = {}
+        self._routes: Routes[Handler] = Routes()
 
     def add(self, method: str, pattern: str, handler: Handler) -> None:
-        """Let `handler` serve `pattern`, whose parts in braces match any one part that is not empty."""
-        parts = pattern.split("/")
-        if not pattern.startswith("/") or (method, pattern) in self._exact:
-            raise Misuse(f"route {method} {pattern}: expected a new one from the first slash")
-        if any(part.startswith("{") for part in parts):
-            self._patterns.setdefault((method, len(parts)), []).append((parts, handler))
-        else:
-            self._exact[method, pattern] = handler
+        """As `Routes.add`."""
+        self._routes.add(method, pattern, handler)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -145,7 +172,7 @@ class Router:
                 wait_s = self._charge(request.client, request.announced_bytes)
                 if wait_s > 0:
                     return await self._slow_down(request, wait_s)
-            handler = self._find(request)
+            handler = self._routes.find(request)
             return await handler(request)
         except TallystickError as error:
             log.debug("refused %s %s: %s", request.method, request.path, error)
@@ -156,18 +183,6 @@ class Router:
     async def _slow_down(self, request: Request, wait_s: float) -> Answer:
         await request.drain()
         return answer_error(Unavailable("too many requests on this connection", retry_after_s=wait_s))
-
-    def _find(self, request: Request) -> Handler:
-        exact = self._exact.get((request.method, request.path))
-        if exact is not None:
-            return exact
-        parts = request.path.split("/")
-        for pattern, handler in self._patterns.get((request.method, len(parts)), ()):
-            parameters = _match(pattern, parts)
-            if parameters is not None:
-                request.parameters = parameters
-                return handler
-        raise Refused(f"no route {request.method} {request.path}", reason="not-found")
 
 
 async def refuse(request: Request) -> Answer:
