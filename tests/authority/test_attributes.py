@@ -94,8 +94,8 @@ def test_what_is_granted_is_held_and_listed_by_name(world: World, people: tuple[
     owner, member, other = people
     give(world, owner, member, role="garage", clearance=3)
     give(world, owner, other, role="city")
-    mine = [(one.name, one.value) for one in member.client.attributes()]
-    assert mine == [("acme.clearance", 3), ("acme.role", ("garage",))]
+    mine = [(one.name, one.values) for one in member.client.attributes()]
+    assert mine == [("acme.clearance", ("3",)), ("acme.role", ("garage",))]
     assert {(one.principal, one.name) for one in owner.client.attributes()} == {
         (member.id, "acme.clearance"),
         (member.id, "acme.role"),

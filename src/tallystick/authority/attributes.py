@@ -22,13 +22,14 @@ from tallystick.authority.attribute_spaces import AttributeSpaces
 from tallystick.authority.core import Caller, Core
 from tallystick.authority.subjects import Subjects
 from tallystick.crypto.hashes import named_hash
-from tallystick.errors import Misuse, Refused
+from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.ledger.contracts.attributes import attribute_key
 from tallystick.policy.space import AttributeSet
 from tallystick.trust.certificate import Kind
 from tallystick.trust.signed import Fields
 
 DRAFT, LIVE, EXPIRED = 0, 1, 2
+_VALUES_MAX = 1 << 16
 
 Value = int | tuple[str, ...]
 
@@ -43,16 +44,27 @@ class HeldAttribute:
     value: Value
     not_after_ms: int  # 0: without end
 
+
+@dataclass(frozen=True)
+class ListedAttribute:
+    """The same for people: wire [principal, name, [value, …], not after ms], values as they are written."""
+
+    principal: bytes
+    name: str
+    values: tuple[str, ...]
+    not_after_ms: int
+
     def fields(self) -> list[object]:
-        return [self.tenant, self.principal, self.name, _plain(self.value), self.not_after_ms]
+        return [self.principal, self.name, list(self.values), self.not_after_ms]
 
     @classmethod
-    def of_fields(cls, item: object) -> HeldAttribute:
+    def of_fields(cls, item: object) -> ListedAttribute:
         """Raises `Malformed`."""
-        fields = Fields(item, "held attribute", 5)
-        tenant, principal, name, value = fields.octets(16), fields.octets(16), fields.text(), fields.raw()
-        ((_, typed),) = AttributeSet.decode(wire.encode([1, [[name, value]]])).values
-        return cls(tenant, principal, name, typed, fields.number())
+        fields = Fields(item, "attributes", 4)
+        principal, name, values = fields.octets(16), fields.text(), fields.items(_VALUES_MAX)
+        if not all(type(value) is str for value in values):
+            raise Malformed("attributes: a value is text")
+        return cls(principal, name, tuple(values), fields.number())
 
 
 @dataclass(frozen=True)
@@ -134,19 +146,24 @@ class Attributes:
         space = self._spaces.require(tenant)
         return [self._place(tenant, principal, space.resolve(name).name).pseudonym for name in names]
 
-    def listed(self, caller: Caller, principal: bytes) -> list[HeldAttribute]:
+    def listed(self, caller: Caller, principal: bytes) -> list[ListedAttribute]:
         """What the owner of a tenant granted (to one principal, or to all); what anybody else holds itself."""
         certificate = self._subjects.require_caller(caller)
         if not self._subjects.is_admin(certificate):
             if principal not in (b"", caller.principal):
                 raise Refused("only the owner of a tenant lists what others hold", reason="not-owner")
-            return self.held(caller.principal)
+            return [self._listed(one) for one in self.held(caller.principal)]
         rows = self._core.store.rows(
             "SELECT tenant, principal, pseudonym, commitment, content FROM attributes WHERE state = ? AND tenant = ?"
             " AND (? = x'' OR principal = ?) ORDER BY principal LIMIT ?",
             (LIVE, certificate.tenant, principal, principal, self._core.limits.names_max),
         )
-        return self._proven(rows)
+        return [self._listed(one) for one in self._proven(rows)]
+
+    def _listed(self, held: HeldAttribute) -> ListedAttribute:
+        attribute = self._spaces.require(held.tenant)[held.name]
+        values = held.value if isinstance(held.value, tuple) else (attribute.show(held.value),)
+        return ListedAttribute(held.principal, held.name, values, held.not_after_ms)
 
     def held(self, principal: bytes) -> list[HeldAttribute]:
         """Everything that the principal holds now, whoever granted it."""

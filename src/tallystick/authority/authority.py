@@ -389,7 +389,7 @@ class Authority:
         return self._attributes.pseudonyms(caller, principal, names)
 
     def attributes(self, caller: Caller, principal: bytes) -> bytes:
-        """What was granted, sealed: wire [[tenant, principal, name, ordinal or [value, …], not after ms], …]."""
+        """What was granted, sealed: wire [[principal, name, [value, …], not after ms], …]."""
         self.check_ready()
         found = [one.fields() for one in self._attributes.listed(caller, principal)]
         return self.core.seal_for(self._subjects.require_caller(caller), caller, wire.encode(found))

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tallystick import wire
 from tallystick.authority.attribute_keys import AttributeAnswer
-from tallystick.authority.attributes import HeldAttribute
+from tallystick.authority.attributes import ListedAttribute
 from tallystick.authority.authority import Authority, Rotation
 from tallystick.authority.core import Caller, answer_info
 from tallystick.authority.enrolment import Enrolled, challenge_info, sign_enrolment
@@ -96,7 +96,7 @@ class AuthorityClient(Protocol):
 
     def attribute_pseudonyms(self, principal: bytes, names: list[str]) -> tuple[bytes, ...]: ...
 
-    def attributes(self, principal: bytes = b"") -> list[HeldAttribute]: ...
+    def attributes(self, principal: bytes = b"") -> list[ListedAttribute]: ...
 
     def attribute_key(self, known: bytes = b"", first: int = 0) -> AttributeAnswer: ...
 
@@ -186,7 +186,7 @@ class InProcess:
     def attribute_pseudonyms(self, principal: bytes, names: list[str]) -> tuple[bytes, ...]:
         return tuple(self._authority.attribute_pseudonyms(self._caller(), principal, names))
 
-    def attributes(self, principal: bytes = b"") -> list[HeldAttribute]:
+    def attributes(self, principal: bytes = b"") -> list[ListedAttribute]:
         caller = self._caller()
         return _listed_attributes(_open(self._holder, caller, self._authority.attributes(caller, principal)))
 
@@ -311,7 +311,7 @@ class OverHttp:
     def attribute_pseudonyms(self, principal: bytes, names: list[str]) -> tuple[bytes, ...]:
         return _octets(self._ask("/v1/attributes/pseudonyms", self._caller(), principal, names))
 
-    def attributes(self, principal: bytes = b"") -> list[HeldAttribute]:
+    def attributes(self, principal: bytes = b"") -> list[ListedAttribute]:
         return _listed_attributes(self._ask_sealed("/v1/attributes/list", principal))
 
     def attribute_key(self, known: bytes = b"", first: int = 0) -> AttributeAnswer:
@@ -446,9 +446,9 @@ def _check_order(data: bytes, authority: Certificate) -> UndoOrder:
     return order
 
 
-def _listed_attributes(opened: bytes) -> list[HeldAttribute]:
+def _listed_attributes(opened: bytes) -> list[ListedAttribute]:
     items = Fields([wire.decode(opened, "attributes")], "attributes", 1).items(_ITEMS_MAX)
-    return [HeldAttribute.of_fields(item) for item in items]
+    return [ListedAttribute.of_fields(item) for item in items]
 
 
 def _listed_policies(opened: bytes) -> list[tuple[int, int, bytes]]:

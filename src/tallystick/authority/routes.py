@@ -393,7 +393,7 @@ ROUTES = (
         "/v1/attributes/list",
         "What the caller's tenant granted, by its owner; what the caller holds itself, by anybody else.",
         (Field("principal", BYTES, "16 bytes; empty: all"),),
-        (Field("attributes", BYTES, f"wire [[tenant, principal, name, value, not after ms], …], {_SEALED}"),),
+        (Field("attributes", BYTES, f"wire [[principal, name, [value, …], not after ms], …], {_SEALED}"),),
         _attributes,
     ),
     Route(

@@ -9,6 +9,8 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import Names, home_option, open_session, plural, show_time, table, wait_for_authority
+from tallystick.cli.topic_labels import command as labels
+from tallystick.cli.topic_policy import command as policy
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -29,12 +31,22 @@ def command() -> None:
 @click.argument("name")
 @click.option("--schema", required=True, help='Columns and types: "vin string, ts timestamp[ms, UTC] not null".')
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Never changes afterwards.")
+@click.option(
+    "--group", "groups", multiple=True, help="Columns with keys of their own: lat,lon. The rest is one group."
+)
 @click.option("--padded", is_flag=True, help="Hide sizes, counts and times of parcels.")
 @click.option("--erasable", is_flag=True, help="Use keys that tally erase can destroy, by publisher and month.")
 @home_option
 @output.json_option
 def create(
-    name: str, schema: str, partitions: int, padded: bool, erasable: bool, home: Path | None, as_json: bool
+    name: str,
+    schema: str,
+    partitions: int,
+    groups: tuple[str, ...],
+    padded: bool,
+    erasable: bool,
+    home: Path | None,
+    as_json: bool,
 ) -> None:
     """Make topic NAME; the identity in --home owns it.
 
@@ -42,12 +54,13 @@ def create(
     Examples:
       tally topic create brakes --schema "vin string, speed float32" --home owner
       tally topic create trips --schema "driver string, km float64" --erasable --partitions 8 --home owner
+      tally topic create drives --schema "vin string, lat float64, lon float64" --group lat,lon --home owner
     """
     from tallystick.authority.client import topic_entries
     from tallystick.ledger.contracts.topics import ERASABLE, PADDED
     from tallystick.record.schema import Schema
 
-    parsed = Schema.parse(schema)
+    parsed = _grouped(Schema.parse(schema), groups)
     with open_session(home) as session:
         flags = ERASABLE * erasable | PADDED * padded
         draft = session.authority.create_topic(name, parsed.encode(), partitions, flags)
@@ -57,6 +70,15 @@ def create(
         output.result_json({"topic": name, "token": draft.token, "partitions": partitions, "schema": str(parsed)})
     else:
         output.result(f'topic "{name}" {draft.token.hex()}')
+
+
+def _grouped(schema: Any, groups: tuple[str, ...]) -> Any:
+    """The schema with these column groups, and one of whatever they leave."""
+    from tallystick.record.schema import Schema
+
+    named = [tuple(column.strip() for column in group.split(",")) for group in groups]
+    rest = tuple(column for column in schema.arrow.names if not any(column in group for group in named))
+    return Schema(schema.arrow, schema.version, (*((rest,) if rest else ()), *named)) if named else schema
 
 
 @command.command("schema")
@@ -236,3 +258,7 @@ def rotate(name: str, home: Path | None, as_json: bool) -> None:
         output.result_json({"token": token, "epoch": rotation.epoch, "begins_ms": rotation.begins_ms})
     else:
         output.result(f"epoch {rotation.epoch} begins {show_time(rotation.begins_ms)}")
+
+
+command.add_command(labels)
+command.add_command(policy)

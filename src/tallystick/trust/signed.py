@@ -86,10 +86,6 @@ class Fields:
             raise Malformed(f"{self._what}: expected an array of {at_least} to {at_most} items")
         return value
 
-    def raw(self) -> Any:
-        """Whatever comes next, to be held to its form by somebody else."""
-        return next(self._values)
-
     def optional(self, length: int) -> Fields | None:
         """An array of `length` fields, or null."""
         value = next(self._values)

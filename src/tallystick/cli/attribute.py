@@ -1,0 +1,182 @@
+"""`tally attribute`: what principals are, for policies to ask for; by the owner of a tenant."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import Names, home_option, open_session, plural, show_time, table, wait_for_authority
+from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.client.session import Session
+    from tallystick.policy.space import AttributeSpace
+
+_DAY_CHARACTERS = len("2026-12-31")
+
+
+@click.group("attribute")
+def command() -> None:
+    """Declare attributes, grant and revoke them, show who holds which.
+
+    \b
+    Examples:
+      tally attribute declare acme.toml --home owner
+      tally attribute grant analyst role=insurer clearance=3 --until 2027-06-30 --home owner
+    """
+
+
+@command.command("declare")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@home_option
+@output.json_option
+def declare(file: Path, home: Path | None, as_json: bool) -> None:
+    """Declare the attributes of the tenant, as FILE has them (TOML).
+
+    Attributes may be added later, and values to categories; what is declared stays.
+
+    \b
+    Examples:
+      tally attribute declare acme.toml --home owner
+    """
+    from tallystick.policy.space import AttributeSpace
+
+    space = AttributeSpace.read(file.read_text(encoding="utf-8", errors="replace"))
+    with open_session(home) as session:
+        session.authority.declare_attributes(space.encode())
+    if as_json:
+        output.result_json({"namespace": space.namespace, "attributes": space.names()})
+    else:
+        output.result(f"declared {plural(len(space.attributes), 'attribute')} of {space.namespace}")
+
+
+@command.command("grant")
+@click.argument("principal")
+@click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE…")
+@click.option("--until", default=None, help="The last day (2027-06-30), or the moment (2027-06-30T12:00), in UTC.")
+@home_option
+@output.json_option
+def grant(principal: str, values: tuple[str, ...], until: str | None, home: Path | None, as_json: bool) -> None:
+    """Give PRINCIPAL attributes; one that it holds already gets the new value and end.
+
+    PRINCIPAL may be of any tenant; by its identifier where its name is not known. Several values are written with
+    commas between them.
+
+    \b
+    Examples:
+      tally attribute grant analyst role=insurer region=EU,KR --home owner
+      tally attribute grant analyst clearance=3 --until 2027-06-30 --home owner
+    """
+    from tallystick.authority.granting import grant_entries
+    from tallystick.policy.space import AttributeSpace
+
+    not_after_ms = 0 if until is None else _end_ms(until)
+    with open_session(home) as session:
+        space = AttributeSpace.decode(session.authority.attribute_space())
+        held = space.grant(dict(_typed(space, one) for one in values))
+        identifier, tenant = Names(session).principal(principal), session.identity.tenant
+        salt = session.entropy.bytes(32)
+        session.author.write(*grant_entries(session.authority, tenant, identifier, held, salt, not_after_ms))
+        wanted = {
+            (name, value if isinstance(value, tuple) else (space[name].show(value),)) for name, value in held.values
+        }
+        wait_for_authority(session, lambda: wanted <= {*_held(session, identifier)}, "the attributes")
+    if as_json:
+        granted = {name: list(shown) for name, shown in sorted(wanted)}
+        output.result_json({"principal": identifier, "granted": granted, "not_after_ms": not_after_ms or None})
+        return
+    end = f" until {show_time(not_after_ms)}" if not_after_ms else ""
+    output.result(f"granted {', '.join(values)} to {principal}{end}")
+
+
+@command.command("revoke")
+@click.argument("principal")
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@home_option
+@output.json_option
+def revoke(principal: str, names: tuple[str, ...], home: Path | None, as_json: bool) -> None:
+    """Take attributes from PRINCIPAL: a new attribute epoch begins in some seconds, and its keys do not open it.
+
+    \b
+    Examples:
+      tally attribute revoke analyst role --home owner
+    """
+    from tallystick.authority.granting import withdraw_entries
+
+    with open_session(home) as session:
+        identifier = Names(session).principal(principal)
+        session.author.write(*withdraw_entries(session.authority, session.identity.tenant, identifier, list(names)))
+        gone = {name.rpartition(".")[2] for name in names}
+        wait_for_authority(
+            session,
+            lambda: not gone & {name.partition(".")[2] for name, _ in _held(session, identifier)},
+            "the revocation",
+        )
+    if as_json:
+        output.result_json({"principal": identifier, "revoked": list(names)})
+    else:
+        output.result(f"revoked {', '.join(names)} from {principal}")
+
+
+@command.command("list")
+@click.argument("principal", required=False)
+@home_option
+@output.json_option
+def list_(principal: str | None, home: Path | None, as_json: bool) -> None:
+    """List what the tenant granted, to PRINCIPAL or to all; for anybody but its owner, what the identity itself holds.
+
+    \b
+    Examples:
+      tally attribute list --home owner
+      tally attribute list --home analyst
+    """
+    with open_session(home) as session:
+        names = Names(session)
+        wanted = b"" if principal is None else names.principal(principal)
+        found = session.authority.attributes(wanted)
+    if as_json:
+        output.result_json(found)
+        return
+    for line in table(
+        [
+            [names.principal_name(one.principal), one.name, ", ".join(one.values), _end(one.not_after_ms)]
+            for one in found
+        ]
+    ):
+        output.result(line)
+
+
+def _held(session: Session, principal: bytes) -> list[tuple[str, tuple[str, ...]]]:
+    return [(one.name, one.values) for one in session.authority.attributes(principal)]
+
+
+def _typed(space: AttributeSpace, text: str) -> tuple[str, Any]:
+    """NAME=VALUE as the attribute's type has it."""
+    name, sign, value = text.partition("=")
+    if not sign or not value:
+        raise Misuse(f'"{text}": expected NAME=VALUE', hint="role=insurer, clearance=3, region=EU,KR")
+    attribute = space.resolve(name)
+    if attribute.many:
+        return attribute.name, value.split(",")
+    if attribute.is_text or not value.lstrip("-").isdecimal():
+        return attribute.name, value
+    return attribute.name, int(value)
+
+
+def _end_ms(text: str) -> int:
+    """The end of a day, or a moment."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Misuse(f'--until "{text}": expected a day or a time', hint="2027-06-30, or 2027-06-30T12:00") from None
+    if len(text) == _DAY_CHARACTERS:
+        moment += timedelta(days=1)
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _end(not_after_ms: int) -> str:
+    return f"until {show_time(not_after_ms)}" if not_after_ms else "without end"
