@@ -20,7 +20,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,13 @@ class Result:
     load: float = field(default_factory=lambda: round(os.getloadavg()[0], 1))
 
 
-def run(cases: Iterable[Case | Rate | Figure], rounds: int = ROUNDS) -> list[Result]:
-    """Every case, one after the other, each with its arms in turns; a line for each as soon as it is done."""
-    print(f"{'':<24}{'ours':>12}{'peer':>12}  {'unit':<14}{'ratio':>7}{'target':>9}", flush=True)
+def run(cases: Iterable[Case | Rate | Figure | Result], rounds: int = ROUNDS) -> list[Result]:
+    """Every case, one after the other, each with its arms in turns; a line for each as soon as it is done. A `Result`
+    is of a suite that measured it by itself."""
+    print(f"{'':<32}{'ours':>12}{'peer':>12}  {'unit':<14}{'ratio':>7}{'target':>9}", flush=True)
     results = []
     for case in cases:
-        results.append(_measure(case, rounds))
+        results.append(case if isinstance(case, Result) else _measure(case, rounds))
         print(_line(results[-1]), flush=True)
     return results
 
@@ -120,6 +121,18 @@ def _judged(case: Case | Rate | Figure, ours: float, peer: float | None, ratio: 
     reached = ours if isinstance(case, Rate) else ratio
     met = None if case.target is None else reached is not None and reached >= case.target
     return Result(case.name, ours, peer, case.unit, ratio, case.target, rounds, met)
+
+
+def compare(
+    name: str, ours: Sequence[float], peer: Sequence[float] | None, unit: str, target: float | None = None
+) -> Result:
+    """A result of runs that were measured already, ours and the peer's in turns; smaller is better."""
+    ratio = None
+    if peer is not None:  # a counter too coarse to see either arm sees no difference
+        ratio = statistics.median(their / our if our else 1.0 for our, their in zip(ours, peer, strict=True))
+    met = None if target is None or ratio is None else ratio >= target
+    median = None if peer is None else statistics.median(peer)
+    return Result(name, statistics.median(ours), median, unit, ratio, target, len(ours), met)
 
 
 def _in_turns(arms: list[Work], rounds: int, clock: Callable[[], float], before: Work | None) -> list[list[float]]:
@@ -183,7 +196,7 @@ def table(suite: str) -> str:
 
 
 def _line(result: Result) -> str:
-    numbers = f"{result.name:<24}{_number(result.ours):>12}{_number(result.peer):>12}  {result.unit:<14}"
+    numbers = f"{result.name:<32}{_number(result.ours):>12}{_number(result.peer):>12}  {result.unit:<14}"
     ratio = "" if result.ratio is None else f"{result.ratio:.2f}"
     if result.target is None:
         return f"{numbers}{ratio:>7}".rstrip()

@@ -4,8 +4,8 @@ The peer is the same server (uvicorn, our router) without any security: a reques
 server appends them to a file, syncs it and answers; a request fetches N lines back, and the client parses each with
 orjson. Ours is everything: sealing from columns, spool, signed requests, six guards, log, promises checked, operations
 and anchors on the ledger; and on the way back fetching, range proofs, chains, signatures, opening with full
-verification into Arrow. Both servers run in processes of their own; both sync before they answer. Our publisher puts
-all parcels that wait into one request, as it does in life; the peer's client waits for each answer.
+verification into Arrow. Both servers, and our authority, run in processes of their own; both sync before they answer.
+Our publisher puts all parcels that wait into one request, as it does in life; the peer's client waits for each answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,15 +63,17 @@ def cases() -> Iterator[harness.Case]:
 class _Server:
     """A server of this file in a process of its own; it prints its address."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, *arguments: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "benchmarks")}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, kind, str(folder)], stdout=subprocess.PIPE, text=True, env=environment
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
+        command = [sys.executable, __file__, kind, str(folder), *arguments]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        self.url = self.read_line()
         self.pid = self._process.pid
+
+    def read_line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
@@ -80,7 +81,7 @@ class _Server:
 
 
 class Ours(_Server):
-    """A node, an authority in this process, one publisher and one reader for each size."""
+    """A node, an authority, one publisher and one reader for each size."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         from tallystick.crypto.passphrase import Cost
@@ -95,22 +96,18 @@ class Ours(_Server):
         limits = {"tenant_bytes_per_s": 1 << 40, "connection_requests_per_s": 1 << 30}
         node = NodeSettings(port=0, **limits, **settings)  # type: ignore[arg-type]
         self._trust = create_instance(folder, "bench", b"p", node, now_ms, self._entropy, cost=Cost(32, 1, 1))
-        super().__init__("node", folder / "node")
+        super().__init__("node", self.node_folder)
+
+    @property
+    def node_folder(self) -> Path:
+        return self._folders.node
 
     def __enter__(self) -> Ours:
-        from tallystick.node.authority import AuthorityProcess
-        from tallystick.trust.certificate import Certificate
-
-        node = Certificate.decode((self._folders.node / "certificate").read_bytes())
-        self._authority = AuthorityProcess(self._folders.authority, b"p", (self.url,), node, self._clock, self._entropy)
-        self._serving = threading.Thread(target=self._authority.run, daemon=True)
-        self._serving.start()
+        self._authority = _Server("authority", self._folders.authority, self.url)
         self._sessions: list[Session] = []
-        while not self._is_ready():
-            time.sleep(0.05)
-        self._owner = self._enrol("owner", self._authority.authority.create_tenant("bench"))
-        self.car = self._enrol("car", self._authority.authority.invite_to("bench"))
-        self.reader = self._enrol("reader", self._authority.authority.invite_to("bench"))
+        self._owner = self._enrol("owner", self._authority.read_line())
+        self.car = self._enrol("car", self._authority.read_line())
+        self.reader = self._enrol("reader", self._authority.read_line())
         self._publishers: dict[int, Publisher] = {}
         self._subscribers: dict[int, Subscriber] = {}
         return self
@@ -120,8 +117,7 @@ class Ours(_Server):
             publisher.stop()
         for session in self._sessions:
             session.close()
-        self._authority.stop()
-        self._serving.join()
+        self._authority.__exit__()
         super().__exit__()
 
     def publish(self, size: int, records: int) -> None:
@@ -154,7 +150,19 @@ class Ours(_Server):
             entries.grant(draft.token, self.car.identity.principal, 6),
             entries.grant(draft.token, self.reader.identity.principal, 5),
         )
-        self._authority.authority.work()  # the authority sees the topic and the rights
+        while not self._is_known(name):  # to the authority, which follows the ledger
+            time.sleep(0.05)
+
+    def _is_known(self, name: str) -> bool:
+        from tallystick.errors import Refused
+        from tallystick.trust.permit import Operation
+
+        try:
+            self.car.authority.permit(Operation.ADVERTISE, name)
+            self.reader.authority.permit(Operation.SUBSCRIBE, name)
+        except Refused:
+            return False
+        return True
 
     def _enrol(self, name: str, invite: str) -> Session:
         from tallystick.client.enrol import enrol
@@ -175,13 +183,6 @@ class Ours(_Server):
         """A session that ends with this server."""
         self._sessions.append(Session(identity))
         return self._sessions[-1]
-
-    def _is_ready(self) -> bool:
-        try:
-            self._authority.authority.check_ready()
-        except Exception:
-            return False
-        return True
 
 
 class _Plain(_Server):
@@ -238,6 +239,28 @@ def _serve_node(folder: Path) -> None:
     node.run()
 
 
+def _serve_authority(folder: Path, node_url: str) -> None:
+    """Prints invitations for three principals of a new tenant, and serves."""
+    from tallystick.errors import Unavailable
+    from tallystick.node.authority import AuthorityProcess
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.trust.certificate import Certificate
+
+    node = Certificate.decode((folder.parent / "node" / "certificate").read_bytes())
+    process = AuthorityProcess(folder, b"p", (node_url,), node, SystemClock(), SystemEntropy())
+    while True:
+        try:
+            process.authority.work()
+            process.authority.check_ready()
+            break
+        except Unavailable:
+            time.sleep(0.05)
+    print(process.url, process.authority.create_tenant("bench"), sep="\n")
+    print(process.authority.invite_to("bench"), process.authority.invite_to("bench"), sep="\n", flush=True)
+    process.run()
+
+
 def _serve_plain(folder: Path) -> None:
     """Lines in, synced, lines out; nothing else."""
     from tallystick.runtime.answers import Answer
@@ -274,4 +297,5 @@ def _serve_plain(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"node": _serve_node, "plain": _serve_plain}[sys.argv[1]](Path(sys.argv[2]))
+    serve = {"node": _serve_node, "authority": _serve_authority, "plain": _serve_plain}[sys.argv[1]]
+    serve(Path(sys.argv[2]), *sys.argv[3:])

@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -104,12 +104,12 @@ def write_json(folder: Path, batches: list[pa.RecordBatch]) -> None:
 
 
 class Arm:
-    """A Spark session in a process of its own."""
+    """A Spark session in a process of its own, with these jars."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, jars: Sequence[Path] = ()) -> None:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("spark_arm.py"))],
+            [sys.executable, str(Path(__file__).with_name("spark_arm.py")), *map(str, jars)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,7 +1,8 @@
 """One arm of the Spark suite: a Spark session in a process of its own, which runs a query for each line that it reads.
 
 A line is JSON, {"source", "query", …}; the answer is a line with what the query found and the peak memory of the JVM
-and of the largest Python worker. Sources are `tally` and its peers: JSON files, and text with `from_json`.
+and of the largest Python worker. Sources are `tally` and its peers: JSON files, text with `from_json`, and, with its
+connector's jars as arguments, Kafka with `from_json`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,10 @@ SETTINGS = {
 }
 
 
-def session(warehouse: str) -> SparkSession:
+def session(warehouse: str, jars: Sequence[str]) -> SparkSession:
     builder = configure(SparkSession.builder.appName("bench"))
-    for name, value in {**SETTINGS, "spark.sql.warehouse.dir": warehouse}.items():
+    added = {"spark.jars": ",".join(jars)} if jars else {}
+    for name, value in {**SETTINGS, **added, "spark.sql.warehouse.dir": warehouse}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -54,11 +56,18 @@ def frame(spark: SparkSession, source: str, schema: str, options: dict[str, Any]
         return spark.read.schema(schema).format("tally").options(**options).load()
     if source == "json":
         return spark.read.schema(schema).json(options["path"])
-    text = spark.read.text(options["path"])
-    return text.select(F.from_json("value", schema).alias("r")).select("r.*")
+    if source == "kafka":
+        return _parsed(spark.read.format(source).options(**options).load(), schema)
+    return _parsed(spark.read.text(options["path"]), schema)
+
+
+def _parsed(text: DataFrame, schema: str) -> DataFrame:
+    return text.select(F.from_json(F.col("value").cast("string"), schema).alias("r")).select("r.*")
 
 
 def stream(spark: SparkSession, source: str, schema: str, options: dict[str, Any]) -> DataFrame:
+    if source == "kafka":
+        return _parsed(spark.readStream.format(source).options(**options).load(), schema)
     reader = spark.readStream.schema(schema).format(source)
     return reader.options(**{name: value for name, value in options.items() if name != "path"}).load(
         options.get("path")
@@ -137,7 +146,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as warehouse:
-        spark = session(warehouse)
+        spark = session(warehouse, sys.argv[1:])
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             wanted = json.loads(line)

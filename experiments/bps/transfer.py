@@ -3,8 +3,8 @@
 Two arms, those of `make bench-kafka`: plain Kafka writes each message as JSON and reads it back with a parse; ours
 seals, signs, spools and sends, while the notary judges and anchors beside it, and reads back with full verification
 into Arrow. Job completion time (Figs 9 and 10) and throughput (Figs 11 and 12) are one measurement: the second is the
-number of messages by the first. Arms take turns within each point, so that a slow minute strikes both. Before a fetch
-is timed, each arm has fetched the same messages once: what is measured is fetching, not waiting for the last anchor.
+number of messages by the first. Arms take turns within each point, so that a slow minute strikes both; the notary is
+done before the next one starts. Before a fetch is timed, each arm has fetched the same messages once.
 
 Each message of the paper is one record of `benchmarks/data.py`, 167 bytes as JSON; 4,096 of them make a parcel.
 
@@ -19,13 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import data
-from kafka import Direct, Plain
+from kafka_arms import Arm, Direct, Plain, Sealed
 
 from experiments import results
 from experiments.results import Plot
@@ -59,27 +60,24 @@ class Row:
 
 def measure(cluster: Cluster, folder: Path, scale: Scale) -> Iterator[Row]:
     rows = data.dicts(data.columns(min(CHUNK, max(scale.messages))))
-    with Direct(folder / "ours", cluster) as ours:
-        plain = Plain(cluster, "plain-messages")
-        arms: dict[str, tuple[Callable[[Any], None], Callable[[int], None]]] = {
-            "kafka": (plain.produce, plain.fetch),
-            "tallystick": (
-                lambda chunk: ours.send(scale.parcel, chunk),
-                lambda count: ours.fetch(scale.parcel, count),
-            ),
-        }
-        for produce, _ in arms.values():
-            produce(rows[:1])  # connections, topics, rights
+    with ExitStack() as stack:
+        sealed = Sealed(stack.enter_context(Direct(folder / "ours", cluster)), "messages", scale.parcel)
+        stack.callback(sealed.close)
+        arms: dict[str, Arm] = {"kafka": Plain(cluster, "plain-messages"), "tallystick": sealed}
+        for arm in arms.values():
+            arm.send(rows[:1])  # connections, topics, rights
         for run in range(scale.runs):
             for messages in scale.messages:
-                for arm, (produce, _) in arms.items():
-                    yield _row(arm, "produce", messages, run, lambda p=produce, n=messages: _in_chunks(p, rows, n))
-                for arm, (_, fetch) in arms.items():
-                    fetch(messages)
-                    yield _row(arm, "fetch", messages, run, lambda f=fetch, n=messages: f(n))
+                for name, arm in arms.items():
+                    yield _row(name, "produce", messages, run, lambda arm=arm, n=messages: in_chunks(arm.send, rows, n))
+                    arm.settle()
+                for name, arm in arms.items():
+                    arm.fetch(messages)
+                    yield _row(name, "fetch", messages, run, lambda arm=arm, n=messages: arm.fetch(n))
 
 
-def _in_chunks(produce: Callable[[Any], None], rows: list[dict[str, Any]], messages: int) -> None:
+def in_chunks(produce: Callable[[Any], None], rows: list[dict[str, Any]], messages: int) -> None:
+    """So many messages, of the same rows again and again."""
     while messages:
         chunk = rows[: min(len(rows), messages)]
         produce(chunk)

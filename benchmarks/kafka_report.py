@@ -1,0 +1,120 @@
+"""The results of `make bench-kafka` for people: tables for docs/benchmarks.md, and plots beside `kafka.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import harness
+from kafka_transfers import SIZES
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from experiments import results
+
+OPERATIONS = {"produce_dicts": "Producing dicts", "produce_columns": "Producing columns", "fetch": "Fetching"}
+ARMS = ("plain", "sealing off", "everything on")
+
+Row = dict[str, Any]
+
+
+def tables() -> str:
+    """What is there, as Markdown."""
+    found = load()
+    parts = [_throughput(found), _processor(found), _others(found)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def draw() -> list[Path]:
+    """A plot of each operation: records a second by parcel size, in the three arms; where they were written."""
+    found = load()
+    written = []
+    for operation, title in OPERATIONS.items():
+        lines: dict[str, list[tuple[float, float]]] = {arm: [] for arm in ARMS}
+        for size in SIZES:
+            for arm, value in zip(ARMS, _arms(found, f"{operation}_{size}"), strict=True):
+                if value is not None:
+                    lines[arm].append((size, 1e9 / value))
+        lines = {arm: points for arm, points in lines.items() if points}
+        if not lines:
+            continue
+        path = harness.RESULTS / f"kafka_{operation}.png"
+        try:
+            results.draw(results.Plot(title, "records a parcel", "records/s", lines, logarithmic=True), path)
+        except results.Unavailable as error:
+            print(f"{error}\nhint: {error.hint}", file=sys.stderr)
+            break
+        print(path)
+        written.append(path)
+    return written
+
+
+def load() -> dict[str, Row]:
+    return {one["name"]: one for one in json.loads((harness.RESULTS / "kafka.json").read_text())}
+
+
+def _arms(found: dict[str, Row], name: str) -> tuple[float | None, float | None, float | None]:
+    """Plain, sealing off, everything on."""
+    ours, unsealed = found.get(name), found.get(f"{name}_unsealed")
+    return (
+        None if ours is None else ours["peer"],
+        None if unsealed is None else unsealed["ours"],
+        None if ours is None else ours["ours"],
+    )
+
+
+def _throughput(found: dict[str, Row]) -> str:
+    lines = [
+        "| | plain | sealing off | everything on | | ratio | target | |",
+        "|---|--:|--:|--:|---|--:|--:|---|",
+    ]
+    for name in [f"{operation}_{size}" for size in SIZES for operation in OPERATIONS]:
+        if name in found:
+            rates = [_thousands(value) for value in _arms(found, name)]
+            lines.append(f"| {name} | {' | '.join(rates)} | thousand/s | {_judged(found[name])} |")
+    for name in ("spark_batch", "spark_stream"):
+        if name in found:
+            plain, _, ours = _arms(found, name)
+            lines.append(
+                f"| {name} | {_thousands(plain)} | | {_thousands(ours)} | thousand/s | {_judged(found[name])} |"
+            )
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _processor(found: dict[str, Row]) -> str:
+    """Nanoseconds a record, for everybody who works on it."""
+    lines = [
+        "| ns of processor a record | client: plain | sealing off | everything on | broker: plain | everything on"
+        " | notary |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name in [f"{operation}_{size}" for size in SIZES for operation in OPERATIONS]:
+        client, broker, notary = found.get(f"{name}_cpu"), found.get(f"{name}_broker"), found.get(f"{name}_notary")
+        if client and broker and notary:
+            unsealed = found[f"{name}_cpu_unsealed"]["ours"]
+            values = (client["peer"], unsealed, client["ours"], broker["peer"], broker["ours"], notary["ours"])
+            lines.append(f"| {name} | {' | '.join(f'{value:,.0f}' for value in values)} |")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _others(found: dict[str, Row]) -> str:
+    """Latencies and bytes."""
+    lines = ["| | plain | sealing off | everything on | |", "|---|--:|--:|--:|---|"]
+    for name, one in found.items():
+        if name.startswith(("latency_", "disk_")) and not name.endswith(("_unsealed", "_notary")):
+            values = ("" if value is None else f"{value:,.1f}" for value in _arms(found, name))
+            kept = found.get(f"{name}_notary")
+            unit = one["unit"] if kept is None else f"{one['unit']}, and {kept['ours']:.1f} at the notary"
+            lines.append(f"| {name} | {' | '.join(values)} | {unit} |")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _thousands(ns: float | None) -> str:
+    return "" if ns is None else f"{1e6 / ns:,.0f}"
+
+
+def _judged(one: Row) -> str:
+    target = "" if one["target"] is None else f"{one['target']:g}"
+    return f"{one['ratio']:.2f} | {target} | { {None: '', True: 'met', False: '**missed**'}[one['met']] }"

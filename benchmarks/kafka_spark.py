@@ -1,0 +1,98 @@
+"""`spark_batch`, `spark_stream`: a topic on Kafka read in Spark, against `format("kafka")` with `from_json`.
+
+Both topics hold the same rows in one partition, ours in parcels of 4,096, and both readers may use both cores. The
+query is that of `make bench-spark`: an aggregation over three columns, in batch over everything, in streaming over
+sixteen micro-batches. Ours verifies in full. Each reader has a Spark session, so a JVM, of its own. The connector is
+fetched for this benchmark only (`engines/spark_kafka.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import data
+import harness
+import pyarrow as pa
+from kafka_arms import STORED_S, Direct, Plain
+from spark import Arm
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from engines import spark_kafka
+from engines.cache import Missing
+from tallystick.node.devkafka import Cluster
+
+ROWS, CHUNK, PARCEL_ROWS = 2_097_152, 262_144, 4_096
+BATCHES = 16
+TARGETS = {"spark_batch": 5.0, "spark_stream": 2.5}
+
+
+def cases(cluster: Cluster, instance: Direct, only: str, rounds: int, rows: int) -> Iterator[harness.Case]:
+    wanted = [name for name in TARGETS if only in name]
+    if not wanted:
+        return
+    try:
+        jars = sorted((spark_kafka.fetch() / "libs").glob("*.jar"))
+    except Missing as missing:  # the other results are worth keeping
+        print(f"{', '.join(wanted)}: left out: {missing}", file=sys.stderr)
+        return
+    chunks = [data.columns(min(CHUNK, rows - first), first) for first in range(0, rows, CHUNK)]
+    theirs, mine = _fill_plain(cluster, chunks), _fill_ours(instance, chunks)
+    with ExitStack() as stack:
+        ours, peer = Arm(stack), Arm(stack, jars)
+        _check_same(ours.run("tally", "three", mine), peer.run("kafka", "three", theirs))
+        limits = {
+            "spark_batch": ("three", {}, {}),
+            "spark_stream": (
+                "stream",
+                {"maxParcelsPerTrigger": str(-(-rows // PARCEL_ROWS // BATCHES))},
+                {"maxOffsetsPerTrigger": str(-(-rows // BATCHES))},
+            ),
+        }
+        for name in wanted:
+            query, our_limit, their_limit = limits[name]
+            yield harness.Case(
+                name,
+                lambda query=query, limit=our_limit: ours.run("tally", query, {**mine, **limit}),
+                lambda query=query, limit=their_limit: peer.run("kafka", query, {**theirs, **limit}),
+                rows,
+                target=TARGETS[name],
+                waits=True,
+                rounds_max=rounds,
+            )
+
+
+def _fill_ours(instance: Direct, chunks: list[pa.RecordBatch]) -> dict[str, str]:
+    instance.create("spark")
+    with instance.car.publisher("spark", batch_rows_max=PARCEL_ROWS, acks="anchored") as publisher:
+        for chunk in chunks:
+            publisher.send(chunk)
+        if left := publisher.flush(STORED_S):
+            raise RuntimeError(f"{left} parcels were not anchored")
+    return {"home": str(instance.reader.identity.home), "topic": "spark"}
+
+
+def _fill_plain(cluster: Cluster, chunks: list[pa.RecordBatch]) -> dict[str, str]:
+    plain = Plain(cluster, "plain-spark")
+    for chunk in chunks:
+        plain.send(data.dicts(chunk))
+    settings = cluster.operator()
+    return {
+        "kafka.bootstrap.servers": settings["bootstrap.servers"],
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": settings["ssl.ca.location"],
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.location": settings["ssl.certificate.location"],
+        "subscribe": plain.topic,
+        "startingOffsets": "earliest",
+        "minPartitions": "2",
+    }
+
+
+def _check_same(ours: list[float], theirs: list[float]) -> None:
+    if any(abs(a - b) > 1e-6 * abs(b) for a, b in zip(ours, theirs, strict=True)):
+        raise RuntimeError(f"the arms disagree: {ours} and {theirs}")

@@ -1,0 +1,33 @@
+"""The arms of `make bench-kafka`, shrunken: every row is measured, and all arms bring all records back."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from broker import broker
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+
+pytestmark = pytest.mark.soak
+
+
+def test_every_row_of_one_size_is_measured(tmp_path: Path) -> None:
+    cluster = broker()
+    import kafka_transfers
+    from kafka_arms import Direct
+
+    operations = ("produce_dicts_64", "produce_columns_64", "fetch_64")
+    with ExitStack() as stack:
+        instance = stack.enter_context(Direct(tmp_path / "ours", cluster))
+        transfer = kafka_transfers.Transfer(cluster, instance, 64, 512, stack)
+        results = list(transfer.measure({*operations, "disk_64"}, rounds=1))
+    suffixes = ("", "_unsealed", "_cpu", "_cpu_unsealed", "_broker", "_notary")
+    assert [one.name for one in results] == [
+        *("disk_64", "disk_64_unsealed", "disk_64_notary"),
+        *(name + suffix for name in operations for suffix in suffixes),
+    ]
+    disk = {one.name: one.ours for one in results if one.name.startswith("disk")}
+    assert 0 < disk["disk_64_unsealed"] < disk["disk_64"]  # headers and signatures weigh something
