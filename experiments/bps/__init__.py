@@ -1,4 +1,4 @@
-"""BPS (seed 003): its Figs 7 and 9 to 12, each beside the paper's values. In come the arms that `benchmarks/` measures
+"""BPS (seed 003): its Figs 7 to 12, each beside the paper's values. In come the arms that `benchmarks/` measures
 with (a folder of scripts, so it is put on the path here); out go CSV and plots under `build/experiments/bps/`.
 
 The paper gives means of five runs, 2 to 10 million messages, on two servers of 24 cores; its plots are not in our copy,
