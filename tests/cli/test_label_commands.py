@@ -1,0 +1,50 @@
+"""`tally topic labels` and `tally subscribe --interest`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commands import Fleet, done, refused
+
+
+@pytest.fixture(scope="module")
+def topic(fleet: Fleet) -> str:
+    name = fleet.topic("drives", "vin string, seq int64, speed float32")
+    rows = [{"vin": "V", "seq": number, "speed": 20.0 + 100 * (number % 2)} for number in range(600)]
+    said = done("topic", "labels", name, "speed:4:0..160", "--number", 5, "--home", fleet.owner)
+    assert said.out == "version 1: speed:4:0..160, joint, 5 labels a parcel\n"
+    lines = "\n".join(json.dumps(row) for row in rows)
+    done("publish", name, "-", "--acks", "anchored", "--home", fleet.car, stdin=lines.encode())
+    return name
+
+
+def test_interests_are_exact_and_rows_keep_their_places(fleet: Fleet, topic: str) -> None:
+    interest = ("--interest", "speed > 100 && seq in 40..60")
+    said = done("subscribe", topic, *interest, "--origin", "--home", fleet.reader)
+    assert sorted(row["seq"] for row in said.rows) == list(range(41, 60, 2))
+    one = said.rows[3]
+    place = ("--partition", one["_partition"], "--offset", one["_offset"], "--row", one["_row"])
+    proof = fleet.folder / "proof"
+    done("prove", topic, *place, "--output", proof, "--home", fleet.reader)
+    shown = done("verify", proof, "--trust", fleet.trust, "--json").json
+    assert shown["row"]["seq"] == one["seq"]
+
+
+def test_mistakes_in_interests_are_said_with_their_position(fleet: Fleet, topic: str) -> None:
+    lines = refused(2, "subscribe", topic, "--interest", "sped > 100", "--home", fleet.reader)
+    assert lines[0].startswith('error: interest, position 1: unknown attribute "sped"')
+    assert 'did you mean "speed"?' in lines[1]
+
+
+def test_codes_are_shown_declared_and_lifted(fleet: Fleet) -> None:
+    name = fleet.topic("gears", "vin string, gear int8")
+    assert "have no labels" in done("topic", "labels", name, "--home", fleet.owner).err
+    declare = ("topic", "labels", name, "gear:3:0..7", "vin:4", "--each", "--json", "--home", fleet.owner)
+    assert done(*declare).json == {"version": 1, "columns": ["gear:3:0..7", "vin:4"], "each": True, "number": 24}
+    assert done("topic", "labels", name, "--json", "--home", fleet.reader).json["version"] == 1
+    assert "have no labels" in done("topic", "labels", name, "--none", "--home", fleet.owner).err
+    lines = refused(3, "topic", "labels", name, "gear:3:0..7", "--home", fleet.reader)
+    assert "does not exist" in lines[0]
+    assert "is not column:bits" in refused(2, "topic", "labels", name, "gear", "--home", fleet.owner)[0]
+    assert "either columns or --none" in refused(2, "topic", "labels", name, "gear:3", "--none")[0]
