@@ -19,6 +19,7 @@ from tallystick.client.keeper import Held
 from tallystick.crypto import aead
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import CannotOpen, Malformed, Refused, Unavailable
+from tallystick.parcel.labels import Wanted
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk, read_all, write_atomic
 from tallystick.runtime.entropy import Entropy
@@ -57,6 +58,8 @@ class Grants:
         kept = None if again else self._load(name)
         try:
             held = None if kept is None or self._ends_soon(kept.permit) else self._updated(kept)
+            if held is not None and self._is_outrun(held):
+                held = None
             if held is None:
                 held = Held.of(self._authority.permit(operation, topic, first_epoch, interest))
         except Unavailable as error:
@@ -79,6 +82,11 @@ class Grants:
         """A permit in the last tenth of its time is replaced, so that a query or a drive does not outlive it."""
         left_ms = permit.not_after_ms - self._clock.now() * 1000
         return left_ms * 10 < permit.not_after_ms - permit.not_before_ms
+
+    def _is_outrun(self, held: Held) -> bool:
+        """Whether the permit has labels, and none for the topic's current epoch."""
+        labels = held.permit.labels
+        return bool(labels) and Wanted(labels).newest[0] < held.epoch(int(self._clock.now() * 1000)).number
 
     def save(self, held: Held, topic: str | bytes) -> None:
         """Keep a publisher's grant with what came since."""

@@ -20,7 +20,7 @@ wants its rows twice can also publish them twice.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tallystick.carriers.carrier import Fetched
@@ -66,16 +66,19 @@ class Commits:
         anchor: Callable[[int], Anchored | None],
         value: Callable[[bytes], object],
         check_seen: Callable[[int, bytes], None],
+        asks_for: Callable[[Header], bool],
     ) -> None:
         """`fetch(partition, offset, end, size)` brings headers, `anchor(partition)` and `value(key)` what is proved on
-        the ledger; `check_seen` holds a publisher's checkpoint against our history."""
+        the ledger; `check_seen` holds a publisher's checkpoint against our history; `asks_for` says what is wanted by
+        its labels."""
         self._instance, self._token, self._partitions, self._book = instance, token, partitions, book
         self._fetch, self._anchor, self._value, self._check_seen = fetch, anchor, value, check_seen
+        self._asks_for = asks_for
         self._seen: OrderedDict[tuple[bytes, bytes, int], tuple[int, int]] = OrderedDict()
 
     def resolve(self, commit: Placed[V], partition: int, content: bytes) -> list[Written]:
-        """The parcels that the commit parcel at this place makes count, in order of their places. Raises `BadCommit`,
-        or `Withheld` where the node does not show what was anchored."""
+        """The parcels that the commit parcel at this place makes count and that are wanted, in order of their places.
+        Raises `BadCommit`, or `Withheld` where the node does not show what was anchored."""
         header, publisher = commit.verified.header, commit.verified.publisher
         try:
             listed = CommitList.decode(content)
@@ -87,15 +90,16 @@ class Commits:
         fronts = dict(self._fronts(listed, anchors))
         for run in listed.runs:
             self._check_run(run, [fronts[run.partition, offset] for offset in run.places()], header, publisher)
+        wanted = {place: one for place, one in fronts.items() if self._asks_for(one.header)}
         return [
             Written(
                 where,
                 first,
-                tuple(fronts[where, offset].hash for offset in range(first, end)),
-                tuple(fronts[where, offset].header.size_bytes for offset in range(first, end)),
+                tuple(wanted[where, offset].hash for offset in range(first, end)),
+                tuple(wanted[where, offset].header.size_bytes for offset in range(first, end)),
                 anchors[where],
             )
-            for where, first, end in _ranges(listed)
+            for where, first, end in _joined((where, offset, 1) for where, offset in wanted)
         ]
 
     def _check_list(self, listed: CommitList, header: Header, publisher: bytes) -> None:
@@ -172,8 +176,13 @@ class Commits:
 
 def _ranges(listed: CommitList) -> list[tuple[int, int, int]]:
     """The places named, as ranges (partition, first, end) that are as long as can be."""
+    return _joined((run.partition, *pair) for run in listed.runs for pair in run.offsets)
+
+
+def _joined(places: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Places (partition, first, count) as ranges."""
     ranges: list[tuple[int, int, int]] = []
-    for partition, first, count in sorted((run.partition, *pair) for run in listed.runs for pair in run.offsets):
+    for partition, first, count in sorted(places):
         if ranges and ranges[-1][::2] == (partition, first):
             ranges[-1] = (partition, ranges[-1][1], first + count)
         else:

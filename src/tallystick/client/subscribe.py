@@ -149,6 +149,7 @@ class Subscriber:
             anchor=self._fetcher.anchor,
             value=view.value,
             check_seen=view.check_seen,
+            asks_for=lambda header: self._fetcher.wanted.asks_for(header),
         )
         self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
         self._told: set[tuple[bytes, int]] = set()

@@ -23,6 +23,7 @@ from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.labels import Wanted
 from tallystick.pipeline.loan import Borrowed, Loan, lend
 from tallystick.record.schema import Schema
 from tallystick.trust.permit import Operation
@@ -88,8 +89,9 @@ class TopicKeys:
 class Access(TopicKeys):
     """The same with a session of its own, which can ask for more."""
 
-    def __init__(self, session: Session, permit: bytes, grant: Grant) -> None:
-        self.session = session
+    def __init__(self, session: Session, permit: bytes, grant: Grant, labels: tuple[bytes, ...] = ()) -> None:
+        """`labels` are the permit's, where the query has an interest."""
+        self.session, self.wanted = session, Wanted(labels)
         self._held = grant  # all that was given so far, less what was destroyed since
         super().__init__(session, permit, grant)
         if grant.flags & ERASABLE:  # its keys come in several answers
@@ -114,18 +116,20 @@ class Access(TopicKeys):
         return lend(self.session.identity, self.permit, self._held)
 
 
-def admit(home: str, topic: str) -> Access:
+def admit(home: str, topic: str, interest: str = "") -> Access:
     """The driver's access: under the kept permit if it still counts, else under a new one."""
     session = Session.open(home)
     try:
-        held = session.grants.obtain(Operation.SUBSCRIBE, topic, _FIRST_EPOCH)
+        held = session.grants.obtain(Operation.SUBSCRIBE, topic, _FIRST_EPOCH, interest)
         session.node.subscribe(held.grant.permit)
-        return Access(session, held.permit.identifier, held.grant)
+        return Access(session, held.permit.identifier, held.grant, held.permit.labels)
     except Refused as error:
         session.close()
         if error.reason == "unknown-topic":
             hint = "the topic's owner creates it (tally topic create) and grants the right (tally right grant)"
             raise Misuse(f'topic "{topic}" is unknown, or not to be known by this identity', hint=hint) from error
+        if error.reason == "misuse":  # the interest
+            raise Misuse(str(error), hint=error.hint) from error
         raise
     except BaseException:
         session.close()

@@ -10,7 +10,7 @@ newer ones are narrowed to what the query knows, and a value that does not fit i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,14 +114,16 @@ class Projection:
         self._names = wanted.fieldNames()
         self._arrow = to_arrow_schema(wanted, timezone="UTC")
 
-    def groups(self, schema: Schema) -> tuple[int, ...]:
-        """The column groups that must be opened; at least one, whose rows count."""
-        wanted = set(self._names)
+    def groups(self, schema: Schema, needed: Iterable[str] = ()) -> tuple[int, ...]:
+        """The column groups that must be opened, for the columns wanted and those `needed` beside them; at least one,
+        whose rows count."""
+        wanted = {*self._names, *needed}
         found = tuple(i for i, group in enumerate(schema.groups) if wanted & set(group))
         return found or (0,)
 
-    def apply(self, batch: Any, facts: Mapping[str, Any]) -> Any:
-        """`batch` (a `pa.RecordBatch`) as the query wants it; `facts` are values of provenance columns."""
+    def apply(self, batch: Any, facts: Mapping[str, Any], mask: Any | None = None) -> Any:
+        """`batch` (a `pa.RecordBatch`) as the query wants it; `facts` are values of provenance columns, `mask` says
+        which rows are of interest."""
         columns = []
         for field in self._arrow:
             index = batch.schema.get_field_index(field.name)
@@ -134,8 +136,9 @@ class Projection:
             else:
                 columns.append(pa.nulls(batch.num_rows, field.type))
         if not columns:  # count(*) over a user's schema without columns
-            return batch.select([])
-        return self._filters.apply(pa.RecordBatch.from_arrays(columns, schema=self._arrow))
+            return batch.select([]) if mask is None else batch.filter(mask).select([])
+        projected = pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+        return self._filters.apply(projected if mask is None else projected.filter(mask))
 
 
 def _cast(array: Any, field: Any) -> Any:

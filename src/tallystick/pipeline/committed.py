@@ -39,6 +39,7 @@ class CommitReader:
             anchor=self._anchor,
             value=self._view.value,
             check_seen=self._view.check_seen,
+            asks_for=access.wanted.asks_for,
         )
 
     def ranges(self, partition: int, commit: Placed[VerifiedHeader]) -> Iterator[Written | Finding]:

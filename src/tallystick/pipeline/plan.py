@@ -8,31 +8,34 @@ what it fetched to these names holds it to the anchored range; it needs no state
 which it must anyway. Slices are plain values: no key, no connection.
 
 A parcel in which something was found is named by zeros: the finding was told here, and no task reads it. So is a parcel
-whose rows the filters of the query exclude by their provenance, and one that is pending: its rows belong to the range
-in which its commit parcel lies (`committed`). A run of such parcels is not fetched at all.
+whose rows the filters of the query exclude by their provenance, or its interest by their labels, and one that is
+pending: its rows belong to the range in which its commit parcel lies (`committed`). A run of such parcels is not
+fetched at all.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tallystick.carriers.carrier import Fetched, LaneFront
+from tallystick.carriers.carrier import Fetched
 from tallystick.client.findings import OPEN_REASONS, Finding
 from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
+from tallystick.ledger.checkpoints import Head
 from tallystick.parcel.header import Kind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
 from tallystick.pipeline import quarantine
 from tallystick.pipeline.access import Access
+from tallystick.pipeline.ahead import Ahead
 from tallystick.pipeline.committed import CommitReader
 from tallystick.pipeline.edges import Told, anchors_of, offsets_at
 from tallystick.pipeline.filters import Filters
@@ -105,12 +108,15 @@ class Planner:
     def anchors(self) -> dict[int, Anchored]:
         """The newest anchor of each partition that has one, proved."""
         found = {}
-        for partition in range(self._access.partitions):
-            value, head = self._view.value_at(b"anchor/" + self._place(partition))
+        for partition, (value, head) in enumerate(self._values(b"anchor/" + place for place in self._places)):
             self._seen_height = head.height
             if value is not None:
                 found[partition] = Anchored(value[0], value[1], value[2], value[3])
         return found
+
+    def _values(self, keys: Iterable[bytes]) -> list[tuple[Any, Head]]:
+        """Values of the state, each proved; few requests, however many keys."""
+        return self._view.values_at(list(keys), self._access.session.node.states)
 
     def wait(self, first: Mapping[int, int], patience_s: float) -> dict[int, Anchored]:
         """The anchors, as soon as one reaches beyond `first`, or when patience ends."""
@@ -125,8 +131,9 @@ class Planner:
                 anchors = self.anchors()
         return anchors
 
-    def _place(self, partition: int) -> bytes:
-        return self._access.token + partition.to_bytes(4, "big")
+    @property
+    def _places(self) -> list[bytes]:
+        return [self._access.token + partition.to_bytes(4, "big") for partition in range(self._access.partitions)]
 
     # ── Edges ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,8 +151,8 @@ class Planner:
 
     def _retired(self) -> dict[int, int]:
         """Below which offset each partition has no bodies any more, as the ledger says."""
-        marks = {p: self._view.value(b"retired/" + self._place(p)) for p in range(self._access.partitions)}
-        return {partition: 0 if mark is None else mark[0] for partition, mark in marks.items()}
+        marks = self._values(b"retired/" + place for place in self._places)
+        return {partition: 0 if mark is None else mark[0] for partition, (mark, _) in enumerate(marks)}
 
     def check_anchored(self, anchors: Mapping[int, Anchored]) -> None:
         """Raise `Unavailable` where no partition has an anchor: an empty frame would say that there is no row."""
@@ -255,7 +262,8 @@ class Planner:
             proved.publishers[at] = item.verified.publisher
             if header.kind is Kind.COMMIT:
                 proved.commits.append(item)
-            if header.write is not None:  # it counts where its commit parcel lies, and that is read here
+            # What is of a write counts where its commit parcel lies, and that is read here.
+            if header.write is not None or not self._access.wanted.asks_for(header):
                 proved.passed[at], proved.sizes[at] = size, 0
             else:
                 proved.names[at], proved.sizes[at] = header.hash, size
@@ -296,23 +304,21 @@ class Planner:
         known = self._readers.get(partition)
         if known is not None and known.offset == first:
             return known
-        session, token, permit = self._access.session, self._access.token, self._access.permit
-
-        def lane_front(publisher: bytes, lane: bytes, below: int, size: int) -> LaneFront | None:
-            return session.node.lane_front(token, partition, permit, publisher, lane, below, size)
-
+        access, token = self._access, self._access.token
+        heads = self._heads.load(token, partition, first) if self._heads is not None else None
+        ahead = Ahead(access, self._book, partition, first)
         reader = HeaderReader(
             FRONTS,
-            session.identity.instance,
+            access.session.identity.instance,
             token,
             partition,
-            self._access.partitions,
+            access.partitions,
             self._book,
-            lane_front=lane_front,
-            check_seen=self._view.check_seen,
+            lane_front=ahead.lane_front,
+            check_seen=ahead.check_seen,
             offset=first,
+            prepare=lambda parcels, size: ahead.prepare(parcels, size, reader.heads),
         )
-        heads = self._heads.load(token, partition, first) if self._heads is not None else None
         if heads is not None:
             reader.heads = heads
         self._readers[partition] = reader
@@ -359,12 +365,13 @@ class Planner:
     def _suspects(self, proved: Sequence[_Proved]) -> dict[bytes, int]:
         """Publishers whose key was revoked, and at which height: what is read under an anchor of it or later is
         suspect. A bound: so is what was anchored before, since no proof of the earlier height is at hand."""
-        found = {}
-        for publisher in sorted({one for range_ in proved for one in range_.publishers if any(one)}):
-            value = self._view.value(b"identity/" + publisher)
-            if value is not None and value[7]:
-                found[publisher] = int(value[7])
-        return found
+        publishers = sorted({one for range_ in proved for one in range_.publishers if any(one)})
+        values = self._values(b"identity/" + publisher for publisher in publishers)
+        return {
+            publisher: int(value[7])
+            for publisher, (value, _) in zip(publishers, values, strict=True)
+            if value is not None and value[7]
+        }
 
     def _told(self, proved: Sequence[_Proved]) -> dict[tuple[int, int], tuple[Told, ...]]:
         """The anchors that parcels came under, where a column asks for them; else the proved ones."""

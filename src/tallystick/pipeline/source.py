@@ -47,6 +47,7 @@ from tallystick.pipeline.filters import Filters
 from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Edge, Options
 from tallystick.pipeline.plan import Planner, Slice, check_offsets
+from tallystick.policy.content import read_interest
 from tallystick.record.schema import Schema
 
 _PATIENCE_S = 0.5  # Spark asks an idle stream about ninety times a second: the answer waits for news
@@ -109,7 +110,7 @@ class TallyDataSource(DataSource):
 
 @contextmanager
 def _access(options: Options) -> Iterator[Access]:
-    access = admit(options.home, options.topic)
+    access = admit(options.home, options.topic, options.interest)
     try:
         yield access
     finally:
@@ -126,6 +127,12 @@ def _pinned(access: Access, options: Options) -> Schema:
     )
 
 
+def _check_interest(access: Access, options: Options) -> None:
+    """Raise `Misuse` where the interest makes no sense for the columns that are read."""
+    if options.interest:
+        read_interest(options.interest, _pinned(access, options).arrow)
+
+
 class BatchReader(DataSourceReader):
     def __init__(self, options: Options, wanted: StructType) -> None:
         self._options, self._wanted, self._filters = options, wanted, Filters(wanted)
@@ -137,6 +144,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with explained(), _access(self._options) as access:
             check_wanted(self._wanted, access.schemas, self._options.provenance)
+            _check_interest(access, self._options)
             planner = Planner(self._options, access)
             anchors = planner.anchors()
             planner.check_anchored(anchors)
@@ -201,8 +209,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open(self) -> Access:
         if self._access is None:
-            self._access = admit(self._options.home, self._options.topic)
+            self._access = admit(self._options.home, self._options.topic, self._options.interest)
             check_wanted(self._wanted, self._access.schemas, self._options.provenance)
+            _check_interest(self._access, self._options)
         return self._access
 
     @property

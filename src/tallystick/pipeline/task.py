@@ -28,6 +28,8 @@ from tallystick.pipeline.edges import Told
 from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import NAME_BYTES, NO_NAME, PUBLISHER_BYTES, Slice, report
+from tallystick.policy.content import read_interest, wanted_rows
+from tallystick.policy.formula import Formula, leaves
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 
@@ -63,6 +65,14 @@ class _SliceReader:
     def __init__(self, slice_: Slice, options: Options, projection: Projection, loan: Loan | None) -> None:
         self._slice, self._options, self._projection = slice_, options, projection
         self._access: TopicKeys = borrow(loan) if loan else join(options.home, slice_.permit, slice_.version)
+        self._interest = self._read_interest()
+
+    def _read_interest(self) -> Formula | None:
+        if not self._options.interest:
+            return None
+        schemas, version = self._access.schemas, self._options.schema_version
+        wanted = next((one for one in schemas if one.version == version), schemas[-1])
+        return read_interest(self._options.interest, wanted.arrow)
 
     def read(self, ahead: ThreadPoolExecutor) -> Iterator[Any]:
         offset, coming = self._slice.first, ahead.submit(self._fetch, self._slice.first)
@@ -153,14 +163,16 @@ class _SliceReader:
             "_late": bool(header.time_ms) and anchor.time_ms - header.time_ms > _LATE_MS,
             "_suspect": suspect,
         }
-        return self._projection.apply(batch.data, facts)
+        mask = None if self._interest is None else pa.array(wanted_rows(self._interest, batch.data))
+        return self._projection.apply(batch.data, facts, mask)
 
     def _anchor(self, offset: int) -> Told:
         return next(one for one in self._slice.anchors if one.size > offset)
 
     def _try_open(self, verified: VerifiedParcel, schema: Schema) -> Batch:
         """Open a parcel; a key that we lack may have been issued since: ask once."""
-        access, groups = self._access, self._projection.groups(schema)
+        needed = () if self._interest is None else {leaf.attribute for leaf in leaves(self._interest.root)}
+        access, groups = self._access, self._projection.groups(schema, needed)
         try:
             return open_batch(verified, access.ring, schema, groups=groups, fast=self._options.fast)
         except MissingKey:
