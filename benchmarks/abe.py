@@ -12,6 +12,7 @@ attributes and one epoch, formulas are joined with the epoch. Results go to `bui
     decapsulate_N_bytes         the same from the capsule's bytes
     …_int32[_encoding]          one 32-bit comparison; the peer has a bag of bits, as the paper
     capsule_N_bytes, key_N_bytes
+    policy_lock…                a policy lock against a topic lock, see abe_locks.py
     match_million               one event against a million interests; the peer is the loop over all of them
 """
 
@@ -28,6 +29,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import harness
+from abe_locks import lock_cases
 
 from experiments.bsw07 import scheme as bsw07
 from tallystick.crypto.abe import group
@@ -207,7 +209,13 @@ def _case(name: str, ours: harness.Work, peer: harness.Work) -> harness.Case:
     return harness.Case(name, ours, peer, unit="ms", scale=1e3, target=TARGETS.get(name), rounds_max=ROUNDS)
 
 
-SUBJECTS = {"bare": bare_cases, "schemes": scheme_cases, "numbers": number_cases, "matching": match_cases}
+SUBJECTS = {
+    "bare": bare_cases,
+    "schemes": scheme_cases,
+    "numbers": number_cases,
+    "locks": lock_cases,
+    "matching": match_cases,
+}
 
 
 def main() -> None:

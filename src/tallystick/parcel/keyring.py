@@ -26,7 +26,7 @@ from tallystick.parcel.missing import MissingKey, NotEntitled
 from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
 from tallystick.parcel.policy_seed import PolicyPlace, open_seed
 
-LANE_KEYS_MAX = 65_536  # about 20 MiB
+LANE_KEYS_MAX = 131_072  # lanes of a large fleet at once; about 60 MiB
 
 T = TypeVar("T")
 _Place = tuple[object, ...]
