@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 )
 @click.option("--lanes", type=click.IntRange(1, 64), default=1, show_default=True, help="Lanes to spread rows over.")
 @click.option("--key", default=None, help="The column by which rows are dealt to lanes.")
+@click.option("--policy", default=None, help='Who may open the rows: a formula over attributes, "role::police".')
+@click.option(
+    "--column-policy",
+    "by_column",
+    nargs=2,
+    multiple=True,
+    metavar="COLUMN FORMULA",
+    help="Who may open a column, and with it the columns of its group; may be given several times.",
+)
+@click.option("--hide-policy", is_flag=True, help="Show the formula to the topic's subscribers alone.")
 @click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait in the end.")
 @home_option
 @output.progress_option
@@ -43,6 +53,9 @@ def command(
     batch_rows: int,
     lanes: int,
     key: str | None,
+    policy: str | None,
+    by_column: tuple[tuple[str, str], ...],
+    hide_policy: bool,
     timeout_s: float,
     home: Path | None,
     show_progress: bool,
@@ -56,9 +69,12 @@ def command(
     Examples:
       tally publish brakes rows.jsonl --home car
       zcat rows.csv.gz | tally publish brakes --format csv --home car
+      tally publish drives rows.jsonl --column-policy lat role::police --column-policy fuel role::insurer --home car
     """
     from tallystick.cli.rows import find_format, read_rows
 
+    if policy is not None and by_column:
+        raise Misuse("--policy and --column-policy exclude each other")
     if file != "-" and not Path(file).is_file():
         raise Misuse(f"{file}: no such file", hint="- reads stdin")
     format_ = find_format(file, format_)
@@ -79,6 +95,8 @@ def command(
             batch_rows_max=batch_rows,
             lanes=lanes,
             key=key,
+            policy=dict(by_column) or policy,
+            hide_policy=hide_policy,
             linger_s=0.0,  # rows come in whole portions
             anchor_check_s=0.1,  # somebody waits at a prompt
         )
