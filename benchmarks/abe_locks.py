@@ -2,8 +2,8 @@
 
 One topic, one subscriber, N publishers with a lane each, parcels of 512 rows. The peer's lanes have a topic lock, ours
 a policy lock of the topic's besides. Ring, policy and locks are open already ("cached"): that is how a lane lives,
-which uses one lock for 65,536 parcels. Of 100,000 publishers 1,000 are real and read in turn; the keys of the others lie in
-the ring as if they had been opened, so that the ring is as full as it would be.
+which uses one lock for 65,536 parcels. Of 100,000 publishers 1,000 are real and read in turn; the keys of the others
+lie in the ring as if they had been opened, so that the ring is as full as it would be.
 
     policy_lock                      opening a parcel, 1,000 publishers
     policy_lock_1, policy_lock_100000
