@@ -1,0 +1,166 @@
+"""Planning over many publishers: few requests however many there are, and nothing believed for having come in company.
+
+No Spark: the driver's planner against a real node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from actors import Hand, Topic, settle, stored
+from stack import Stack, wait_until
+
+from tallystick import wire
+from tallystick.client import view
+from tallystick.client.session import Session
+from tallystick.client.subscribe import FoundError
+from tallystick.errors import Forged, Refused
+from tallystick.pipeline.access import Access, admit
+from tallystick.pipeline.options import Options
+from tallystick.pipeline.plan import Planner, Slice
+
+FEW, MANY = 2, 12
+
+
+class Fleet(NamedTuple):
+    topic: Topic
+    revoked: bytes  # the last of its publishers
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Each publisher has two parcels, the second ones behind all the first."""
+    with Stack(tmp_path_factory.mktemp("many")) as stack:
+        topic = Topic(stack, "acme")
+        hands = [Hand(topic.publisher(f"car{number}"), "brakes") for number in range(MANY)]
+        for number in range(2):
+            for hand in hands:
+                stored(hand.send(hand.seal(number))[0])
+        settle(stack)
+        wait_until(lambda: anchored(topic) == 2 * MANY)
+        revoked = hands[-1].session.identity.principal
+        topic.owner.authority.revoke(revoked)
+        wait_until(lambda: bool(topic.reader.view.value(b"identity/" + revoked)[7]))
+        stored(hands[0].send(hands[0].seal(2))[0])
+        wait_until(lambda: anchored(topic) > 2 * MANY)  # an anchor after the revocation
+        yield Fleet(topic, revoked)
+
+
+def anchored(topic: Topic) -> int:
+    value = topic.reader.view.value(b"anchor/" + topic.token + bytes(4))
+    return 0 if value is None else int(value[0])
+
+
+@contextmanager
+def driver(topic: Topic) -> Iterator[tuple[Access, Callable[[int, int], list[Slice]], list[str]]]:
+    """A driver's access, what plans a range, and the paths that it asked for."""
+    access = admit(str(topic.reader.identity.home), "brakes")
+    options = Options.parse({"home": str(topic.reader.identity.home), "topic": "brakes"})
+    asked = count_requests(access.session)
+
+    def plan(first: int, end: int) -> list[Slice]:
+        planner = Planner(options, access)
+        anchors = planner.anchors()
+        del asked[:]
+        return [slice_ for share in planner.plan({0: first}, {0: end}, anchors) for slice_ in share]
+
+    try:
+        yield access, plan, asked
+    finally:
+        access.close()
+
+
+def count_requests(session: Session) -> list[str]:
+    asked: list[str] = []
+    http: Any = session.node._http
+    honest = http.request
+
+    def request(method: str, path: str, *args: Any, **options: Any) -> Any:
+        asked.append(path)
+        return honest(method, path, *args, **options)
+
+    http.request = request
+    return asked
+
+
+def test_the_number_of_requests_does_not_grow_with_the_publishers(fleet: Fleet) -> None:
+    with driver(fleet.topic) as (_, plan, asked):
+        few = (plan(MANY, MANY + FEW), list(asked))
+        many = (plan(MANY, 2 * MANY), list(asked))
+    assert [sum(len(one.names) // 32 for one in slices) for slices in (few[0], many[0])] == [FEW, MANY]
+    assert len(many[1]) == len(few[1]) <= 5  # headers, permits, fronts, checkpoints, states
+
+
+def test_a_revoked_publisher_is_found_among_many(fleet: Fleet) -> None:
+    with driver(fleet.topic) as (_, plan, _asked):
+        assert {one.suspects for one in plan(MANY, 2 * MANY)} == {(fleet.revoked,)}
+
+
+def hide_revocation(fleet: Fleet, patch: pytest.MonkeyPatch) -> None:
+    """The node shows the state of one publisher as it was."""
+    ledger, key = fleet.topic.stack.node.ledger, b"identity/" + fleet.revoked
+    honest = ledger.state
+
+    def state(wanted: bytes) -> Any:
+        proof = honest(wanted)
+        if wanted != key:
+            return proof
+        value = wire.decode(proof.value, "identity")
+        return replace(proof, value=wire.encode([*value[:7], 0, *value[8:]]))
+
+    patch.setattr(ledger, "state", state)
+
+
+def test_one_false_proof_among_many_is_refused(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_revocation(fleet, monkeypatch)
+    with driver(fleet.topic) as (_, plan, _asked), pytest.raises(Forged):
+        plan(MANY, 2 * MANY)
+
+
+def test_without_the_check_a_false_proof_hides_a_revocation(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_revocation(fleet, monkeypatch)
+    monkeypatch.setattr(view, "verify_map", lambda *_: None)
+    with driver(fleet.topic) as (_, plan, _asked):
+        assert {one.suspects for one in plan(MANY, 2 * MANY)} == {()}
+
+
+def test_one_false_front_among_many_is_found(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    carrier = fleet.topic.stack.node.carrier
+    honest = carrier.lane_front
+    calls: list[int] = []
+
+    def lane_front(*args: Any) -> Any:
+        calls.append(1)
+        shown = honest(*args)
+        return replace(shown, offset=shown.offset ^ 1) if len(calls) == 3 else shown
+
+    monkeypatch.setattr(carrier, "lane_front", lane_front)
+    with driver(fleet.topic) as (_, plan, _asked), pytest.raises((FoundError, Refused)):
+        plan(MANY, 2 * MANY)
+
+
+def test_a_permit_of_another_is_not_taken_for_the_one_asked_for(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    carrier = fleet.topic.stack.node.carrier
+    honest = carrier.permit
+    first: list[bytes] = []
+
+    def permit(identifier: bytes) -> bytes:
+        first.append(identifier)
+        return honest(first[0])
+
+    monkeypatch.setattr(carrier, "permit", permit)
+    with driver(fleet.topic) as (_, plan, _asked), pytest.raises((FoundError, Refused)):
+        plan(MANY, 2 * MANY)
+
+
+def test_a_bundle_is_bounded_and_holds_questions_only(fleet: Fleet) -> None:
+    node = fleet.topic.reader.node
+    with pytest.raises(Refused) as refused:
+        node._http.request("POST", "/v1/bundle", "", wire.encode([["/v1/ledger/state", "key=00"]] * 257))
+    assert refused.value.reason == "malformed"
+    undo = wire.decode(node._http.request("POST", "/v1/bundle", "", wire.encode([["/v1/undo", ""], 7])).body, "answer")
+    assert [status for status, _ in undo] == [404, 400]
