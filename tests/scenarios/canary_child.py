@@ -56,9 +56,9 @@ def is_ready(process: AuthorityProcess) -> bool:
     return True
 
 
-def publisher(home: str, topic: str, column: str, row: str) -> None:
+def publisher(home: str, topic: str, column: str, row: str, policy: str) -> None:
     with Session.open(home) as session:
-        publisher = session.publisher(topic, acks="anchored", linger_s=0.0)
+        publisher = session.publisher(topic, acks="anchored", linger_s=0.0, policy=policy or None, hide_policy=True)
         published = [{column: f"{row}{number:06}"} for number in range(100)]
         publisher.send(published)
         assert publisher.flush(30) == 0

@@ -12,26 +12,36 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stack import CHEAP, PASSPHRASE, READ, WRITE
+from stack import CHEAP, PASSPHRASE, READ, WRITE, wait_until
 
 from tallystick.authority.client import topic_entries
+from tallystick.authority.granting import grant_entries
 from tallystick.authority.master import MASTER_FILE, open_master
 from tallystick.client.enrol import enrol
 from tallystick.client.session import Session
+from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.node.instance import create_instance
 from tallystick.node.settings import NodeSettings
+from tallystick.policy.attribute import category
+from tallystick.policy.space import AttributeSpace
+from tallystick.policy.topic_code import TopicCode
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import SystemEntropy
 
 HERE, PAGE = Path(__file__).parent, os.sysconf("SC_PAGE_SIZE")
 TOPIC, COLUMN, ROW = "canary-of-the-name", "canary_of_the_column", "canary-of-the-row-"
+WANTED, ATTRIBUTE, VALUE = "canary-of-the-interest", "canary_of_the_attribute", "canary-of-the-value"
+INTEREST = f'{COLUMN} in ("{ROW}000042", "{WANTED}")'
+POLICY = f'{ATTRIBUTE}::"{VALUE}"' if find_spec("pymcl") else ""
+SCHEMA = Schema.parse(f"{COLUMN} string")
 
 
 @contextmanager
@@ -90,7 +100,23 @@ def found(canaries: dict[str, bytes], places: Iterator[bytes]) -> set[str]:
     return names
 
 
-def test_the_node_knows_no_row_no_name_and_no_key(tmp_path: Path) -> None:
+def is_known(owner: Session, token: bytes) -> bool:
+    """Whether the authority has seen the topic on the ledger."""
+    with suppress(Refused):
+        return bool(owner.authority.schemas(token))
+    return False
+
+
+def give_attribute(owner: Session, to: Session) -> None:
+    """Declare the attribute, and grant it."""
+    space = AttributeSpace.of("acme", category(ATTRIBUTE, [VALUE, "none"]))
+    owner.authority.declare_attributes(space.encode())
+    tenant, principal = owner.identity.tenant, to.identity.principal
+    held = space.grant({ATTRIBUTE: VALUE})
+    owner.author.write(*grant_entries(owner.authority, tenant, principal, held, owner.entropy.bytes(32)))
+
+
+def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path: Path) -> None:
     clock, entropy = SystemClock(), SystemEntropy()
     trust = create_instance(
         tmp_path, "canaries", PASSPHRASE, NodeSettings(), int(clock.now() * 1000), entropy, cost=CHEAP
@@ -114,23 +140,29 @@ def test_the_node_knows_no_row_no_name_and_no_key(tmp_path: Path) -> None:
             return open_things.enter_context(Session(identity, clock=clock, entropy=entropy))
 
         owner, car, reader = map(join, ("owner", "car", "reader"), told["invites"])
-        draft = owner.authority.create_topic(TOPIC, Schema.parse(f"{COLUMN} string").encode())
+        draft = owner.authority.create_topic(TOPIC, SCHEMA.encode())
         owner.author.write(
             *topic_entries(draft, owner.holder),
             entries.grant(draft.token, car.identity.principal, int(WRITE)),
             entries.grant(draft.token, reader.identity.principal, int(READ)),
         )
-        publisher, told = open_things.enter_context(child("publisher", str(car.identity.home), TOPIC, COLUMN, ROW))
-        subscriber = reader.subscriber(TOPIC)
-        received = subscriber.poll(5_000)
-        assert sum(one.batch.rows for one in received) == 100
+        if POLICY:
+            give_attribute(owner, reader)
+        wait_until(lambda: is_known(owner, draft.token))
+        owner.authority.labels(draft.token, TopicCode.read([f"{COLUMN}:4"], SCHEMA.arrow).encode())
+        arguments = (str(car.identity.home), TOPIC, COLUMN, ROW, POLICY)
+        publisher, told = open_things.enter_context(child("publisher", *arguments))
+        subscriber = reader.subscriber(TOPIC, interest=INTEREST)
+        assert subscriber._opener.held.permit.labels
+        assert [one.to_pylist() for one in subscriber.poll(5_000)] == [[{COLUMN: f"{ROW}000042"}]]
+        assert not subscriber.closed_parcels
 
         canaries = {
             "row": ROW.encode(),
             "column": COLUMN.encode(),
             "topic": TOPIC.encode(),
             "lane key": bytes.fromhex(told["lane key"]),
-        }
+        } | ({"attribute": ATTRIBUTE.encode(), "its value": VALUE.encode()} if POLICY else {})
         master = open_master((tmp_path / "authority" / MASTER_FILE).read_bytes(), PASSPHRASE)
         secrets = {
             **canaries,
@@ -139,8 +171,17 @@ def test_the_node_knows_no_row_no_name_and_no_key(tmp_path: Path) -> None:
             "key that wraps the topic keys": master._wrap_key,
             "key of the tokens": master._token_key,
             "publisher's seed": car.identity.signing_seed,
+            "interest": WANTED.encode(),
+            "label key": master.label_key(draft.token, 1),
         }
         known = {"token": draft.token}
         assert found({**secrets, **known}, memory_of(node)) == {"token"}
         assert found({**secrets, **known}, files_in(tmp_path / "node")) == {"token"}
+        labels = {"label of the permit": subscriber._opener.held.permit.labels[0]}
+        assert found(labels, files_in(tmp_path / "node")) == set(labels)
+        canaries["label key"] = secrets["label key"]
         assert found(canaries, memory_of(publisher)) == set(canaries)
+        if POLICY:  # and in the clear setting the formula lies where the lock lies
+            with car.publisher(TOPIC, acks="anchored", policy=POLICY) as plain:
+                plain.send([{COLUMN: "x"}])
+            assert found(secrets, files_in(tmp_path / "node")) == {"attribute", "its value"}
