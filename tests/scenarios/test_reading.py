@@ -16,6 +16,7 @@ from actors import (
     Topic,
     acts,
     fetch_query,
+    no_guard,
     permit_of,
     publish,
     read_rows,
@@ -103,7 +104,7 @@ def test_a_stranger_gets_neither_parcels_nor_keys(stack: Stack, topic: Topic, st
 def test_without_the_guard_a_stranger_gets_sealed_parcels_and_with_stolen_keys_the_rows(
     topic: Topic, stranger: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_carrier.LogCarrier, "check_fetch", lambda *_: None)
+    monkeypatch.setattr(log_carrier.LogCarrier, "check_fetch", no_guard)
     parcels = fetch(stranger, topic.token, bytes(16))
     subscriber = topic.reader.subscriber("brakes")
     schema = subscriber._opener.held.schemas[-1]

@@ -11,7 +11,7 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.trust.certificate import Certificate, Kind
-from tallystick.trust.permit import Operation, Permit, UndoOrder, undo_hash
+from tallystick.trust.permit import LABELS_MAX, Operation, Permit, UndoOrder, undo_hash
 
 
 @pytest.fixture
@@ -122,6 +122,6 @@ def test_permits_and_orders_are_bounded_and_strict(world: World) -> None:
         with pytest.raises(Malformed):
             decode(bytes(20_000))
     fields = wire.decode(world.permit("car", "brakes").body)
-    for labels in ([7], [bytes(33)], [b"x"] * 65, None):
+    for labels in ([7], [bytes(33)], [b"x"] * (LABELS_MAX + 1), None):
         with pytest.raises(Malformed):
             Permit.decode(wire.encode([wire.encode([*fields[:-1], labels]), bytes(64)]))

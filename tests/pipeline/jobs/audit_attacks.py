@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, publish, settle, stored
+from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, no_guard, publish, settle, stored
 from stack import READ, WRITE, Stack
 
 import tallystick.carriers.log.carrier as log_carrier
@@ -125,7 +125,7 @@ def fall_silent(crime: Crime) -> None:
 def serve_without_right(crime: Crime, patch: pytest.MonkeyPatch) -> None:
     """The subscribe guard is taken out."""
     with patch.context() as open_door:
-        open_door.setattr(log_carrier, "fetch", lambda *_: None)
+        open_door.setattr(log_carrier, "fetch", no_guard)
         path, query = f"/v1/topics/{crime.topic.token.hex()}/parcels", fetch_query(bytes(16))
         assert exchange(crime.thief, "GET", path, query).status == 200
 
