@@ -27,7 +27,9 @@ from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.parcel.header import lane_partition
 from tallystick.parcel.locks import lock_hash
-from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.parcel import Parcel, front_bytes
+from tallystick.policy.topic_code import TopicCode
+from tallystick.record.schema import Schema
 from tallystick.trust.permit import Operation, Permit
 
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -69,8 +71,8 @@ class Running:
         session = session or self.car
         return Hand(session, *topics, node=self.carrier(session))
 
-    def subscribe(self, topic: str) -> Reading:
-        grant = self.reader.authority.permit(Operation.SUBSCRIBE, topic, 1)
+    def subscribe(self, topic: str, interest: str = "") -> Reading:
+        grant = self.reader.authority.permit(Operation.SUBSCRIBE, topic, 1, interest)
         carrier = self.carrier(self.reader)
         carrier.subscribe(grant.permit)
         return Reading(self, carrier, grant.token, Permit.decode(grant.permit).identifier)
@@ -396,3 +398,23 @@ def test_what_was_retired_is_marked_and_readers_go_on_above(running: Running, na
     assert read_rows(subscriber, 3) == [3, 4, 5]
     assert subscriber.findings == []
     assert permit_of(subscriber)
+
+
+@needs(Can.GUARD)
+def test_a_permit_with_labels_is_sent_fronts_of_the_rest(running: Running, name: str) -> None:
+    """Chain, anchor and range proof are those of the whole range, bodies only those that may be wanted."""
+    token = running.topic(name)
+    code = TopicCode.read(["speed:4:0..160"], Schema.parse(SCHEMA).arrow, number=5)
+    running.owner.authority.labels(token, code.encode())
+    with running.car.publisher(name, acks="anchored", anchor_check_s=0.02) as publisher:
+        publisher.send([{"vin": "V", "seq": n, "speed": 150.0 * (n % 2)} for n in range(20)])
+        assert publisher.flush(60) == 0
+    plain, fast = running.subscribe(name), running.subscribe(name, "speed > 100")
+    whole, part = plain.fetch(), fast.fetch()
+    assert part.proof == whole.proof
+    fronts = [Parcel.decode_front(data) for data in part.parcels]
+    assert [one.hash for one in fronts] == [Parcel.decode(data).hash for data in whole.parcels]
+    sent = [len(data) > front_bytes(data) for data in part.parcels if Parcel.decode_front(data).header.labels]
+    assert sorted(sent) == [False, True]
+    with running.reader.subscriber(name, interest="speed > 100") as subscriber:
+        assert sorted(read_rows(subscriber, 10)) == list(range(1, 20, 2))
