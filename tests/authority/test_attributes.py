@@ -106,6 +106,17 @@ def test_what_is_granted_is_held_and_listed_by_name(world: World, people: tuple[
         member.client.attributes(other.id)
 
 
+def test_a_long_list_comes_in_pages_of_whole_principals(world: World, people: tuple[Person, Person, Person]) -> None:
+    owner, member, other = people
+    world.limits = type(world.limits)(names_max=4)
+    world.reopen()
+    owner = world.again(owner)
+    for person in (owner, member, other):
+        give(world, owner, person, role="garage", clearance=3)
+    found = [(one.principal, one.name) for one in owner.client.attributes()]
+    assert len(found) == len(set(found)) == 6
+
+
 def test_names_and_values_reach_neither_ledger_nor_the_store_s_pages(
     world: World, people: tuple[Person, Person, Person]
 ) -> None:

@@ -86,8 +86,14 @@ class AttributeEpochs:
 
     def current(self) -> int | None:
         """The newest epoch that has begun: the last one that keys are made for."""
-        now_ms = self._core.now_ms
-        return max((one.number for one in self.announced() if one.begins_ms <= now_ms), default=None)
+        number: int | None = self._core.store.scalar(
+            "SELECT max(epoch) FROM attribute_epochs WHERE announced = 1 AND not_before_ms <= ?", (self._core.now_ms,)
+        )
+        return number
+
+    def last(self) -> int:
+        """The last one announced; 0 before the first."""
+        return self._core.store.scalar("SELECT max(epoch) FROM attribute_epochs WHERE announced = 1") or 0
 
     def tick(self) -> None:
         """Announce what is due."""

@@ -146,19 +146,28 @@ class Attributes:
         space = self._spaces.require(tenant)
         return [self._place(tenant, principal, space.resolve(name).name).pseudonym for name in names]
 
-    def listed(self, caller: Caller, principal: bytes) -> list[ListedAttribute]:
-        """What the owner of a tenant granted (to one principal, or to all); what anybody else holds itself."""
+    def listed(self, caller: Caller, principal: bytes, after: bytes) -> tuple[list[ListedAttribute], bytes]:
+        """What the owner of a tenant granted (to one principal, or to all); what anybody else holds itself.
+
+        In pages of whole principals; the second value is what to name for the next one, empty on the last.
+        """
         certificate = self._subjects.require_caller(caller)
         if not self._subjects.is_admin(certificate):
             if principal not in (b"", caller.principal):
                 raise Refused("only the owner of a tenant lists what others hold", reason="not-owner")
-            return [self._listed(one) for one in self.held(caller.principal)]
+            return [self._listed(one) for one in self.held(caller.principal)], b""
+        most = self._core.limits.names_max
         rows = self._core.store.rows(
             "SELECT tenant, principal, pseudonym, commitment, content FROM attributes WHERE state = ? AND tenant = ?"
-            " AND (? = x'' OR principal = ?) ORDER BY principal LIMIT ?",
-            (LIVE, certificate.tenant, principal, principal, self._core.limits.names_max),
+            " AND (? = x'' OR principal = ?) AND principal > ? ORDER BY principal LIMIT ?",
+            (LIVE, certificate.tenant, principal, principal, after, most),
         )
-        return [self._listed(one) for one in self._proven(rows)]
+        if len(rows) == most:  # the last one's may not all be here
+            rows = [row for row in rows if row[1] != rows[-1][1]]
+            after = rows[-1][1]
+        else:
+            after = b""
+        return [self._listed(one) for one in self._proven(rows)], after
 
     def _listed(self, held: HeldAttribute) -> ListedAttribute:
         attribute = self._spaces.require(held.tenant)[held.name]

@@ -17,7 +17,7 @@ from tallystick import wire
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attribute_keys import AttributeKeys
 from tallystick.authority.attribute_spaces import AttributeSpaces
-from tallystick.authority.attributes import Attributes
+from tallystick.authority.attributes import LIVE, Attributes
 from tallystick.authority.backup import Backup, back_up, lay_out, read_part
 from tallystick.authority.core import Caller, Core
 from tallystick.authority.enrolment import Enrolled, Enrolment
@@ -67,6 +67,8 @@ class Statistics:
     principals: int
     topics: int
     permits_live: int
+    attributes: int  # that principals hold
+    attribute_epoch: int  # the current one; 0 before the first
     epochs: int
     erased: int
     outbox: int  # decisions that wait for the ledger
@@ -388,11 +390,12 @@ class Authority:
         self.check_ready()
         return self._attributes.pseudonyms(caller, principal, names)
 
-    def attributes(self, caller: Caller, principal: bytes) -> bytes:
-        """What was granted, sealed: wire [[principal, name, [value, …], not after ms], …]."""
+    def attributes(self, caller: Caller, principal: bytes, after: bytes = b"") -> bytes:
+        """What was granted, one sealed page: wire [[[principal, name, [value, …], not after ms], …], after]."""
         self.check_ready()
-        found = [one.fields() for one in self._attributes.listed(caller, principal)]
-        return self.core.seal_for(self._subjects.require_caller(caller), caller, wire.encode(found))
+        found, after = self._attributes.listed(caller, principal, after)
+        page = wire.encode([[one.fields() for one in found], after])
+        return self.core.seal_for(self._subjects.require_caller(caller), caller, page)
 
     def attribute_key(self, caller: Caller, known: bytes, first: int) -> bytes:
         """The caller's attribute key, or the parts that take it further; sealed."""
@@ -436,6 +439,8 @@ class Authority:
             principals=count("subjects WHERE kind = ? AND revoked = 0", int(Kind.PRINCIPAL)),
             topics=count("topics WHERE closed = 0"),
             permits_live=count(live, int(Status.ISSUED), core.now_ms),
+            attributes=count("attributes WHERE state = ?", LIVE),
+            attribute_epoch=self._attribute_epochs.current() or 0,
             epochs=count("epochs WHERE announced = 1"),
             erased=count("erasure_keys WHERE erased != 0"),
             outbox=count("outbox"),

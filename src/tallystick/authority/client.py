@@ -187,8 +187,11 @@ class InProcess:
         return tuple(self._authority.attribute_pseudonyms(self._caller(), principal, names))
 
     def attributes(self, principal: bytes = b"") -> list[ListedAttribute]:
-        caller = self._caller()
-        return _listed_attributes(_open(self._holder, caller, self._authority.attributes(caller, principal)))
+        def page(after: bytes) -> bytes:
+            caller = self._caller()
+            return _open(self._holder, caller, self._authority.attributes(caller, principal, after))
+
+        return _all_attributes(page)
 
     def attribute_key(self, known: bytes = b"", first: int = 0) -> AttributeAnswer:
         caller = self._caller()
@@ -312,7 +315,7 @@ class OverHttp:
         return _octets(self._ask("/v1/attributes/pseudonyms", self._caller(), principal, names))
 
     def attributes(self, principal: bytes = b"") -> list[ListedAttribute]:
-        return _listed_attributes(self._ask_sealed("/v1/attributes/list", principal))
+        return _all_attributes(lambda after: self._ask_sealed("/v1/attributes/list", principal, after))
 
     def attribute_key(self, known: bytes = b"", first: int = 0) -> AttributeAnswer:
         return AttributeAnswer.decode(self._ask_sealed("/v1/attributes/key", known, first))
@@ -446,9 +449,16 @@ def _check_order(data: bytes, authority: Certificate) -> UndoOrder:
     return order
 
 
-def _listed_attributes(opened: bytes) -> list[ListedAttribute]:
-    items = Fields([wire.decode(opened, "attributes")], "attributes", 1).items(_ITEMS_MAX)
-    return [ListedAttribute.of_fields(item) for item in items]
+def _all_attributes(page: Callable[[bytes], bytes]) -> list[ListedAttribute]:
+    """The attributes of all pages."""
+    found: list[ListedAttribute] = []
+    after = b""
+    while True:
+        fields = Fields.parse(page(after), "attributes", 2)
+        found += [ListedAttribute.of_fields(item) for item in fields.items(_ITEMS_MAX)]
+        after = fields.octets(at_most=16)
+        if not after:
+            return found
 
 
 def _listed_policies(opened: bytes) -> list[tuple[int, int, bytes]]:

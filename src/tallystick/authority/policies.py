@@ -179,9 +179,8 @@ class Policies:
 
     def tick(self) -> None:
         """Make the pairs of epochs that were announced since."""
-        announced = self._epochs.announced()
-        last = announced[-1].number if announced else 0
-        for row in self._core.store.rows("SELECT * FROM policies WHERE state = ? AND made < ?", (LIVE, last)):
+        due = (LIVE, self._epochs.last())
+        for row in self._core.store.rows("SELECT * FROM policies WHERE state = ? AND made < ?", due):
             with self._core.store.transaction():
                 self._make(Policy(*row))
 
@@ -189,7 +188,7 @@ class Policies:
         """The pairs of all epochs that are announced and still lack one."""
         if policy.content is None or not self._epochs.in_use:
             return
-        due = [one.number for one in self._epochs.announced() if one.number > policy.made]
+        due = range(policy.made + 1, self._epochs.last() + 1)
         if not due:
             return
         formula = Formula.decode(self._formula(policy))

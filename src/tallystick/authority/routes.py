@@ -185,7 +185,7 @@ def _pseudonyms(authority: Authority, caller: Caller, fields: Fields) -> list[An
 
 
 def _attributes(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
-    return [authority.attributes(caller, fields.octets(at_most=16))]
+    return [authority.attributes(caller, fields.octets(at_most=16), fields.octets(at_most=16))]
 
 
 def _attribute_key(authority: Authority, caller: Caller, fields: Fields) -> list[Any]:
@@ -392,8 +392,11 @@ ROUTES = (
     Route(
         "/v1/attributes/list",
         "What the caller's tenant granted, by its owner; what the caller holds itself, by anybody else.",
-        (Field("principal", BYTES, "16 bytes; empty: all"),),
-        (Field("attributes", BYTES, f"wire [[principal, name, [value, …], not after ms], …], {_SEALED}"),),
+        (
+            Field("principal", BYTES, "16 bytes; empty: all"),
+            Field("after", BYTES, "empty, or what the last page ended with"),
+        ),
+        (Field("attributes", BYTES, f"wire [[[principal, name, [value, …], not after ms], …], after], {_SEALED}"),),
         _attributes,
     ),
     Route(
