@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -141,18 +141,26 @@ class Store:
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
         """Open or create; raises `Misuse` for a file that a newer program wrote."""
+        self.lock = threading.RLock()
         try:
             self._connection = apsw.Connection(path, vfs=vfs)
-            self.lock = threading.RLock()
-            self._connection.set_busy_timeout(0)
-            for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "synchronous=EXTRA", "secure_delete=ON"):
-                self._connection.execute(f"PRAGMA {pragma}")
-            with self.transaction():
-                self._prepare_tables()
+            try:
+                self._prepare()
+            except BaseException:
+                with suppress(apsw.Error):  # it says nothing that the first error did not
+                    self._connection.close()
+                raise
         except apsw.BusyError as error:
             raise Unavailable("authority store: another process has it open") from error
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise Misuse("authority store: the file is damaged, or not an authority's store") from error
+
+    def _prepare(self) -> None:
+        self._connection.set_busy_timeout(0)
+        for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "synchronous=EXTRA", "secure_delete=ON"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        with self.transaction():
+            self._prepare_tables()
 
     def _prepare_tables(self) -> None:
         self._connection.execute("CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
