@@ -110,18 +110,33 @@ class Dimension:
             return np.zeros(len(column), np.int64)
         if self.attribute.is_text:
             return self._text_cells(column)
-        is_real = self.attribute.kind is Kind.REAL
-        if is_real:
-            values = pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(zero_copy_only=False)
-            inner = np.array([real_of(edge) for edge in self.edges[1:]])
-        else:
-            days = pa.int32() if pa.types.is_date32(column.type) else column.type
-            values = pc.fill_null(column.cast(days), 0).to_numpy(zero_copy_only=False)
-            values = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64)
-            inner = np.array([edge + self.attribute.least for edge in self.edges[1:]], values.dtype)
-        cells: Cells = np.searchsorted(inner, values, "right").astype(np.int64)
-        cells[np.isnan(values) if is_real else column.is_null().to_numpy(zero_copy_only=False)] = 0
+        absent = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+        if self.attribute.kind is Kind.DATE:
+            column = column.cast(pa.int32())
+        if absent is not None:
+            column = pc.fill_null(column, 0)
+        values = column.to_numpy(zero_copy_only=False)
+        cells: Cells = np.searchsorted(self._inner(values.dtype.kind), values, "right").astype(np.int64, copy=False)
+        if self.attribute.kind is Kind.REAL:
+            cells[np.isnan(values)] = 0
+        if absent is not None:
+            cells[absent] = 0
         return cells
+
+    def _inner(self, kind: str) -> Any:
+        """The edges between cells as numbers that compare with a column's."""
+        if kind not in self._inner_edges:
+            if self.attribute.kind is Kind.REAL:
+                found = np.array([real_of(edge) for edge in self.edges[1:]])
+            else:
+                least = self.attribute.least
+                found = np.array([edge + least for edge in self.edges[1:]], np.uint64 if kind == "u" else np.int64)
+            self._inner_edges[kind] = found
+        return self._inner_edges[kind]
+
+    @cached_property
+    def _inner_edges(self) -> dict[str, Any]:
+        return {}
 
     def _text_cells(self, column: Any) -> Cells:
         if not pa.types.is_dictionary(column.type):

@@ -15,7 +15,7 @@ Unkeyed here: `tallystick.parcel.labels` puts keys on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,7 +35,8 @@ BITS_MAX = 24  # of all dimensions together
 NUMBER_MAX = 64  # labels of a header
 NUMBER = 24  # labels of a parcel, where the owner does not say: some 300 bytes of header
 ROWS_MIN = 256  # a parcel of fewer is joined with its neighbour: a header costs as much as some dozen rows
-GROUPS_MAX = 16  # parcels that a batch becomes at most; a large one has a group for each ROWS_MIN rows
+GROUPS_MAX = 16  # parcels that a batch becomes at most, or one for each ROWS_MIN rows where that is more
+_KNOWN_MAX = 65_536  # places whose subspaces are remembered, some 100 MB
 
 Subspace = tuple[int, str]  # number of the code, string
 
@@ -126,7 +127,7 @@ class TopicCode:
     def _joined(self, places: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
         """Neighbours together while they are few, and one parcel can name their subspaces."""
         groups: list[tuple[int, int]] = []
-        held: set[Subspace] = set()
+        held: frozenset[Subspace] = frozenset()
         for number, place in enumerate(places):
             subspaces = self._subspaces(place)
             if groups and groups[-1][1] - groups[-1][0] < ROWS_MIN and len(held | subspaces) <= self.number:
@@ -153,13 +154,23 @@ class TopicCode:
             places = places << code.length | code.codes(columns)
         return places
 
-    def _subspaces(self, place: int) -> set[Subspace]:
-        bits, at, found = format(place, f"0{self._bits}b"), 0, set()
+    def _subspaces(self, place: int) -> frozenset[Subspace]:
+        known = self._known.get(place)
+        if known is None:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            known = self._known[place] = frozenset(self._prefixes(format(place, f"0{self._bits}b")))
+        return known
+
+    def _prefixes(self, bits: str) -> Iterator[Subspace]:
+        at = 0
         for number, code in enumerate(self._codes):
-            string = bits[at : at + code.length]
-            found |= {(number, string[:length]) for length in range(1, code.length + 1)}
+            yield from ((number, bits[at : at + length]) for length in range(1, code.length + 1))
             at += code.length
-        return found
+
+    @cached_property
+    def _known(self) -> dict[int, frozenset[Subspace]]:
+        return {}
 
     # ── Interests ────────────────────────────────────────────────────────────────────────────────────────────────
 
