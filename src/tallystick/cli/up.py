@@ -85,11 +85,11 @@ def command(
     json_logs = json_logs or settings.json_logs
     configure_logs(json=json_logs, level="info" if json_logs else "warning")
     if supervised:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        end_with_parent()
     port = settings.port if port is None else port
     authority_port = settings.authority_port if authority_port is None else authority_port
     if node_only:
-        _run_node(folders, settings, port, json_logs, as_json)
+        run_node(folders, settings, port, json_logs, as_json)
     elif authority_only:
         _run_authority(folders, settings, authority_port, node_url, as_json)
     else:
@@ -126,7 +126,8 @@ def _run_both(
         sys.exit(failure.code)
 
 
-def _run_node(folders: Folders, settings: NodeSettings, port: int, json_logs: bool, as_json: bool) -> None:
+def run_node(folders: Folders, settings: NodeSettings, port: int, json_logs: bool, as_json: bool) -> None:
+    """Serve the node of an instance until a signal; it says where it listens."""
     from tallystick.node.addresses import write_address
     from tallystick.node.node import Node
     from tallystick.runtime.clock import SystemClock
@@ -179,7 +180,12 @@ def _on_signal(act: Callable[[], None]) -> None:
         signal.signal(number, lambda *_: act())
 
 
-def _end_with_parent() -> None:
-    while os.read(0, 1024):  # not sys.stdin: its lock would be held when the interpreter ends
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+def end_with_parent() -> None:
+    """End this process when whoever started it is gone, and its standard input with it."""
+
+    def wait() -> None:
+        while os.read(0, 1024):  # not sys.stdin: its lock would be held when the interpreter ends
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()

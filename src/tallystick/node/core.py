@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.carriers.kafka.administration import Spot
-from tallystick.carriers.kafka.carrier import KafkaCarrier
+from tallystick.carriers.kafka.carrier import Carried, KafkaCarrier
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.notary import HOST
 from tallystick.carriers.kafka.reconcile import Reconciler, Wanted, operations_of
@@ -195,17 +195,17 @@ class NodeCore:
                         found += [(Anchor.decode_entry(e), number, i) for i, e in entries_in if is_notarised(e)]
         return top, found
 
-    def _topics(self) -> dict[bytes, tuple[int, int]]:
-        """Partitions and replicas of the topics that this node carries."""
+    def _topics(self) -> dict[bytes, Carried]:
+        """The topics that this node carries."""
         return {
-            key[6:]: (value[2], value[3])
+            key[6:]: Carried(value[2], value[3], value[5])
             for key, value in self.ledger.scan(b"topic/", 1 << 20)
             if self.identifier in value[5] and not value[9]
         }
 
     def _wanted_of_kafka(self) -> Wanted:
         """Kafka's rules as the ledger has them."""
-        partitions = {token: count for token, (count, _) in self._topics().items()}
+        partitions = {token: topic.partitions for token, topic in self._topics().items()}
         everything = 1 << 20
         rights = {
             (key[22:38], key[6:22]): operations_of(value[1], access.decide, HOST)

@@ -63,6 +63,7 @@ offsets.topic.num.partitions=4
 transaction.state.log.replication.factor={replicas}
 transaction.state.log.min.isr={in_sync}
 transaction.state.log.num.partitions=4
+transaction.max.timeout.ms=10000
 default.replication.factor={replicas}
 min.insync.replicas={in_sync}
 group.initial.rebalance.delay.ms=0

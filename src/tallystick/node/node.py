@@ -58,7 +58,9 @@ class Node:
         self._witnessing = self._find_witnesses()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.service = CarrierService(self.carrier, self.ledger, self._gate(), clock, self._credentials())
+        self.service = CarrierService(
+            self.carrier, self.ledger, self._gate(), clock, self._credentials(), gateway=self.settings.gateway
+        )
         self.server = self._server()
 
     @property

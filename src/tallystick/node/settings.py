@@ -30,6 +30,7 @@ class NodeSettings:
     insecure: bool = False  # plain HTTP off loopback, where something else protects the network
     carrier: str = "log"  # or kafka://host:port,…
     kafka_settings: str = ""  # a JSON file of librdkafka's settings: how this node is known to Kafka
+    gateway: bool = True  # False: a notary alone, beside clients that go to Kafka themselves
     kafka_client_settings: str = ""  # the same for clients that go to Kafka themselves, without user and password
     commit_ms: int = 100  # how long an operation waits for company before it goes to the ledger
     block_ms: int = 2_000  # an empty block at least this often
@@ -52,6 +53,8 @@ class NodeSettings:
             raise Misuse(f'operations "{self.operations}" is unknown, expected aggregate or each')
         if self.carrier != "log" and not self.carrier.startswith("kafka://"):
             raise Misuse(f'carrier "{self.carrier}" is unknown, expected log or kafka://host:port')
+        if not self.gateway and self.carrier == "log":
+            raise Misuse("a notary reads Kafka, and no Kafka is named", hint="set carrier = kafka://host:port")
 
 
 def read_settings(folder: Path) -> NodeSettings:

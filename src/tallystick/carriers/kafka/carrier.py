@@ -12,17 +12,18 @@ shown as it is: the reader holds it to the anchor and names it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.carriers.carrier import NotStored, Outcome
-from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Sent, describe
+from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Outgoing, Sent, describe
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.kafka.reconcile import Drift, Reconciler
 from tallystick.carriers.kafka.shared import Shared, What
+from tallystick.carriers.kafka.turns import Turns
 from tallystick.carriers.log.carrier import Asked, LogCarrier, permit_name, undo_name
 from tallystick.carriers.log.heads import joined, settled
 from tallystick.carriers.log.partition import Entry
@@ -50,6 +51,14 @@ POLL_S = 0.02  # how long the notary waits for records where none are there
 FRONT_BYTES = 4 << 20  # of headers in one answer with bodies
 
 
+class Carried(NamedTuple):
+    """A sealed topic as the ledger has it; `nodes` may write about it."""
+
+    partitions: int
+    replicas: int
+    nodes: Sequence[bytes]
+
+
 class KafkaCarrier(LogCarrier):
     """As thread-safe as the log carrier; `commit` belongs to one thread."""
 
@@ -59,20 +68,21 @@ class KafkaCarrier(LogCarrier):
         *log: Any,
         write: Callable[[Sequence[bytes]], int],
         follow: Callable[[int], tuple[int, list[tuple[Anchor, int, int]]]],
-        topics: Callable[[], dict[bytes, tuple[int, int]]],
+        topics: Callable[[], Mapping[bytes, Carried]],
         reconciler: Reconciler,
         node_key: Callable[[bytes], VerifyKey | None],
         **options: Any,
     ) -> None:
         """`log` and `options` are those of `LogCarrier`. `write` brings entries to the ledger in one transaction and
         tells its number; `follow` tells how high the ledger is, and the notaries' anchors above a height (with
-        transaction and entry); `topics` are the sealed topics on it: partitions and replicas by token."""
+        transaction and entry); `topics` are the sealed topics on it, by token."""
         super().__init__(*log, **options)
         self._kafka, self._write, self._follow, self._topics = kafka, write, follow, topics
         self._reconciler, self._checked_ms = reconciler, 0
         self._drift: list[bytes] = []  # found, and not yet on the ledger
         self._followed = -1
-        self._made: dict[bytes, int] = {}
+        self._made: dict[bytes, Carried] = {}
+        self._turns = Turns(self._node)
         self._new_blobs: list[tuple[bytes, bytes]] = []  # staged, and not yet shared
         self._shared = Shared(kafka, self._rules.instance, self._rules, self._take_shared)
         self._shared.catch_up()
@@ -142,14 +152,13 @@ class KafkaCarrier(LogCarrier):
         height, _ = self._block()
         hashes = [accepted.parcel.hash for accepted, _, _, _ in leaving]
         passages = sign_passages(self._node, height, hashes, self._key)
-        sent: list[list[Sent]] = []
+        written: list[list[Outgoing]] = []
         for (accepted, act, _, staged), passage in zip(leaving, passages, strict=True):
             parcel = accepted.parcel
             key, headers = act.principal + parcel.header.lane, [*describe(parcel), (PASSAGE, passage.encode())]
-            sent.append([self._kafka.produce(place, key, parcel.encode(), headers) for place in staged.places])
-        everything = [one for records in sent for one in records]
-        self._kafka.flush(everything)
-        for one in everything:
+            written.append([Outgoing(place, key, parcel.encode(), headers) for place in staged.places])
+        sent = self._kafka.store(written)
+        for one in (one for records in sent for one in records):
             if one.error is not None:
                 raise one.error
         return sent
@@ -225,20 +234,27 @@ class KafkaCarrier(LogCarrier):
 
     def _notarise(self, now_ms: int) -> bool:
         self._make_topics()
-        with self._lock:
-            if self._shared.poll():
-                self._store.sync()
         self._keep(now_ms)
-        self._catch_up(now_ms)
-        places = [Place(token, partition) for token, count in self._made.items() for partition in range(count)]
-        if not self.notary.poll(places, POLL_S):
-            return False
+        waits = self.notary.poll(self._places(), POLL_S)
+        height, anchors = self._follow(self._followed)
+        with self._lock:  # after the records: whose permits and locks are then among what is shared
+            if self._shared.catch_up() if waits or anchors else self._shared.poll():
+                self._store.sync()
+        self._catch_up(anchors, now_ms)
+        self._followed = height
         with self._lock:
-            judged = self.notary.judge(self._block()[1])
+            judged = self.notary.judge(self._block()[1], lambda place: self._is_due(place, now_ms))
         for judgement in judged:
             self._write_judgement(judgement, now_ms)
-        self.on_growth()
-        return True
+        if judged:
+            self.on_growth()
+        return bool(judged)
+
+    def _places(self) -> list[Place]:
+        return [Place(token, n) for token, topic in self._made.items() for n in range(topic.partitions)]
+
+    def _is_due(self, place: Place, now_ms: int) -> bool:
+        return self._turns.is_due(place, self._made[place.token].nodes, now_ms)
 
     def _keep(self, now_ms: int) -> None:
         """Hold Kafka's own rules to the ledger's; what was changed behind its back is written down there."""
@@ -257,25 +273,26 @@ class KafkaCarrier(LogCarrier):
             self._drift = told
             raise
 
-    def _catch_up(self, now_ms: int) -> None:
+    def _catch_up(self, anchors: Sequence[tuple[Anchor, int, int]], now_ms: int) -> None:
         """Take over what notaries wrote since: others, or this one before a crash."""
-        height, anchors = self._follow(self._followed)
         for anchor, number, index in anchors:
             with self._lock:
-                items = self.notary.catch_up(anchor, now_ms)
-                self._take_over(Place(anchor.token, anchor.partition), items)
+                place, items = Place(anchor.token, anchor.partition), self.notary.catch_up(anchor, now_ms)
+                self._take_over(place, items)
                 self._remember(anchor, number, index)
-        self._followed = height
+            if items:
+                self._turns.followed(place)
+                self.on_growth()
 
     def _write_judgement(self, judgement: Judgement, now_ms: int) -> None:
         written = [judgement.anchor.encode_entry(), *self.notary.operations(judgement, now_ms)]
         try:
             number = self._write(written)
         except Refused as error:
-            if error.reason != "anchor-moved":
+            if error.reason != "anchor-moved":  # else another notary was first
                 raise
-            self.notary.drop(judgement.place)
             return
+        self._turns.wrote(judgement.place)
         with self._lock:
             self.notary.take(judgement, now_ms)
             self._take_over(judgement.place, judgement.items)
@@ -302,10 +319,10 @@ class KafkaCarrier(LogCarrier):
             self._gate.pop(key, None)
 
     def _make_topics(self) -> None:
-        for token, (partitions, replicas) in self._topics().items():
+        for token, topic in self._topics().items():
             if token not in self._made:
-                self._kafka.make_topic(token, partitions, replicas)
-                self._made[token] = partitions
+                self._kafka.make_topic(token, topic.partitions, topic.replicas)
+            self._made[token] = topic
 
     def _anchors(self) -> list[Anchor]:
         return []  # the notary's, each with the size it continues

@@ -1,12 +1,15 @@
 """The whole of Kafka that we use: records by partition and offset, and what an administrator sees (administration.py).
 
 Keys, partitions and headers are ours to set: key = publisher ‖ lane, so that Kafka's own tools can route and count by
-lane without opening anything; the partition is the lane's. Everything is read as committed: a record of an aborted
+lane without opening anything; the partition is the lane's. A parcel of several topics is one record in each, written in
+one transaction: taken for all or for none (EventGuard 4.4). Everything is read as committed: a record of an aborted
 transaction is not there.
 """
 
 from __future__ import annotations
 
+import secrets
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tallystick.carriers.kafka.administration import ASK_S, PARCEL_BYTES_MAX, Administration, log
-from tallystick.carriers.kafka.failures import explain, library
+from tallystick.carriers.kafka.failures import explain, library, translated
 from tallystick.carriers.kafka.ranges import RangeReader, choose
 from tallystick.carriers.log.segments import Place
 from tallystick.errors import TallystickError, Unavailable
@@ -22,6 +25,7 @@ from tallystick.parcel.parcel import Parcel
 
 PASSAGE = "tally-passage"  # the header with the gateway's word
 SEND_S = 30.0  # how long a record may take to be stored by all replicas
+TOGETHER_S = 10.0  # a transaction: readers of its partitions wait for its end, so Kafka aborts one that takes longer
 POLL_RECORDS = 1_000
 
 
@@ -31,6 +35,15 @@ class Record(NamedTuple):
     offset: int
     value: bytes
     passage: bytes | None
+
+
+class Outgoing(NamedTuple):
+    """A record to be written."""
+
+    place: Place
+    key: bytes
+    value: bytes
+    headers: Sequence[tuple[str, bytes]]
 
 
 @dataclass
@@ -45,25 +58,84 @@ class Sent:
 class KafkaClient(Administration):
     """Thread-safe. `settings` are librdkafka's (`bootstrap.servers`, `security.protocol`, …)."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], transactions: str = "tallystick") -> None:
+        """The identifiers of this client's transactions begin with `transactions`."""
         super().__init__(settings)
         self._producer: Any = None
+        self._transactions, self._together = transactions, threading.Lock()
+        self._transactional: Any = None
         self._idle: list[RangeReader] = []  # between two reads, the one that was left last at the end
 
     # Writing.
 
+    def store(self, parcels: Sequence[Sequence[Outgoing]]) -> list[list[Sent]]:
+        """Write each parcel's records, those of several topics together; all are stored by all replicas, or failed,
+        when it returns."""
+        several = [one for records in parcels if len(records) > 1 for one in records]
+        together = iter(self._store_together(several) if several else ())
+        sent = [
+            [next(together) for _ in records] if len(records) > 1 else [self.produce(*one) for one in records]
+            for records in parcels
+        ]
+        self.flush([one for records in sent for one in records])
+        return sent
+
+    def _store_together(self, records: Sequence[Outgoing]) -> list[Sent]:
+        """All of them, or none that anybody ever sees; then each has the error."""
+        sent: list[Sent] = []
+        with self._together:
+            try:
+                with self._asking("store records together"):
+                    producer = self._transactional = self._transactional or self._open_transactional()
+                    producer.begin_transaction()
+                    sent = [self._hand_over(producer, one.place.token.hex(), *one) for one in records]
+                    producer.flush(TOGETHER_S)
+                    for one in sent:
+                        if one.error is not None:
+                            raise one.error
+                    producer.commit_transaction(TOGETHER_S)
+            except TallystickError as error:
+                self._abort()
+                return [Sent(one.place, error=error) for one in records]
+        return sent
+
+    def _abort(self) -> None:
+        """Give the transaction up; where even that fails, Kafka aborts it, and another producer goes on."""
+        producer = self._transactional
+        try:
+            with translated("give up records"):
+                if producer is not None:
+                    producer.abort_transaction(TOGETHER_S)
+        except TallystickError as error:
+            log.info("%s", error)
+            self._transactional = None
+
+    def _open_transactional(self) -> Any:
+        # A name of its own each time: two processes of one principal must not end each other's transactions.
+        producer = library().Producer(
+            {
+                **self._settings,
+                "transactional.id": f"{self._transactions}-{secrets.token_hex(8)}",
+                "transaction.timeout.ms": str(int(TOGETHER_S * 1000)),
+                "delivery.timeout.ms": str(int(TOGETHER_S * 1000)),
+                "message.max.bytes": str(PARCEL_BYTES_MAX),
+            }
+        )
+        producer.init_transactions(ASK_S)
+        return producer
+
     def produce(self, place: Place, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]) -> Sent:
         """Hand a record over; it is stored when `flush` has returned and it has an offset."""
-        return self._hand_over(place.token.hex(), place.partition, key, value, headers, place)
+        return self._hand_over(self._producing(), place.token.hex(), place, key, value, headers)
 
     def _hand_over(
         self,
+        producer: Any,
         topic: str,
-        partition: int,
+        place: Place,
         key: bytes,
         value: bytes,
         headers: Sequence[tuple[str, bytes]],
-        place: Place = Place(b"", 0),
     ) -> Sent:
         sent = Sent(place)
 
@@ -74,12 +146,13 @@ class KafkaClient(Administration):
                 sent.error = explain(error, f"store in {topic}")
 
         with self._asking(f"write to {topic}"):
-            self._producing().produce(topic, value, key, partition, headers=list(headers), on_delivery=delivered)
+            producer.produce(topic, value, key, place.partition, headers=list(headers), on_delivery=delivered)
         return sent
 
     def put_shared(self, name: str, records: Sequence[tuple[bytes, bytes]]) -> None:
         """Append key and value each; durable when it returns."""
-        sent = [self._hand_over(name, 0, key, value, []) for key, value in records]
+        nowhere, producer = Place(b"", 0), self._producing()
+        sent = [self._hand_over(producer, name, nowhere, key, value, []) for key, value in records]
         self.flush(sent)
         for one in sent:
             if one.error is not None:
@@ -184,7 +257,7 @@ class KafkaClient(Administration):
                         self._producer.flush(1.0)
                 except TallystickError as error:
                     log.info("%s", error)  # whoever waited for it was not told that it is stored
-            self._producer = self._admin = None  # their threads end with them
+            self._producer = self._transactional = self._admin = None  # their threads end with them
 
 
 def describe(parcel: Parcel) -> list[tuple[str, bytes]]:

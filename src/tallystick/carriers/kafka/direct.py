@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
-from tallystick.carriers.kafka.client import KafkaClient, describe
+from tallystick.carriers.kafka.client import KafkaClient, Outgoing, describe
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.remote import RemoteNode
 from tallystick.carriers.voids import is_void
@@ -44,19 +44,20 @@ class DirectKafka:
             settings = json.loads(path.read_text())
         except ValueError as error:
             raise Misuse(f"{path}: not JSON", hint="tally principal kafka writes it anew") from error
-        return cls(KafkaClient(settings), node, principal)
+        return cls(KafkaClient(settings, transactions=principal.hex()), node, principal)
 
     def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]:
         """Each is stored when all replicas have it; what the notary makes of it the anchor will tell."""
         decoded = [Parcel.decode(data) for data in parcels]
-        sent = [
+        sent = self._kafka.store(
             [
-                self._kafka.produce(place, self._principal + parcel.header.lane, data, describe(parcel))
-                for place in self._places(parcel)
+                [
+                    Outgoing(place, self._principal + parcel.header.lane, data, describe(parcel))
+                    for place in self._places(parcel)
+                ]
+                for parcel, data in zip(decoded, parcels, strict=True)
             ]
-            for parcel, data in zip(decoded, parcels, strict=True)
-        ]
-        self._kafka.flush([one for records in sent for one in records])
+        )
         for one in (one for records in sent for one in records):
             if isinstance(one.error, Unavailable):
                 raise one.error

@@ -29,6 +29,7 @@ _FINAL = {
     "_SSL": "check ssl.ca.location and the client's certificate",
     "TOPIC_AUTHORIZATION_FAILED": "the ledger grants no such right, or the notary has not brought it to Kafka yet",
     "CLUSTER_AUTHORIZATION_FAILED": "this Kafka user may not do that",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the ledger grants no right to write, or not yet in Kafka",
     "UNSUPPORTED_VERSION": "Kafka 4.0 or newer is needed",
     "MSG_SIZE_TOO_LARGE": "seal fewer records a parcel",
 }

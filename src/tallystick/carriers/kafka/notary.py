@@ -7,8 +7,8 @@ the offsets that it refuses. What it refuses is so marked before any reader, who
 
 Leaf i is offset i: the parcel's hash; a void where the record was refused, or where there is none. The root is thus a
 function of the records and of the refusals in the anchor, and any notary can compute it again. Of several, the first to
-write wins; the others learn the refusals from the ledger, read the same records, and hold them to the root
-(`catch_up`). Where they find another root, Kafka showed two notaries different records, or changed them in between.
+write wins; the others learn the refusals from the ledger, and hold the records that they read to the root (`catch_up`).
+Where they find another root, Kafka showed two notaries different records, or changed them in between.
 
 The index is the log's own store, holding headers and voids without bodies: trees, proofs and lane heads come from
 there. It grows only behind the ledger, so nothing in it is ever taken back; after a crash the rest is read from Kafka
@@ -18,7 +18,7 @@ again. Left out: judging anew what another notary let pass; readers do that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 HOST = "kafka"  # where a direct client's act came from, as far as anybody can tell
 READ_BYTES = 64 << 20  # of one partition at once, where an index catches up
+WAITING_BYTES = 256 << 20  # of records in memory, where the ledger does not take anchors or others are to write them
 
 
 @dataclass(frozen=True)
@@ -128,16 +129,17 @@ class Notary:
     # New records.
 
     def poll(self, places: Iterable[Place], timeout_s: float) -> bool:
-        """Read on in these partitions; whether anything waits to be judged."""
-        wanted = {place: self._read_end(place) for place in places}
-        self._tail.follow(wanted)
-        for place, records in self._tail.poll(timeout_s).items():
-            self._waiting.setdefault(place, []).extend(records)
+        """Read on in these partitions, unless too much waits already; whether anything waits to be judged."""
+        if sum(len(record.value) for records in self._waiting.values() for record in records) < WAITING_BYTES:
+            self._tail.follow({place: self._read_end(place) for place in places})
+            for place, records in self._tail.poll(timeout_s).items():
+                self._waiting.setdefault(place, []).extend(records)
         return any(self._waiting.values())
 
-    def judge(self, time_ms: int) -> list[Judgement]:
-        """What to write about each partition in which records wait."""
-        return [self._judge_partition(place, time_ms) for place, records in self._waiting.items() if records]
+    def judge(self, time_ms: int, is_due: Callable[[Place], bool] = lambda _: True) -> list[Judgement]:
+        """What to write about each partition in which records wait and that is due."""
+        waiting = [place for place, records in self._waiting.items() if records and is_due(place)]
+        return [self._judge_partition(place, time_ms) for place in waiting]
 
     def _judge_partition(self, place: Place, time_ms: int) -> Judgement:
         before = self._store.end_offset(place)
@@ -248,10 +250,6 @@ class Notary:
                 self._learn(place, one.parcel.header, one.principal)
         self._waiting[place] = [record for record in self._waiting.get(place, []) if record.offset >= anchor.size]
 
-    def drop(self, place: Place) -> None:
-        """Another notary was first: what was read is read again behind its anchor."""
-        self._waiting.pop(place, None)
-
     def catch_up(self, anchor: Anchor, now_ms: int) -> list[Judged]:
         """Bring the index up to an anchor that another notary wrote (or this one, before a crash); what is new in it.
 
@@ -263,23 +261,32 @@ class Notary:
             return []
         if anchor.before != end:
             raise Withheld(f"{place}: the index ends at {end}, the anchor continues {anchor.before}", reason="missing")
-        self.drop(place)
         items: list[Judged] = []
         taken: set[bytes] = set()
-        while end + len(items) < anchor.size:
-            at = end + len(items)
-            for record in self._kafka.read(place, at, anchor.size, READ_BYTES):
-                items += _empty(end + len(items), record.offset)
-                items.append(self._recall(record, place, anchor.refused, taken))
-            if end + len(items) == at:  # nothing visible is left below the anchor
-                items += _empty(at, anchor.size)
+        for record in self._records_below(place, end, anchor.size):
+            items += _empty(end + len(items), record.offset)
+            items.append(self._recall(record, place, anchor.refused, taken))
+        items += _empty(end + len(items), anchor.size)
         if self._root_with(place, items) != anchor.root:
+            self._waiting.pop(place, None)  # another time from Kafka itself
             raise Withheld(
                 f"{place}: the records from offset {end} to {anchor.size} are not those that were anchored",
                 reason="altered",
             )
         self.take(Judgement(place, items, anchor), now_ms)
         return items
+
+    def _records_below(self, place: Place, first: int, end: int) -> Iterator[Record]:
+        """The visible records of a range: those that wait here, if they reach so far, else read again."""
+        waiting = self._waiting.get(place)
+        if waiting and waiting[-1].offset + 1 >= end:
+            yield from [record for record in waiting if record.offset < end]
+            return
+        self._waiting.pop(place, None)
+        while first < end:
+            records = self._kafka.read(place, first, end, READ_BYTES)
+            yield from records
+            first = records[-1].offset + 1 if records else end
 
     def _recall(self, record: Record, place: Place, refused: Sequence[Refusal], taken: set[bytes]) -> Judged:
         """What another notary said of a record."""

@@ -12,7 +12,8 @@ twice in a row: gateways learn of a block, and brokers of an entry, some moments
 are kept in the same round (`offsets`).
 
 Kafka's users are principals: `User:<identifier in hex>`. READ and WRITE on the ledger become READ and WRITE on the
-topic, each with DESCRIBE. A blacklisted principal has one entry that denies everything, and no password any more: its
+topic, each with DESCRIBE; who may write may also write under several topics together, in transactions whose identifiers
+begin with its own. A blacklisted principal has one entry that denies everything, and no password any more: its
 connections end when Kafka next asks for it (`connections.max.reauth.ms`). Left out: what Kafka's super users read, and
 other named users to whom its operator gave a wildcard; a gateway that is no super user is one of them.
 """
@@ -57,7 +58,12 @@ class Wanted:
             for operation in (*operations, "DESCRIBE")
             if operations
         }
-        return frozenset(allowed | denied)
+        together = {
+            Entry(USER + principal.hex(), principal.hex(), "WRITE", pattern="PREFIXED", resource="TRANSACTIONAL_ID")
+            for (principal, _), operations in self.rights.items()
+            if "WRITE" in operations
+        }
+        return frozenset(allowed | denied | together)
 
     def concerns(self, found: Iterable[Entry]) -> frozenset[Entry]:
         """The entries that are this instance's business."""

@@ -44,9 +44,9 @@ class Shared:
         """Durable in Kafka when it returns."""
         self._kafka.put_shared(self._name, [(what.value, data) for what, data in objects])
 
-    def poll(self) -> int:
+    def poll(self, timeout_s: float = 0.0) -> int:
         """Take what came; how many."""
-        found = self._tail.poll()
+        found = self._tail.poll(timeout_s)
         for kind, data in found:
             try:
                 what = What(kind)
@@ -57,10 +57,13 @@ class Shared:
             self._take(what, data)
         return len(found)
 
-    def catch_up(self) -> None:
-        """Take everything that is there now."""
-        while not self._tail.is_at_end:
-            self.poll()
+    def catch_up(self) -> int:
+        """Take everything that is there now; how much. Whoever wrote a parcel gave its permit and locks to some gateway
+        before: what is there when the parcel was read is enough to judge it."""
+        end, taken = self._tail.end(), 0
+        while self._tail.is_behind(end):
+            taken += self.poll(0.1)
+        return taken
 
     def _check(self, what: What, data: bytes) -> None:
         if what is What.LOCK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tallystick.carriers.kafka.administration import ASK_S
 from tallystick.carriers.kafka.client import POLL_RECORDS, KafkaClient, Record, is_end, record_of
 from tallystick.carriers.kafka.failures import library, translated
 from tallystick.carriers.log.segments import Place
@@ -45,18 +46,24 @@ class SharedTail:
     """All records of a shared topic from its beginning, in order; for one thread."""
 
     def __init__(self, client: KafkaClient, name: str) -> None:
-        self._consumer, self._partition = client.consumer(), library().TopicPartition(name, 0, 0)
-        self.is_at_end = False
+        self._consumer, self._partition, self._next = client.consumer(), library().TopicPartition(name, 0, 0), 0
         with translated(f"follow {name}"):
             self._consumer.assign([self._partition])
 
-    def poll(self) -> list[tuple[bytes, bytes]]:
+    def is_behind(self, end: int) -> bool:
+        return self._next < end
+
+    def end(self) -> int:
+        """How many records are there now."""
+        with translated("read shared objects"):
+            return int(self._consumer.get_watermark_offsets(self._partition, ASK_S)[1])
+
+    def poll(self, timeout_s: float = 0.0) -> list[tuple[bytes, bytes]]:
         """Key and value of each record that came."""
         with translated("read shared objects"):
-            messages = self._consumer.consume(POLL_RECORDS, 0 if self.is_at_end else 0.2)
-            found = [message for message in messages if not is_end(message)]
-            if len(found) < len(messages):
-                self.is_at_end = True
+            found = [one for one in self._consumer.consume(POLL_RECORDS, timeout_s) if not is_end(one)]
+        if found:
+            self._next = found[-1].offset() + 1
         return [(message.key() or b"", message.value() or b"") for message in found]
 
     def close(self) -> None:
