@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import http.client
 import itertools
-import json
 import logging
 import threading
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+import orjson
 
 from tallystick import wire
 from tallystick.abci.messages import OK
@@ -46,11 +47,7 @@ class Endpoint:
     def call(self, method: str, timeout_s: float = ANSWER_S, **params: Any) -> Any:
         """The result; raises `Unavailable` where the node cannot be reached, `Refused` where it says no."""
         body = {"jsonrpc": "2.0", "id": next(self._identifiers), "method": method, "params": params}
-        answer = self._post(json.dumps(body).encode(), timeout_s)
-        error = answer.get("error")
-        if error is not None:
-            raise _translate(self.name, f"{error.get('message', '')}: {error.get('data', '')}")
-        return answer["result"]
+        return self._post("/", "application/json", orjson.dumps(body), timeout_s)
 
     def ask(self, name: str, *arguments: Any, timeout_s: float = ANSWER_S) -> Any:
         """A question to the application behind this node (`queries`)."""
@@ -59,9 +56,14 @@ class Endpoint:
         return read_answer(response, b64decode(response.get("value") or ""))
 
     def broadcast(self, data: bytes) -> None:
-        """Hand in a transaction; returns when the node has checked it. Raises `Refused` with the reason."""
+        """Hand in a transaction; returns when the node has checked it. Raises `Refused` with the reason.
+
+        As a form in hexadecimal: CometBFT goes over a request in JSON a dozen times, which for a large transaction was
+        40 % of all that it does.
+        """
+        body = b"tx=0x" + data.hex().encode()
         try:
-            result = self.call("broadcast_tx_sync", tx=b64encode(data).decode())
+            result = self._post("/broadcast_tx_sync", "application/x-www-form-urlencoded", body, ANSWER_S)
         except Refused as refusal:
             if refusal.reason == "known":
                 return
@@ -73,14 +75,21 @@ class Endpoint:
         while self._open:
             self._open.pop().close()
 
-    def _post(self, body: bytes, timeout_s: float) -> dict[str, Any]:
+    def _post(self, path: str, kind: str, body: bytes, timeout_s: float) -> Any:
+        answer = self._exchange(path, kind, body, timeout_s)
+        error = answer.get("error")
+        if error is not None:
+            raise _translate(self.name, f"{error.get('message', '')}: {error.get('data', '')}")
+        return answer["result"]
+
+    def _exchange(self, path: str, kind: str, body: bytes, timeout_s: float) -> dict[str, Any]:
         for fresh in (False, True):  # a kept connection may have been closed by the node meanwhile
             connection = self._connection(timeout_s, fresh=fresh)
             try:
-                connection.request("POST", "/", body, {"content-type": "application/json"})
+                connection.request("POST", path, body, {"content-type": kind})
                 response = connection.getresponse()
                 data = response.read(_ANSWER_BYTES_MAX)
-                answer = json.loads(data)
+                answer = orjson.loads(data)
                 if not isinstance(answer, dict):
                     raise ValueError("not an object")
                 return answer
