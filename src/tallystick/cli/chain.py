@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from dataclasses import asdict
@@ -63,10 +64,12 @@ def init(folder: Path, rpc: str, p2p: str, as_json: bool) -> None:
 @click.argument("cards", nargs=-1, required=True, type=_FILE)
 @output.json_option
 def successor(folder: Path, cards: tuple[Path, ...], as_json: bool) -> None:
-    """Hand the embedded ledger of the stopped instance in DIR over to these validators.
+    """Hand the ledger of the stopped instance in DIR over to these validators.
 
-    Signs, with the root key, the successor of the trust file that lists their note keys, puts it on the ledger as its
-    last entry, and lets node and authority of DIR go by it. There is no way back: only the validators can sign then.
+    Signs, with the root key, the successor of the trust file that lists their note keys, puts it on the ledger, and
+    lets node and authority of DIR go by it. There is no way back: only the validators can sign then. The ledger is the
+    embedded one, or a chain that runs, whose validators are then to be stopped: a chain's set changes by going on as
+    another chain.
 
     \b
     Examples:
@@ -98,8 +101,8 @@ def successor(folder: Path, cards: tuple[Path, ...], as_json: bool) -> None:
 def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, ledger: Path | None, as_json: bool) -> None:
     """Write the genesis of a chain with these validators; made once, by one of them, and handed to all.
 
-    With --ledger the chain goes on with the tree, origin and heights of an embedded ledger that was stopped; each
-    validator begins with a copy of that file as its own ledger.sqlite.
+    With --ledger the chain goes on with the tree, origin and heights of a ledger that was stopped, embedded or another
+    chain's; each validator begins with a copy of that file as its own ledger.sqlite.
 
     \b
     Examples:
@@ -113,11 +116,13 @@ def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, ledger: Path 
     if file.exists():
         raise Misuse(f"{file} exists already", hint="a chain has one genesis: name another file")
     trust = TrustFile.parse(trust_file.read_text())
-    file.write_text(make_genesis(trust, _read_cards(cards), int(SystemClock().now() * 1000), ledger))
+    text = make_genesis(trust, _read_cards(cards), int(SystemClock().now() * 1000), ledger)
+    height = int(json.loads(text)["initial_height"])
+    file.write_text(text)
     if as_json:
-        output.result_json({"file": str(file), "validators": len(cards)})
+        output.result_json({"file": str(file), "validators": len(cards), "height": height})
     else:
-        output.result(f"genesis of {len(cards)} validators in {file}")
+        output.result(f"genesis of {len(cards)} validators in {file}, their first block has height {height}")
 
 
 @command.command("join")

@@ -128,8 +128,8 @@ def join_chain(
 def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledger: Path | None = None) -> str:
     """One genesis for all of them; raises `Misuse` where the trust file does not fit.
 
-    `ledger` is the file of an embedded ledger, stopped for good, with whose tree, origin and heights the chain goes on;
-    every validator begins with a copy of it, and refuses any other.
+    `ledger` is the file of an embedded ledger, or of a validator of another chain, stopped for good, with whose tree,
+    origin and heights the chain goes on; every validator begins with a copy of it, and refuses any other.
     """
     notes = {bytes.fromhex(card.note_key) for card in cards}
     if not notes <= set(trust.ledger_keys):
@@ -146,7 +146,7 @@ def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledg
 
 
 def _last_checkpoint(ledger: Path, trust: TrustFile) -> tuple[int, str]:
-    """Height and text of the checkpoint under which an embedded ledger ends; it must have taken the new trust file."""
+    """Height and text of the checkpoint under which a ledger ends; it must have taken the new trust file."""
     store = Store(str(ledger), create=False)
     try:
         book = Book(store)
@@ -278,8 +278,10 @@ class Validator:
         config = tomllib.loads((home / "config" / "config.toml").read_text())
         self.rpc = str(config["rpc"]["laddr"]).removeprefix("tcp://")
         servers = [one for one in str(config["statesync"]["rpc_servers"]).split(",") if one]
+        genesis = json.loads((home / "config" / "genesis.json").read_text())
         self.application = LedgerApplication(
-            str(folder / "ledger.sqlite"), trust, key, settings, _agreement(servers, trust) if servers else None
+            *(str(folder / "ledger.sqlite"), trust, key, settings, _agreement(servers, trust) if servers else None),
+            first_height=int(genesis["initial_height"]),
         )
         self._server = Server(self.application)
         command = [cometbft or find_cometbft(), "start", "--home", str(home)]

@@ -65,7 +65,7 @@ def test_a_chain_goes_on_where_sqlite_stopped(tmp_path: Path) -> None:
         receipt.verify(world.trust)  # under the trust file of then
         engine.receipt(placed.number, 1).verify(successor)
         remembered = CheckpointMemory(successor, RealDisk(tmp_path / "memory"))
-        assert remembered.accept(engine.checkpoint(), engine.consistency).height == head.height
+        assert remembered.accept(engine.checkpoint(), engine.consistency).height >= head.height
         assert len(engine.history(HEART)) == 6, "across the border"
         engine.close()
     finally:

@@ -32,6 +32,7 @@ from tallystick.abci import messages as m
 from tallystick.abci.application import Application
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError
+from tallystick.ledger.batches import compiled
 from tallystick.ledger.book import Book, Sealed, found, genesis_block
 from tallystick.ledger.checkpoints import checkpoint_text, sign_checkpoint
 from tallystick.ledger.cometbft import queries
@@ -56,7 +57,7 @@ class ChainSettings:
     versions_max: int = 128  # blocks whose state can be proved; some 300 bytes for each changed key
     follow_max: int = 1_024  # blocks whose changed keys are remembered for those who follow
     refusals_max: int = 16_384  # refused transactions whose reason is remembered
-    parsed_max: int = 64  # transactions that are held parsed: some blocks' worth of large ones
+    parsed_bytes_max: int = 32 << 20  # of transactions that are held parsed: eight full blocks
     snapshot_blocks: int = 1_000  # a snapshot every so many; 0: none
     snapshots_kept: int = 2  # the one that is being fetched, and the next
 
@@ -95,9 +96,14 @@ class LedgerApplication(Application):
         key: SigningKey,
         settings: ChainSettings = ChainSettings(),
         agreed_block: Callable[[int], bytes] | None = None,
+        first_height: int | None = None,
     ) -> None:
-        """`agreed_block` asks the validators for the block of a height; without it no snapshot is taken in."""
-        self._agreed_block = agreed_block
+        """`agreed_block` asks the validators for the block of a height; without it no snapshot is taken in.
+
+        `first_height` is that of the genesis: a file that ends below it, be it that of another chain, has nothing of
+        this one yet. Without it the file alone says where its chain began.
+        """
+        self._agreed_block, self._first_height = agreed_block, first_height
         self._restore: Restore | None = None
         self.shelf = Shelf(path, settings.snapshot_blocks, settings.snapshots_kept)
         self.instance, self.origin = trust.instance, trust.origin
@@ -109,6 +115,7 @@ class LedgerApplication(Application):
         self._checked: _Window | None = None
         self._sealed: Sealed | None = None
         self._transactions: OrderedDict[bytes, Transaction] = OrderedDict()  # parsed, the oldest first
+        self._transactions_bytes = 0
         self._parsing = threading.Lock()
         self._refused_now: dict[bytes, list[Any]] = {}
         self._refusals: OrderedDict[bytes, list[Any]] = OrderedDict()
@@ -120,6 +127,7 @@ class LedgerApplication(Application):
                 *("consistency", "history", "audit", "scan"),
             )
         }
+        compiled()  # now, not in the first large block
         height = self._store.last_height()
         self.shelf.forget_above(-1 if height is None else height)
         if height is not None:
@@ -142,7 +150,7 @@ class LedgerApplication(Application):
     def info(self, request: m.RequestInfo) -> m.ResponseInfo:
         with self._lock:
             known = m.ResponseInfo(data="tallystick", version=version("tallystick"), app_version=APP_VERSION)
-            initial = self._store.meta(_INITIAL)
+            initial = self._first_height or self._store.meta(_INITIAL)
             if self._book is None or initial is None or self._book.last.height < initial:
                 return known  # height 0: the node begins with `init_chain`
             last = self._book.last
@@ -378,13 +386,18 @@ class LedgerApplication(Application):
     def _parsed(self, data: bytes) -> Transaction:
         """`parse`, once for check, proposal and block: it is a function of the bytes alone."""
         with self._parsing:
-            transaction = self._transactions.pop(data, None)
-        if transaction is None:
-            transaction = parse(data)
+            known = self._transactions.get(data)
+            if known is not None:
+                self._transactions.move_to_end(data)
+                return known
+        transaction = parse(data)
         with self._parsing:
-            self._transactions[data] = transaction
-            while len(self._transactions) > self._settings.parsed_max:
-                self._transactions.popitem(last=False)
+            if data not in self._transactions:
+                self._transactions_bytes += len(data)
+            self._transactions[transaction.data] = transaction
+            while self._transactions_bytes > self._settings.parsed_bytes_max:
+                oldest, _ = self._transactions.popitem(last=False)
+                self._transactions_bytes -= len(oldest)
         return transaction
 
     @contextmanager
