@@ -87,8 +87,8 @@ class Publisher:
         self._rows: list[dict[str, Any]] = []
         self._row_callbacks: list[OnDelivery] = []
         self._since_ms = 0
-        self._batches: deque[tuple[Batch, Told]] = deque()  # cut, not yet dealt to lanes
-        self._parts: deque[tuple[int, Batch, Told]] = deque()  # dealt to the lane of this number, not yet sealed
+        self._batches: deque[tuple[Batch, int, Told]] = deque()  # cut, with its bytes, not yet dealt to lanes
+        self._parts: deque[tuple[int, Batch, int, Told]] = deque()  # dealt to the lane of this number, not yet sealed
         self._waiting_bytes = 0  # of both
         self._dropped = [0, 0, 0]  # rows, from ms, to ms
         self._next_lane = 0
@@ -174,9 +174,9 @@ class Publisher:
         rows_max, bytes_max = self._settings.batch_rows_max, self._settings.parcel_bytes_max
         pieces = [piece for group in self._labelling.grouped(batch) for piece in _cut(group, rows_max, bytes_max)]
         told = Told(callbacks, len(pieces))
-        for piece in pieces:
-            self._batches.append((Batch.of(self.schema, piece), told))
-            self._waiting_bytes += piece.nbytes
+        for piece, size in pieces:
+            self._batches.append((Batch.of(self.schema, piece), size, told))
+            self._waiting_bytes += size
 
     def _make_room(self) -> bool:
         """Whether another row may come: waits while the spool is full, or says no where gaps are wanted. Rows that
@@ -217,16 +217,16 @@ class Publisher:
             self._cut_rows()
         self._seal_gap()
         while self._batches and (parcels_max is None or len(self._parts) < parcels_max):
-            batch, told = self._batches.popleft()
+            batch, size, told = self._batches.popleft()
             parts = _deal(batch, self._settings.lanes, self._settings.key, self._next_lane)
             self._next_lane += 1
             told.left += len(parts) - 1
-            self._parts.extend((lane, part, told) for lane, part in parts)
+            self._parts.extend((lane, part, size * part.rows // batch.rows, told) for lane, part in parts)
         while self._parts:
-            number, part, told = self._parts[0]
+            number, part, size, told = self._parts[0]
             self._sealer.seal_rows(number, part, told)
             self._parts.popleft()
-            self._waiting_bytes = max(0, self._waiting_bytes - part.data.nbytes) if self._parts else 0
+            self._waiting_bytes = max(0, self._waiting_bytes - size) if self._parts else 0
         self._sealer.seal_heartbeats()
 
     def _seal_gap(self) -> None:
@@ -426,22 +426,23 @@ class Publisher:
         return int(self._clock.now() * 1000)
 
 
-def _cut(batch: pa.RecordBatch, rows_max: int, bytes_max: int) -> list[pa.RecordBatch]:
-    """Slices that fit a parcel even uncompressed."""
+def _cut(batch: pa.RecordBatch, rows_max: int, bytes_max: int) -> list[tuple[pa.RecordBatch, int]]:
+    """Slices that fit a parcel even uncompressed, each with its bytes."""
     per_row = max(1, batch.nbytes // max(1, batch.num_rows))
     rows = max(1, min(rows_max, bytes_max // per_row))
     pieces = []
     for first in range(0, batch.num_rows, rows):
         piece = batch.slice(first, rows)
-        if piece.nbytes > bytes_max and piece.num_rows > 1:  # a few fat rows among thin ones
+        size = piece.nbytes  # asked for once: Arrow walks the slice's buffers, which takes as long as encrypting it
+        if size > bytes_max and piece.num_rows > 1:  # a few fat rows among thin ones
             pieces += _cut(piece, piece.num_rows // 2, bytes_max)
-        elif piece.nbytes > bytes_max:
+        elif size > bytes_max:
             raise Misuse(
-                f"a record of {piece.nbytes} bytes does not fit a parcel of {bytes_max}",
+                f"a record of {size} bytes does not fit a parcel of {bytes_max}",
                 hint="store large objects elsewhere and publish their hash, or raise parcel_bytes_max",
             )
         else:
-            pieces.append(piece)
+            pieces.append((piece, size))
     return pieces
 
 
