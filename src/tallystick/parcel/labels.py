@@ -6,7 +6,7 @@
 
 Threat: a node that learns interests, or what parcels hold. It sees labels, and no key: strings of bits under HKDF with
 a key per topic and epoch, so that labels mean nothing in another topic or epoch. It compares them, and must: equal
-labels mean equal subspaces within an epoch, and how often each occurs is seen (docs/guides/policies.md says what can be
+labels mean equal subspaces within an epoch, and how often each occurs is seen (docs/guides/interests.md says what can be
 made of that). A publisher has the key; one that tells the node opens all labels of its topic and epoch. Labels are no
 access right: what a subscriber may open is a matter of locks.
 
