@@ -377,7 +377,7 @@ class LogCarrier:
                 )
         return Fetched(
             first=entries[0].offset if entries else offset,
-            parcels=tuple(entry.header + (entry.body or b"") for entry in entries),
+            parcels=tuple(entry.parcel for entry in entries),
             anchored=anchored,
             proof=tuple(proof),
             end=stored_end,

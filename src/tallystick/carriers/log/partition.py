@@ -55,6 +55,12 @@ class Entry(NamedTuple):
     body: bytes | memoryview | None
     body_bytes: int
     stored_ms: int
+    content: bytes | memoryview | None = None  # header and body, where they lie together
+
+    @property
+    def parcel(self) -> bytes | memoryview:
+        """Header and body, as far as they were asked for; a copy only where they lie apart."""
+        return self.header + (self.body or b"") if self.content is None else self.content
 
 
 @dataclass
@@ -272,7 +278,10 @@ class Partition:
                     if not entries:
                         raise
                     break
-            entries.append(Entry(frame.offset, row.parcel_hash, frame.header, body, row.body_bytes, row.stored_ms))
+            content = frame.content if row.kind == BODY and not headers_only else None
+            entries.append(
+                Entry(frame.offset, row.parcel_hash, frame.header, body, row.body_bytes, row.stored_ms, content)
+            )
         return entries
 
     def _body(self, frame: Frame) -> bytes | memoryview:

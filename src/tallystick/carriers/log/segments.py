@@ -111,6 +111,7 @@ class Frame(NamedTuple):
     after: int
     header: bytes
     rest: bytes | memoryview
+    content: bytes | memoryview = b""  # both, as they lie
 
 
 # File headers.
@@ -175,8 +176,8 @@ def _pack(entry: NewEntry, kind: int, rest: bytes, offset: int, after: int) -> b
 
 
 def parse_frame(data: bytes, at: int, position: int, offset: int, *, head_only: bool = False) -> Frame:
-    """The frame at `data[at:]`, which lies at `position` of its file and must be that of `offset`; the rest of it is a
-    view of `data`.
+    """The frame at `data[at:]`, which lies at `position` of its file and must be that of `offset`; rest and content
+    are views of `data`.
 
     Raises `Damaged`, saying what is wrong, for anything but the whole frame (or its whole head).
     """
@@ -198,12 +199,13 @@ def parse_frame(data: bytes, at: int, position: int, offset: int, *, head_only: 
         raise Damaged(f"the frame's length is {length}, its parts take {row.frame_bytes}")
     if head_only:
         return Frame(row, offset, after, data[head_end:header_end], b"")
-    rest = memoryview(data)[header_end : at + length]
+    view = memoryview(data)
+    rest = view[header_end : at + length]
     if len(rest) != length - row.head_bytes:
         raise Damaged("the frame is cut short")
     if zlib.crc32(rest) != rest_crc:
         raise Damaged("the body does not match its checksum")
-    return Frame(row, offset, after, data[head_end:header_end], rest)
+    return Frame(row, offset, after, data[head_end:header_end], rest, view[head_end : at + length])
 
 
 def frames(data: bytes, base: int) -> Iterator[Frame]:
