@@ -137,9 +137,10 @@ class Stack:
         self._sessions.append(session)
         return session
 
-    def topic(self, owner: Session, name: str, schema: str, *, partitions: int = 1, flags: int = 0) -> bytes:
+    def topic(self, owner: Session, name: str, schema: str | Schema, *, partitions: int = 1, flags: int = 0) -> bytes:
         """A new topic; its token."""
-        draft = owner.authority.create_topic(name, Schema.parse(schema).encode(), partitions, flags)
+        parsed = Schema.parse(schema) if isinstance(schema, str) else schema
+        draft = owner.authority.create_topic(name, parsed.encode(), partitions, flags)
         owner.author.write(*topic_entries(draft, owner.holder))
         return draft.token
 

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from actors import settle
+from attribute_actors import Attributes
 from policy_world import need_pymcl
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.authority.client import topic_entries
-from tallystick.authority.granting import grant_entries, policy_entry, withdraw_entries
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received, Subscriber
-from tallystick.errors import Misuse, Refused
+from tallystick.errors import Misuse
 from tallystick.parcel.missing import NotEntitled
-from tallystick.policy.parse import parse
-from tallystick.policy.space import AttributeSpace
 from tallystick.record.schema import Schema
 
-SPACE = """
-namespace = "acme"
-[role]
-kind = "category"
-values = ["garage", "insurer", "police"]
-[clearance]
-kind = "integer"
-bits = 8
-"""
 SCHEMA = Schema.parse(
     "seq int64 not null, speed float32, lat float64, lon float64, fuel float32",
     groups=(("seq", "speed"), ("lat", "lon"), ("fuel",)),
@@ -38,48 +25,23 @@ SCHEMA = Schema.parse(
 POSITION, FUEL = 1, 2
 
 
-class City:
+class City(Attributes):
     """A tenant with attributes, a car that publishes, and readers by role."""
 
     def __init__(self, stack: Stack) -> None:
-        self.stack = stack
-        self.owner = stack.tenant("acme")
-        self.space = AttributeSpace.read(SPACE)
-        self.owner.authority.declare_attributes(self.space.encode())
+        super().__init__(stack, stack.tenant("acme"))
         self.car = stack.principal("acme", "car")
         self.readers = {role: stack.principal("acme", role) for role in ("garage", "insurer", "police")}
         for role, session in self.readers.items():
             self.give(session, role=role)
 
-    def give(self, to: Session, **values: Any) -> None:
-        tenant, salt = self.owner.identity.tenant, self.stack.entropy.bytes(32)
-        held = self.space.grant(values)
-        self.owner.author.write(*grant_entries(self.owner.authority, tenant, to.identity.principal, held, salt))
-
-    def take(self, who: Session, *names: str) -> None:
-        tenant = self.owner.identity.tenant
-        self.owner.author.write(*withdraw_entries(self.owner.authority, tenant, who.identity.principal, list(names)))
-
-    def set_policy(self, token: bytes, group: int, text: str) -> None:
-        formula = parse(text, self.space) if text else None
-        salt = self.stack.entropy.bytes(32)
-        self.owner.author.write(policy_entry(self.owner.authority, token, group, formula, salt))
-
     def topic(self, name: str) -> bytes:
-        draft = self.owner.authority.create_topic(name, SCHEMA.encode())
-        self.owner.author.write(*topic_entries(draft, self.owner.holder))
-        self.stack.grant(self.owner, draft.token, self.car, WRITE)
+        token = self.stack.topic(self.owner, name, SCHEMA)
+        self.stack.grant(self.owner, token, self.car, WRITE)
         for session in self.readers.values():
-            self.stack.grant(self.owner, draft.token, session, READ)
-        wait_until(lambda: self._is_known(draft.token))
-        return draft.token
-
-    def _is_known(self, token: bytes) -> bool:
-        """Whether the authority has followed the ledger so far."""
-        with suppress(Refused):
-            self.owner.authority.topic_policies(token)
-            return True
-        return False
+            self.stack.grant(self.owner, token, session, READ)
+        settle(self.stack)
+        return token
 
     def reader(self, role: str, topic: str, **settings: Any) -> Subscriber:
         return self.readers[role].subscriber(topic, **{"attributes_again_s": 0.0, **settings})
@@ -176,14 +138,10 @@ def test_an_attribute_opens_when_it_is_granted_and_closes_when_it_is_withdrawn(c
     with city.reader("garage", "granted") as subscriber:
         assert receive(subscriber, 1)[0].closed == ("lat", "lon")
         city.give(garage, clearance=3)
-        settle(city.stack)
         publish(city.car, "granted", 2, policy={"lat": policy})
-        wait_until(lambda: garage.authority.attribute_key().epoch > 0)
         assert receive(subscriber, 1)[0].to_pylist() == [row(2)]
 
-        before = garage.authority.attribute_key().epoch
         city.take(garage, "clearance")
-        wait_until(lambda: garage.authority.attribute_key().epoch > before)
         publish(city.car, "granted", 3, policy={"lat": policy})
         assert receive(subscriber, 1)[0].closed == ("lat", "lon")
 

@@ -33,6 +33,7 @@ class AttributeHolder:
         self._identifier = b""
         self._key: AttributeKey | None = None
         self._asked: dict[int, float] = {}  # attribute epoch: when
+        self._whole_to, self._whole_at = 0, float("-inf")  # up to which epoch the key has every part, asked for when
         self._told = False
 
     def key(self, epoch: int) -> AttributeKey | None:
@@ -53,6 +54,15 @@ class AttributeHolder:
             self._asked[epoch] = now
         return self._key
 
+    def whole(self) -> AttributeKey | None:
+        """Our key with the part of every epoch that has begun: what a driver lends to those who cannot ask."""
+        now = self._clock.monotonic()
+        if group.available() and now >= self._whole_at + self._again_s:
+            while self._whole_to < self._ask(self._whole_to + 1):
+                pass
+            self._whole_at = now
+        return self._key
+
     def _check_begun(self, epoch: int) -> None:
         begins_ms = self._begins_ms(epoch)
         if self._key is None or epoch in self._key.epochs or begins_ms is None:
@@ -60,15 +70,19 @@ class AttributeHolder:
         if abs(self._clock.now() * 1000 - begins_ms) < SKEW_MS:
             raise Unavailable(f"attribute epoch {epoch} is only just beginning", retry_after_s=1.0)
 
-    def _ask(self, epoch: int) -> None:
+    def _ask(self, epoch: int) -> int:
+        """The current epoch, and with it our key in the epochs from this one on, as many as one answer has."""
         answer = self._authority.attribute_key(self._identifier, epoch)
         if not answer.identifier:
-            self._identifier, self._key = b"", None
+            self._identifier, self._key, self._whole_to = b"", None, answer.epoch
         elif answer.key:  # another set of attributes: parts of the old key do not fit
-            self._identifier, self._key = answer.identifier, AttributeKey.decode(answer.key)
+            self._identifier, self._key, self._whole_to = answer.identifier, AttributeKey.decode(answer.key), 0
             self._asked.clear()
         else:
             for number, part in answer.parts:
                 if self._key is not None and number not in self._key.epochs:
                     self._key = self._key.with_epoch(number, part)
                     self._asked.setdefault(number, self._clock.monotonic())
+        while self._key is not None and self._whole_to + 1 in self._key.epochs:
+            self._whole_to += 1
+        return answer.epoch

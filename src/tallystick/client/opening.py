@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tallystick.authority.client import AuthorityClient
+from tallystick.authority.grant import Grant
 from tallystick.client.attributes import AttributeHolder
 from tallystick.client.keeper import Held
 from tallystick.client.settings import SubscriberSettings
@@ -121,21 +122,10 @@ class Opener:
         return True
 
     def _add_keys(self) -> None:
-        grant = self.held.grant
-        for epoch, seed in grant.private_keys:
-            self.ring.add_topic_key(grant.token, epoch, hpke.PrivateKey.decode(seed))
-        for one in grant.erasure_keys:
-            self.ring.add_erasure_key(grant.token, one.publisher, one.period, hpke.PrivateKey.decode(one.key))
-        for policy in () if grant.policies is None else grant.policies.topics:
-            if policy.capsule:
-                place = PolicyPlace(self.held.permit.instance, grant.token, policy.group, policy.version)
-                self.ring.add_policy(place, policy.epoch, policy.capsule, policy.sealed_seed)
-        for publisher, period in grant.erased:
-            self.ring.forget_erasure_key(grant.token, publisher, period)
+        add_keys(self.ring, self.held.permit.instance, self.held.grant)
 
     def _attribute_epoch_begins_ms(self, epoch: int) -> int | None:
-        policies = self.held.grant.policies
-        return None if policies is None else dict(policies.epochs).get(epoch)
+        return attribute_epoch_begins_ms(self.held.grant, epoch)
 
     def was_erased(self, error: MissingKey) -> bool:
         """Whether the ledger says that this key was destroyed on purpose."""
@@ -143,3 +133,22 @@ class Opener:
             return False
         key = b"erasure/" + error.token + error.publisher + error.period.to_bytes(4, "big")
         return self._view.value(key) is not None
+
+
+def add_keys(ring: KeyRing, instance: bytes, grant: Grant) -> None:
+    """Put everything that a grant opens with on the ring, and take off what was destroyed."""
+    for epoch, seed in grant.private_keys:
+        ring.add_topic_key(grant.token, epoch, hpke.PrivateKey.decode(seed))
+    for one in grant.erasure_keys:
+        ring.add_erasure_key(grant.token, one.publisher, one.period, hpke.PrivateKey.decode(one.key))
+    for policy in () if grant.policies is None else grant.policies.topics:
+        if policy.capsule:
+            place = PolicyPlace(instance, grant.token, policy.group, policy.version)
+            ring.add_policy(place, policy.epoch, policy.capsule, policy.sealed_seed)
+    for publisher, period in grant.erased:
+        ring.forget_erasure_key(grant.token, publisher, period)
+
+
+def attribute_epoch_begins_ms(grant: Grant, epoch: int) -> int | None:
+    """When an attribute epoch begins, as far as that was announced."""
+    return None if grant.policies is None else dict(grant.policies.epochs).get(epoch)
