@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -14,6 +15,7 @@ from hypothesis import given
 from makers import World, entropy
 from makers import rows as plain_rows
 
+from tallystick import wire
 from tallystick.parcel.header import LABELS_MAX, Header, TopicRef
 from tallystick.parcel.labels import LABEL_BYTES, Labeller, Wanted, interest_labels, label_place
 from tallystick.policy.content import read_interest, wanted_rows
@@ -161,3 +163,11 @@ def test_padding_is_fresh_in_every_parcel() -> None:
     assert sorted(seen.values())[-6:] == [5] * 6  # six bits of string, six labels
     assert set(sorted(seen.values())[:-6]) == {1}
     assert repr(labeller) == "Labeller(…)"
+
+
+def test_a_label_is_what_the_format_says() -> None:
+    """docs/formats/parcel.md, by hand: HKDF-Expand with info = wire ["tallystick label 1", version, number, string]."""
+    info = wire.encode(["tallystick label 1", 1, 0, b"010"])
+    expected = b"\x01\x00" + hmac.digest(KEY, info + b"\x01", "sha256")[:8]
+    assert Labeller(CODE, KEY).label(0, "010") == expected
+    assert expected.hex() == "0100296af4287bc21e82"
