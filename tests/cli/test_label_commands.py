@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from commands import Fleet, done, refused
+from makers import World, entropy, rows
+
+from tallystick.trust.permit import Operation
 
 
 @pytest.fixture(scope="module")
 def topic(fleet: Fleet) -> str:
     name = fleet.topic("drives", "vin string, seq int64, speed float32")
-    rows = [{"vin": "V", "seq": number, "speed": 20.0 + 100 * (number % 2)} for number in range(600)]
+    values = [{"vin": "V", "seq": number, "speed": 20.0 + 100 * (number % 2)} for number in range(600)]
     said = done("topic", "labels", name, "speed:4:0..160", "--number", 5, "--home", fleet.owner)
     assert said.out == "version 1: speed:4:0..160, joint, 5 labels a parcel\n"
-    lines = "\n".join(json.dumps(row) for row in rows)
+    lines = "\n".join(json.dumps(row) for row in values)
     done("publish", name, "-", "--acks", "anchored", "--home", fleet.car, stdin=lines.encode())
     return name
 
@@ -48,3 +52,13 @@ def test_codes_are_shown_declared_and_lifted(fleet: Fleet) -> None:
     assert "does not exist" in lines[0]
     assert "is not column:bits" in refused(2, "topic", "labels", name, "gear", "--home", fleet.owner)[0]
     assert "either columns or --none" in refused(2, "topic", "labels", name, "gear:3", "--none")[0]
+
+
+def test_inspect_shows_the_labels_of_parcels_and_permits(tmp_path: Path) -> None:
+    world, labels = World(), (b"label--1", b"label--2")
+    parcel = world.lane().seal(rows(0, 3), now_ms=1, entropy=entropy(0), labels=labels)
+    permit = world.permit("reader", "brakes", Operation.SUBSCRIBE, labels=labels)
+    for data in (parcel.encode(), permit.encode()):
+        (tmp_path / "file").write_bytes(data)
+        shown = done("inspect", tmp_path / "file", "--json").json
+        assert shown["labels"] == [label.hex() for label in labels]

@@ -126,6 +126,7 @@ def _header(encoded: bytes) -> Facts:
         "column_groups": [
             {"root": one.root, "locks": list(one.locks), "bytes": one.section_bytes} for one in header.groups
         ],
+        "labels": list(header.labels),
     }
 
 
@@ -185,6 +186,7 @@ def _permit(data: bytes) -> Facts:
         "not_before_ms": permit.not_before_ms,
         "not_after_ms": permit.not_after_ms,
         "authority": permit.authority,
+        "labels": list(permit.labels),
     }
 
 
