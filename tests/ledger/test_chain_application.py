@@ -16,6 +16,7 @@ from tallystick.crypto.merkle import Tree
 from tallystick.errors import Forged, Malformed, Misuse, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block
+from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication, genesis_state
 from tallystick.ledger.cometbft.roots import app_hash, app_hash_of
@@ -195,6 +196,44 @@ def test_the_chain_of_another_instance_is_not_begun(tmp_path: Path) -> None:
     state = json.dumps(genesis_state(WORLD.trust)).encode()
     with pytest.raises(Misuse, match="begins at height 7"):
         application.init_chain(m.RequestInitChain(app_state_bytes=state, initial_height=7))
+    application.close()
+
+
+def test_the_file_of_a_chain_that_ended_begins_another_and_no_other_place_does(node: Node) -> None:
+    last, world = node.application.book.last, node.world
+    node.application.close()
+
+    def begin(first_height: int) -> LedgerApplication:
+        return LedgerApplication(str(node.path), world.trust, world.ledger_key, first_height=first_height)
+
+    node.application = begin(1)
+    assert node.application.info(m.RequestInfo()).last_block_height == last.height, "its own chain goes on"
+    node.application.close()
+    node.application = begin(last.height + 1)
+    assert node.application.info(m.RequestInfo()).last_block_height == 0, "the node begins with init_chain"
+    ends = checkpoint_text(world.trust.origin, last)
+    for height, checkpoint in ((last.height, ends), (last.height + 1, ""), (last.height + 1, ends + "x")):
+        state = json.dumps(genesis_state(world.trust, checkpoint)).encode()
+        with pytest.raises((Misuse, Forged)):
+            node.application.init_chain(m.RequestInitChain(app_state_bytes=state, initial_height=height))
+    state = json.dumps(genesis_state(world.trust, ends)).encode()
+    begun = node.application.init_chain(m.RequestInitChain(app_state_bytes=state, initial_height=last.height + 1))
+    assert begun.app_hash == app_hash_of(last)
+    node.block(operations(world))
+    assert node.application.info(m.RequestInfo()).last_block_height == last.height + 1
+
+
+def test_what_is_remembered_of_transactions_is_bounded_by_their_bytes(tmp_path: Path) -> None:
+    world = World()
+    large, small = operations(world, 40).data, operations(world, 2).data
+    settings = ChainSettings(parsed_bytes_max=len(large) + len(small))
+    application = LedgerApplication(str(tmp_path / "l.sqlite"), world.trust, world.ledger_key, settings)
+    parsed = [application._parsed(data) for data in (large, small)]
+    assert [application._parsed(data) for data in (large, small)] == parsed
+    assert application._parsed(bytes(bytearray(large))) is parsed[0], "by content"
+    application._parsed(operations(world, 1).data)
+    assert application._parsed(small) is not parsed[1], "the one that was asked for last longest ago went"
+    assert application._transactions_bytes == sum(map(len, application._transactions)) <= settings.parsed_bytes_max
     application.close()
 
 

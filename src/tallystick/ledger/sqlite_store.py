@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from struct import pack
 from typing import Any
 
 import apsw
@@ -265,7 +266,7 @@ class Store:
 
 
 def _pack(numbers: Sequence[int]) -> bytes:
-    return b"".join(number.to_bytes(_NUMBER_BYTES, "big") for number in numbers)
+    return pack(f">{len(numbers)}Q", *numbers)
 
 
 def _unpack(packed: bytes) -> Iterator[int]:
