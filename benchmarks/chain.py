@@ -3,11 +3,11 @@
 `ledger_sqlite_N`, `ledger_1_N`, `ledger_4_N` hand in transactions of N operations, in order, and wait until the last
 lies in a block; composing and signing is the node's work and not counted. The peer is the same engine with transactions
 of one: a chain agrees on transactions, not on entries, so batching is most of its throughput (BPS 4.5, Fig. 7).
-`latency_…` is one transaction alone, from handing in to the checkpoint that two thirds signed; `cpu_…` what all
-validators and CometBFT spend on an entry, `bytes_…` what one validator's disk takes for it, blocks of CometBFT
-included. `chain_day_…` works out a fleet's day from them (`fleet_day`): a parcel every ten seconds, one entry for each
-vehicle and minute, 512 a transaction; `…_each` is one entry for each parcel. `--costs` measures these alone, `--days`
-works them out from the last results.
+`latency_…` is one transaction alone, from handing in to the checkpoint that two thirds signed; `cpu_…` what the
+ledger's process, or all validators and CometBFT together, spend on an entry, `bytes_…` what the disk of one takes for
+it, blocks of CometBFT included. `chain_day_…` works out a fleet's day from them (`fleet_day`): a parcel every ten
+seconds, one entry for each vehicle and minute, 512 a transaction; `…_each` is one entry for each parcel. `--costs`
+measures these alone, `--days` works them out from the last results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tallystick.trust.trustfile import TrustFile
 
 SIZES = (1, 64, 512, 4096)
 TARGETS = {("1", 512): 50_000, ("4", 512): 14_000}  # what a prototype with trivial rules held
-ENTRIES, SINGLES = 32_768, 64  # a round, in batches and one by one
+ENTRIES, SINGLES = 65_536, 64  # a round, in batches (a second or more, so that it is not one block) and one by one
 ROUNDS = 3
 DAY_S = 86_400
 FLEETS = (10_000, 1_000_000)
@@ -63,25 +63,25 @@ def fleet_day(vehicles: int, entry_s: int, cpu_us: float, entry_bytes: float) ->
 class Writer:
     """A node that hands in its transactions one after the other and waits for the last."""
 
-    def __init__(self, fleet: Fleet, size: int) -> None:
+    def __init__(self, fleet: Fleet, size: int, count: int | None = None) -> None:
         self._fleet, self._written = fleet, fleet.operations(size, fleet.tokens)
-        self._count = SINGLES if size == 1 else max(2, ENTRIES // size)
+        self._count = count or (SINGLES if size == 1 else ENTRIES // size)
         self.entries = size * self._count
-        self._waiting: list[bytes] = []
+        self.waiting: list[bytes] = []
 
     def compose(self) -> None:
         fleet = self._fleet
-        self._waiting = [fleet.compose(fleet.node, fleet.node_key, self._written) for _ in range(self._count)]
+        self.waiting = [fleet.compose(fleet.node, fleet.node_key, self._written) for _ in range(self._count)]
 
     def hand_in(self) -> None:
         ledger = self._fleet.ledger
-        for data in self._waiting:
+        for data in self.waiting:
             if isinstance(ledger, CometbftLedger):
                 ledger._endpoints.attempt(lambda one, data=data: one.broadcast(data), 60)
             else:
                 ledger.submit(data, NOW_MS)
                 ledger.flush(NOW_MS)
-        ledger.submit(self._waiting[-1], NOW_MS)
+        ledger.submit(self.waiting[-1], NOW_MS)
 
 
 @contextmanager
@@ -109,9 +109,12 @@ def fleet_on(validators: int) -> Iterator[tuple[Fleet, Path]]:
 
 
 def processor_s(folder: Path) -> float:
-    """What the chain's processes have spent so far, CometBFT's included."""
+    """What the chain's processes have spent so far, CometBFT's included; without a chain, what this one has."""
+    validators = folders_of(folder)
+    if not validators:
+        return time.process_time()
     ticks = 0
-    for one in folders_of(folder):
+    for one in validators:
         pid = running(one)
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for process in (str(pid), *children):
@@ -147,16 +150,19 @@ def engine_cases(validators: int) -> Iterator[Case | Rate | Figure]:
                 rounds_max=ROUNDS,
                 target=TARGETS.get((name, size)),
             )
-        yield Rate(
-            f"latency_{name}", lambda: wait_for_one(fleet, singles), 1, "commits/s", waits=True, rounds_max=ROUNDS
+        one = Writer(fleet, 1, count=1)
+        yield Case(
+            f"latency_{name}",
+            lambda: wait_for(fleet, one.waiting[0]),
+            before=one.compose,
+            unit="ms/commit",
+            waits=True,
+            scale=1e3,
         )
-        if validators:
-            yield from costs(fleet, folder, name)
+        yield from costs(fleet, folder, name)
 
 
-def wait_for_one(fleet: Fleet, singles: Writer) -> None:
-    singles.compose()
-    data = singles._waiting[0]
+def wait_for(fleet: Fleet, data: bytes) -> None:
     placed = fleet.ledger.submit(data, NOW_MS)
     if not isinstance(fleet.ledger, CometbftLedger):
         fleet.ledger.flush(NOW_MS)
@@ -164,17 +170,20 @@ def wait_for_one(fleet: Fleet, singles: Writer) -> None:
 
 
 def costs(fleet: Fleet, folder: Path, name: str) -> Iterator[Figure]:
-    one = folders_of(folder)[0]
+    one, *others = folders_of(folder) or [folder]
     for size in (64, 512):
         writer = Writer(fleet, size)
         writer.compose()
         spent_s, held = processor_s(folder), bytes_of(one)
         writer.hand_in()
-        time.sleep(1)  # the others follow
+        if others:
+            time.sleep(1)  # they follow
         cpu_us = (processor_s(folder) - spent_s) / writer.entries * 1e6
         size_bytes = (bytes_of(one) - held) / writer.entries
         yield Figure(f"cpu_{name}_{size}", cpu_us, None, "µs/entry")
         yield Figure(f"bytes_{name}_{size}", size_bytes, None, "bytes/entry")
+    if one is folder:
+        return  # an embedded ledger's day stands with the spine's numbers
     for vehicles in FLEETS:
         for kind, entry_s in ENTRY_S.items():
             day = fleet_day(vehicles, entry_s, cpu_us, size_bytes)
@@ -226,8 +235,10 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
     cases = costs_alone if arguments.costs else engine_cases
     for name in arguments.only or (("one", "four") if arguments.costs else SUBJECTS):
-        print(f"\n{name} (load {os.getloadavg()[0]:.1f})")
+        started = time.monotonic()
+        print(f"\n{name} (load {os.getloadavg()[0]:.1f})", flush=True)
         harness.keep("chain", harness.run(cases(SUBJECTS[name]), arguments.rounds))
+        print(f"{name}: {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":
