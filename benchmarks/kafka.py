@@ -34,8 +34,8 @@ from tallystick.node.devkafka import Cluster
 ROUNDS = 5
 
 
-def cases(only: str, rounds: int, spark_rows: int) -> Iterator[harness.Case | harness.Result]:
-    """A Kafka and an instance of their own for everything that is wanted."""
+def measure(only: str, rounds: int, spark_rows: int) -> Iterator[harness.Result]:
+    """Everything that is wanted, on a Kafka and an instance of its own."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tally-bench-kafka-")))
         cluster = stack.enter_context(Cluster.create(folder / "kafka"))
@@ -43,6 +43,13 @@ def cases(only: str, rounds: int, spark_rows: int) -> Iterator[harness.Case | ha
         yield from kafka_transfers.cases(cluster, instance, only, rounds)
         yield from kafka_latency.cases(cluster, instance, only)
         yield from kafka_spark.cases(cluster, instance, only, rounds, spark_rows)
+
+
+def kept(results: Iterator[harness.Result]) -> Iterator[harness.Result]:
+    """Each is written as soon as it is there: what comes later may fail."""
+    for result in results:
+        harness.keep("kafka", [result])
+        yield result
 
 
 def main() -> None:
@@ -55,8 +62,7 @@ def main() -> None:
     if not arguments.table:
         logging.getLogger("tallystick").setLevel(logging.CRITICAL)  # a broker that is not up yet is no news here
         print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
-        wanted = cases(arguments.only, arguments.rounds, arguments.spark_rows)
-        harness.keep("kafka", harness.run(wanted, arguments.rounds))
+        harness.run(kept(measure(arguments.only, arguments.rounds, arguments.spark_rows)))
         kafka_report.draw()
     print(kafka_report.tables())
 
