@@ -161,6 +161,15 @@ def test_texts_and_bytes_go_round() -> None:
             TopicCode.decode(data)
 
 
+@given(RANDOMS)
+def test_bytes_that_were_altered_are_another_code_or_malformed(random: Random) -> None:
+    data = bytearray(TopicCode.read(TEXTS, SCHEMA, number=30).encode())
+    for _ in range(random.randint(1, 3)):
+        data[random.randrange(len(data))] = random.randrange(256)
+    with suppress(Malformed):
+        assert TopicCode.decode(bytes(data)).encode() == bytes(data)
+
+
 @pytest.mark.parametrize(
     ("texts", "number", "message"),
     [

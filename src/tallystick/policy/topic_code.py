@@ -96,13 +96,14 @@ class TopicCode:
     def decode(cls, data: bytes) -> TopicCode:
         """Raises `Malformed`."""
         value = wire.decode(data, "topic code")
-        match value:
-            case [1, int(version), int(number), bool(each), list(dimensions)] if type(value[0]) is int:
-                try:
-                    return cls(tuple(_dimension(item) for item in dimensions), each, number, version)
-                except Misuse as error:
-                    raise Malformed(str(error)) from error
-        raise Malformed("topic code: expected [1, version, number, each, dimensions]")
+        types = [int, int, int, bool, list]
+        if not isinstance(value, list) or [type(part) for part in value] != types or value[0] != 1:
+            raise Malformed("topic code: expected [1, version, number, each, dimensions]")
+        _, version, number, each, dimensions = value
+        try:
+            return cls(tuple(_dimension(item) for item in dimensions), each, number, version)
+        except Misuse as error:
+            raise Malformed(str(error)) from error
 
     def fits(self, schema: Any) -> bool:
         """Whether columns of an Arrow schema have the types that the code was declared over."""
