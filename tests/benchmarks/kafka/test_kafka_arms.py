@@ -19,7 +19,7 @@ def test_every_row_of_one_size_is_measured(tmp_path: Path) -> None:
     import kafka_transfers
     from kafka_arms import Direct
 
-    operations = ("produce_dicts_64", "produce_columns_64", "fetch_64")
+    operations = ("fetch_64", "produce_dicts_64", "produce_columns_64")
     with ExitStack() as stack:
         instance = stack.enter_context(Direct(tmp_path / "ours", cluster))
         transfer = kafka_transfers.Transfer(cluster, instance, 64, 512, stack)
