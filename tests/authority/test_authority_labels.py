@@ -70,9 +70,10 @@ def test_the_number_of_labels_says_nothing_of_the_interest(cast: Cast) -> None:
     assert len(counts) == 1
 
 
-def test_an_interest_that_the_code_tells_nothing_about_has_no_labels(cast: Cast) -> None:
+def test_an_interest_that_the_code_tells_nothing_about_has_marks_alone(cast: Cast) -> None:
     cast.declare()
-    assert cast.permit("vin::WVW1").labels == ()
+    wanted = Wanted(cast.permit("vin::WVW1").labels)
+    assert (bool(wanted), wanted.newest) == (False, (7, 1))
     assert cast.permit("").labels == ()
 
 

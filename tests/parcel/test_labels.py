@@ -111,7 +111,8 @@ def test_an_interest_that_the_code_tells_nothing_about_wants_everything() -> Non
     asks = wanted("gear > 2")
     assert not asks
     assert asks.asks_for(header(Labeller(CODE, KEY).labels(rows(12.0), draw)))
-    assert asks.newest == (0, 0)
+    assert asks.newest == (7, 1)  # what it was made for is known, so that nobody asks again
+    assert Wanted(()).newest == (0, 0)
     assert wanted("speed > 120", {7: KEY, 9: KEY}).newest == (9, 1)
 
 

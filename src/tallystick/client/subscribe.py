@@ -358,10 +358,7 @@ class Subscriber:
         place = label_place(header)
         if not self._interest or place is None or place <= self._labelled:
             return
-        is_telling, version = bool(self._fetcher.wanted), self._labelled[1]
         self._labelled = place
-        if not is_telling and place[1] == version:
-            return  # this code tells nothing about the interest, in whatever epoch
         try:
             held = self._obtain(again=True)
             self._carrier.subscribe(held.grant.permit)
@@ -399,6 +396,11 @@ class Subscriber:
             raise Misuse(f"{describe(header)}: holds no records")
         self._opener.rows(first.verified)
         return first.verified, self._opener.schema(header.schema_version, header.schema_hash)
+
+    @property
+    def schema(self) -> Schema:
+        """What is delivered, less the columns that are closed to us: the newest version, or the one asked for."""
+        return self._opener.wanted_schema
 
     @property
     def ring(self) -> KeyRing:

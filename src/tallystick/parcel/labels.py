@@ -2,13 +2,14 @@
 
     label         version of the code (1 byte) ‖ number of the code (1) ‖ HKDF(label key, …)[:8]
     in a header   the labels of all strings that cover one of its rows, sorted, padded to the code's number
-    in a permit   topic epoch (4 bytes) ‖ label, for all strings that cover the interest, sorted, padded
+    in a permit   topic epoch (4 bytes) ‖ label, for all strings that cover the interest, sorted, padded;
+                  topic epoch ‖ version alone, where that code tells nothing about the interest
 
 Threat: a node that learns interests, or what parcels hold. It sees labels, and no key: strings of bits under HKDF with
 a key per topic and epoch, so that labels mean nothing in another topic or epoch. It compares them, and must: equal
-labels mean equal subspaces within an epoch, and how often each occurs is seen (docs/guides/interests.md says what can be
-made of that). A publisher has the key; one that tells the node opens all labels of its topic and epoch. Labels are no
-access right: what a subscriber may open is a matter of locks.
+labels mean equal subspaces within an epoch, and how often each occurs is seen (docs/guides/interests.md says what can
+be made of that). A publisher has the key; one that tells the node opens all labels of its topic and epoch. Labels are
+no access right: what a subscriber may open is a matter of locks.
 
 Threat: a node that keeps back a parcel by calling it unwanted. The rule (`Wanted`) is a function of the permit and of
 the signed header, both of which the subscriber has: it holds the node to it.
@@ -75,9 +76,11 @@ def interest_labels(
     false_positives_max: float,
     draw: Draw,
 ) -> tuple[bytes, ...]:
-    """What a permit carries for an interest: its labels in every epoch of `keys`, at most `strings_max` in each; none
-    where the code can tell nothing about it."""
+    """What a permit carries for an interest: its labels in every epoch of `keys`, at most `strings_max` in each; a mark
+    where the code can tell nothing about it, so that its holder does not ask again."""
     covers = code.covers(interest, strings_max, false_positives_max)
+    if not covers:
+        return tuple(epoch.to_bytes(_EPOCH_BYTES, "big") + bytes([code.version]) for epoch in sorted(keys))
     found: set[bytes] = set()
     for epoch, key in keys.items():
         labeller = Labeller(code, key)
@@ -96,14 +99,15 @@ class Wanted:
         # (epoch, version) → number of the code → labels
         self._labels: dict[tuple[int, int], dict[int, set[bytes]]] = {}
         for label in labels:
+            if len(label) <= _EPOCH_BYTES:
+                continue
+            by_code = self._labels.setdefault((int.from_bytes(label[:_EPOCH_BYTES], "big"), label[_EPOCH_BYTES]), {})
             if len(label) > _EPOCH_BYTES + 1:
-                name = (int.from_bytes(label[:_EPOCH_BYTES], "big"), label[_EPOCH_BYTES])
-                by_code = self._labels.setdefault(name, {})
                 by_code.setdefault(label[_EPOCH_BYTES + 1], set()).add(label[_EPOCH_BYTES:])
 
     def __bool__(self) -> bool:
         """Whether anything can come as a front."""
-        return bool(self._labels)
+        return any(self._labels.values())
 
     def asks_for(self, header: Header) -> bool:
         """Whether the parcel is wanted whole."""
