@@ -6,8 +6,12 @@ them with full verification, `read_fast_…` without recomputing leaves; the pee
 suffix `_from_json` text with `from_json`. `stream` is the first query over micro-batches, against the JSON file source;
 `sink` writes the rows of a parquet folder onto a topic, exactly once, against `write.json`.
 
-Each arm has a Spark session, so a JVM, of its own: `from_json` in the same JVM makes `read.json` look slower. Node and
-authority run on the same cores as our arm, and their work counts as ours.
+Each arm has a Spark session, so a JVM, of its own, for its cases alone: `from_json` in the same JVM makes `read.json`
+look slower. Node and authority run on the same cores as our arm, and their work counts as ours. Arms that are compared
+run in turns, after `WARMUPS` runs that do not count: until then the JVM compiles more than it reads.
+
+`cost_…` is where the time of a read goes: processor time a row of each kind of process, ours beside the peer's. It
+tells more than the clock on a machine that is not quiet.
 
 `rows_10x`, `partitions_8` and `memory_…` compare us with ourselves: ten times the rows, eight partitions, and the peak
 memory at ten times the rows; there a ratio of one is what is hoped for.
@@ -16,15 +20,14 @@ memory at ten times the rows; there a ratio of one is what is hoped for.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import data
 import harness
@@ -33,15 +36,18 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from arm import Arm, Ran
 
 from tallystick.fleet.vehicles import Fleet
 
-ROWS = 4_194_304
+ROWS = 3_145_728
 VEHICLES = 2_000
 FILES = 32  # of JSON; a stream takes two of them, and as many rows of ours, a micro-batch
 BATCHES = 16
 PARCEL_ROWS = 4_096
+WARMUPS = 2
 ROUNDS = 5
+ROUNDS_SLOW = 3  # of what takes ten seconds and more
 TARGETS = {"read_full_3": 2.5, "read_full_all": 2.0, "stream": 2.0}
 
 
@@ -103,151 +109,188 @@ def write_json(folder: Path, batches: list[pa.RecordBatch]) -> None:
         (folder / f"part-{number:02}.json").write_bytes(lines + b"\n")
 
 
-class Arm:
-    """A Spark session in a process of its own, with these jars."""
-
-    def __init__(self, stack: ExitStack, jars: Sequence[Path] = ()) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("spark_arm.py")), *map(str, jars)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        stack.callback(self._end)
-        self._answer()
-        self.peaks: dict[str, int] = {}
-
-    def run(self, source: str, query: str, options: dict[str, str]) -> list[Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"source": source, "query": query, "options": options}) + "\n")
-        self._process.stdin.flush()
-        answer = self._answer()
-        self.peaks = answer["peaks"]
-        return list(answer["answer"])
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
-
-    def _end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
+# ── Turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def cases(rows: int, only: str) -> Iterator[harness.Case | harness.Figure]:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        topics = stack.enter_context(Topics(Path(folder) / "ours"))
-        batches = list(telemetry(rows))
-        whole = topics.fill("whole", batches)
-        files = Path(folder) / "json"
-        write_json(files, batches)
-        ours, peer = Arm(stack), Arm(stack)
-        yield from _reads(rows, whole, str(files), only, ours, {"json": peer, "from_json": Arm(stack)})
-        if only in "stream":
-            yield _stream(rows, whole, str(files), ours, peer)
-        if only in "sink":
-            yield _sink(rows, topics, batches, Path(folder), ours, peer)
-        if only in "scaling":
-            yield from _scaling(rows, topics, batches, whole, stack)
+class Turn(NamedTuple):
+    """A query on an arm."""
+
+    arm: Arm
+    source: str
+    query: str
+    options: Mapping[str, str]
+
+    def run(self) -> Ran:
+        return self.arm.time(self.source, self.query, self.options)
 
 
-def _reads(
-    rows: int, topic: dict[str, str], files: str, only: str, ours: Arm, arms: dict[str, Arm]
-) -> Iterator[harness.Case]:
-    def case(name: str, query: str, verify: str, peer: str) -> Iterator[harness.Case]:
-        if only not in name:
-            return
-        _check_same(ours.run("tally", query, topic), arms[peer].run(peer, query, {"path": files}))
-        yield harness.Case(
-            name,
-            lambda: ours.run("tally", query, {**topic, "verify": verify}),
-            lambda: arms[peer].run(peer, query, {"path": files}),
-            rows,
-            target=TARGETS.get(name),
-            waits=True,
-            rounds_max=ROUNDS,
-        )
-
-    for peer, suffix in (("json", ""), ("from_json", "_from_json")):
-        for verify in ("full", "fast"):
-            yield from case(f"read_{verify}_3{suffix}", "three", verify, peer)
-            yield from case(f"read_{verify}_all{suffix}", "everything", verify, peer)
+def in_turns(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[Ran]]:
+    """Each in its turn, `rounds` times after the warm-ups; every other round backwards: nobody is always last."""
+    found: dict[str, list[Ran]] = {name: [] for name in turns}
+    for number in range(-WARMUPS, rounds):
+        for name in turns if number % 2 else reversed(turns):
+            ran = turns[name].run()
+            note(f"{'warm-up' if number < 0 else f'round {number + 1} of {rounds}'}: {name} {ran.seconds:.2f} s")
+            if number >= 0:
+                found[name].append(ran)
+    return found
 
 
-def _stream(rows: int, topic: dict[str, str], files: str, ours: Arm, peer: Arm) -> harness.Case:
-    mine = {**topic, "maxParcelsPerTrigger": str(-(-rows // PARCEL_ROWS // BATCHES))}
-    theirs = {"path": files, "maxFilesPerTrigger": str(FILES // BATCHES)}
-    return harness.Case(
-        "stream",
-        lambda: ours.run("tally", "stream", mine),
-        lambda: peer.run("json", "stream", theirs),
-        rows,
-        target=TARGETS["stream"],
-        waits=True,
-        rounds_max=ROUNDS,
-    )
+def compare(name: str, ours: Sequence[Ran], peer: Sequence[Ran], rows: int) -> harness.Result:
+    return harness.compare(name, _each(ours, rows), _each(peer, rows), "ns/record", TARGETS.get(name))
 
 
-def _sink(rows: int, topics: Topics, batches: list[pa.RecordBatch], folder: Path, ours: Arm, peer: Arm) -> harness.Case:
-    parquet = str(folder / "parquet")
-    pq.write_to_dataset(pa.Table.from_batches(batches), parquet, max_rows_per_file=-(-rows // 8))
-    topics.create("sunk")
-    mine = {"parquet": parquet, "home": str(topics.car.identity.home), "topic": "sunk"}
-    return harness.Case(
-        "sink",
-        lambda: ours.run("tally", "sink", mine),
-        lambda: peer.run("json", "sink", {"parquet": parquet, "path": str(folder / "written")}),
-        rows,
-        waits=True,
-        rounds_max=ROUNDS,
-    )
+def _each(runs: Sequence[Ran], rows: int) -> list[float]:
+    return [1e9 * one.seconds / rows for one in runs]
 
 
-def _check_same(ours: list[Any], theirs: list[Any]) -> None:
-    if any(abs(a - b) > 1e-6 * abs(b) for a, b in zip(ours, theirs, strict=True)):
-        raise RuntimeError(f"the arms disagree: {ours} and {theirs}")
+def note(line: str) -> None:
+    """Progress, for people."""
+    print(f"  {line}", file=sys.stderr, flush=True)
 
 
-def _scaling(
-    rows: int, topics: Topics, batches: list[pa.RecordBatch], whole: dict[str, str], stack: ExitStack
-) -> Iterator[harness.Case | harness.Figure]:
-    tenth = topics.fill("tenth", pa.Table.from_batches(batches).slice(0, rows // 10).to_batches())
-    wide = topics.fill("wide", batches, partitions=8)
-    many, few = Arm(stack), Arm(stack)
-    for name, ours, peer, share in (("rows_10x", whole, tenth, 10), ("partitions_8", wide, whole, 1)):
+# ── Subjects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-        def repeated(peer: dict[str, str] = peer, share: int = share) -> None:
-            for _ in range(share):  # the same number of rows
-                few.run("tally", "everything", peer)
 
-        yield harness.Case(
-            name,
-            lambda ours=ours: many.run("tally", "everything", ours),
-            repeated,
-            rows,
-            waits=True,
-            rounds_max=ROUNDS,
-        )
-        if share > 1:
+class Suite:
+    """What all subjects read, and the subjects; each ends its arms before the next begins."""
+
+    def __init__(self, rows: int, rounds: int, folder: Path, topics: Topics) -> None:
+        self._rows, self._rounds, self._folder, self._topics = rows, rounds, folder, topics
+        note(f"{rows} rows are made, published and written as JSON")
+        self._batches = list(telemetry(rows))
+        self._whole = topics.fill("whole", self._batches)
+        self._files = {"path": str(folder / "json")}
+        write_json(folder / "json", self._batches)
+
+    def reads(self, query: str, suffix: str) -> Iterator[harness.Result]:
+        with ExitStack() as stack:
+            ours, json_, text = (Arm(stack, name=name) for name in ("tally", "json", "from_json"))
+            turns = {
+                "full": Turn(ours, "tally", query, {**self._whole, "verify": "full"}),
+                "fast": Turn(ours, "tally", query, {**self._whole, "verify": "fast"}),
+                "json": Turn(json_, "json", query, self._files),
+                "from_json": Turn(text, "from_json", query, self._files),
+            }
+            _check_same([turn.run().answer for turn in turns.values()])
+            node = _node_seconds(self._topics.pid)
+            runs = in_turns(turns, self._rounds)
+            node = (_node_seconds(self._topics.pid) - node) / (2 * (self._rounds + WARMUPS))  # two of ours a round
+        for peer, end in (("json", ""), ("from_json", "_from_json")):
+            for verify in ("full", "fast"):
+                yield compare(f"read_{verify}_{suffix}{end}", runs[verify], runs[peer], self._rows)
+        for kind in ("tasks", "compilers", "jvm", "python"):
+            ours_, peers = ([1e9 * one.spent[kind] / self._rows for one in runs[name]] for name in ("full", "json"))
+            yield harness.compare(f"cost_{kind}_{suffix}", ours_, peers, "ns/record")
+        yield harness.compare(f"cost_node_{suffix}", [1e9 * node / self._rows], None, "ns/record")
+
+    def stream(self) -> Iterator[harness.Result]:
+        mine = {**self._whole, "maxParcelsPerTrigger": str(-(-self._rows // PARCEL_ROWS // BATCHES))}
+        theirs = {**self._files, "maxFilesPerTrigger": str(FILES // BATCHES)}
+        yield from self._case("stream", "stream", mine, theirs)
+
+    def sink(self) -> Iterator[harness.Result]:
+        parquet = self._folder / "parquet"
+        parquet.mkdir()
+        whole, each = pa.Table.from_batches(self._batches), -(-self._rows // 8)
+        for number in range(8):
+            pq.write_table(whole.slice(number * each, each), parquet / f"{number}.parquet")
+        self._topics.create("sunk")
+        mine = {"parquet": str(parquet), "home": str(self._topics.car.identity.home), "topic": "sunk"}
+        yield from self._case("sink", "sink", mine, {"parquet": str(parquet), "path": str(self._folder / "written")})
+
+    def _case(
+        self, name: str, query: str, mine: Mapping[str, str], theirs: Mapping[str, str]
+    ) -> Iterator[harness.Result]:
+        with ExitStack() as stack:
+            ours, peer = Arm(stack, name="tally"), Arm(stack, name="json")
+            turns = {"tally": Turn(ours, "tally", query, mine), "json": Turn(peer, "json", query, theirs)}
+            runs = in_turns(turns, min(self._rounds, ROUNDS_SLOW))
+        yield compare(name, runs["tally"], runs["json"], self._rows)
+
+    def scaling(self) -> Iterator[harness.Result]:
+        rows = self._rows // 10
+        tenth = self._topics.fill("tenth", pa.Table.from_batches(self._batches).slice(0, rows).to_batches())
+        wide = self._topics.fill("wide", self._batches, partitions=8)
+        rounds = min(self._rounds, ROUNDS_SLOW)
+        with ExitStack() as stack:
+            many, few = Arm(stack, name="all rows"), Arm(stack, name="a tenth")
+            turns = {
+                "all rows": Turn(many, "tally", "everything", self._whole),
+                "a tenth": Turn(few, "tally", "everything", tenth),
+            }
+            runs = in_turns(turns, rounds)
+            yield harness.compare(
+                "rows_10x", _each(runs["all rows"], self._rows), _each(runs["a tenth"], rows), "ns/record"
+            )
             for kind in ("worker", "jvm"):
-                yield harness.Figure(f"memory_{kind}_10x", many.peaks[kind] / 1e6, few.peaks[kind] / 1e6, "MB")
+                peak = [[arm.peaks[kind] / 1e6] for arm in (many, few)]
+                yield harness.compare(f"memory_{kind}_10x", *peak, "MB")
+            turns = {
+                "eight": Turn(many, "tally", "everything", wide),
+                "one": Turn(many, "tally", "everything", self._whole),
+            }
+            runs = in_turns(turns, rounds)
+            yield compare("partitions_8", runs["eight"], runs["one"], self._rows)
+
+
+def _check_same(answers: Sequence[list[Any]]) -> None:
+    for answer in answers[1:]:
+        if any(abs(a - b) > 1e-6 * abs(b) for a, b in zip(answers[0], answer, strict=True)):
+            raise RuntimeError(f"the arms disagree: {answers[0]} and {answer}")
+
+
+def _node_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def results(rows: int, rounds: int, only: str) -> Iterator[harness.Result]:
+    """Of every subject whose name holds `only`; one that fails is told, and the others run."""
+    failed = []
+    with tempfile.TemporaryDirectory() as folder, Topics(Path(folder) / "ours") as topics:
+        suite = Suite(rows, rounds, Path(folder), topics)
+        subjects = {
+            "read_3": lambda: suite.reads("three", "3"),
+            "read_all": lambda: suite.reads("everything", "all"),
+            "stream": suite.stream,
+            "sink": suite.sink,
+            "scaling": suite.scaling,
+        }
+        for name, subject in subjects.items():
+            if only not in name:
+                continue
+            note(name)
+            try:
+                yield from subject()
+            except Exception as error:  # an arm's, or of what it is fed
+                failed.append(name)
+                note(f"{name} FAILED: {error}")
+    if failed:
+        raise SystemExit(f"error: {', '.join(failed)}: no result, see above")
+
+
+def kept(found: Iterator[harness.Result]) -> Iterator[harness.Result]:
+    """Written down one by one: a run may be ended, or a later subject fail."""
+    for one in found:
+        harness.keep("spark", [one])
+        yield one
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="benchmarks of the Spark data source")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", default="", help="cases whose name holds this, or scaling")
+    parser.add_argument("--only", default="", help="read_3, read_all, stream, sink or scaling, or a part of a name")
     parser.add_argument("--table", action="store_true", help="run nothing, print the results as Markdown")
     arguments = parser.parse_args()
     if arguments.table:
         print(harness.table("spark"))
         return
     print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
-    harness.keep("spark", harness.run(cases(arguments.rows, arguments.only), arguments.rounds))
+    started = time.monotonic()
+    harness.run(kept(results(arguments.rows, arguments.rounds, arguments.only)))
+    note(f"{time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """One arm of the Spark suite: a Spark session in a process of its own, which runs a query for each line that it reads.
 
-A line is JSON, {"source", "query", …}; the answer is a line with what the query found and the peak memory of the JVM
-and of the largest Python worker. Sources are `tally` and its peers: JSON files, text with `from_json`, and, with its
-connector's jars as arguments, Kafka with `from_json`.
+A line is JSON, {"source", "query", "options"}; the answer is a line with what the query found, its processor time by
+kind of process, and the peak memory of the JVM and of the largest Python worker; or with why it failed. Sources are
+`tally` and its peers: JSON files, text with `from_json`, and, with its connector's jars as arguments, Kafka with
+`from_json`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ DDL = (
     " speed float, soc float, temp float, heading smallint, brake boolean"
 )
 THREE = "vin string, speed float, soc float"
+_TOLD_CHARACTERS = 600
 SETTINGS = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
@@ -121,7 +123,7 @@ def follow(spark: SparkSession, source: str, options: dict[str, Any]) -> list[An
     return [sum(one[0] or 0 for one in found), len(found)]
 
 
-# ── Memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Memory and processor time ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def peaks() -> dict[str, int]:
@@ -136,6 +138,31 @@ def peaks() -> dict[str, int]:
     return found
 
 
+def spent() -> dict[str, float]:
+    """Processor seconds of this session so far: of the JVM's tasks, of its compilers, of all else in it; of Python on
+    both sides."""
+    found = {"tasks": 0.0, "compilers": 0.0, "jvm": 0.0, "python": sum(os.times()[:2])}
+    for pid in _descendants(os.getpid()):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+                found["python"] += _ticks(Path(f"/proc/{pid}/stat"))[1]
+                continue
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                name, seconds = _ticks(thread / "stat")
+                is_compiler = name.startswith(("C1 Comp", "C2 Comp"))
+                kind = "compilers" if is_compiler else "tasks" if name.startswith("Executor task") else "jvm"
+                found[kind] += seconds
+    return found
+
+
+def _ticks(stat: Path) -> tuple[str, float]:
+    """Name and processor seconds of a process, with those of children that ended, or of a thread."""
+    name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+    fields = rest.split()
+    own, children = fields[11:13], fields[13:15] if stat.parent.parent.name == "proc" else []
+    return name, sum(map(int, [*own, *children])) / os.sysconf("SC_CLK_TCK")
+
+
 def _descendants(pid: int) -> Iterator[int]:
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -144,14 +171,24 @@ def _descendants(pid: int) -> Iterator[int]:
                 yield from _descendants(int(child))
 
 
+def answer(spark: SparkSession, source: str, query: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What a query found and cost, or why it failed."""
+    before = spent()
+    try:
+        found = run(spark, source, query, options)
+    except Exception as error:  # of Spark, of ours, of a missing file: the suite says which arm it was
+        return {"failed": f"{type(error).__name__}: {str(error)[:_TOLD_CHARACTERS]}"}
+    after = spent()
+    return {"answer": found, "peaks": peaks(), "spent": {kind: after[kind] - before[kind] for kind in after}}
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as warehouse:
         spark = session(warehouse, sys.argv[1:])
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             wanted = json.loads(line)
-            answer = run(spark, wanted["source"], wanted["query"], wanted["options"])
-            print(json.dumps({"answer": answer, "peaks": peaks()}, default=str), flush=True)
+            print(json.dumps(answer(spark, **wanted), default=str), flush=True)
         spark.stop()
 
 
