@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,13 @@ def draw() -> list[Path]:
         for size in SIZES:
             for arm, value in zip(ARMS, _arms(found, f"{operation}_{size}"), strict=True):
                 if value is not None:
-                    lines[arm].append((size, 1e9 / value))
+                    lines[arm].append((log2(size), 1e9 / value))
         lines = {arm: points for arm, points in lines.items() if points}
         if not lines:
             continue
         path = harness.RESULTS / f"kafka_{operation}.png"
         try:
-            results.draw(results.Plot(title, "records a parcel", "records/s", lines, logarithmic=True), path)
+            results.draw(results.Plot(title, "log₂ of records a parcel", "records/s", lines, logarithmic=True), path)
         except results.Unavailable as error:
             print(f"{error}\nhint: {error.hint}", file=sys.stderr)
             break

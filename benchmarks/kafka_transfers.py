@@ -2,8 +2,8 @@
 
 Time on the wall is the client's, until all replicas have the records or until all are read. Processor time is told for
 client, broker and notary apart; the notary works on when the client is done, so its time is counted until it has
-anchored everything, and only then does the next arm have its turn. Fetching comes first, while a topic holds exactly the
-records that are asked for: a subscriber is given whole answers, and would be timed for more than it is asked for.
+anchored everything, and only then does the next arm have its turn. Fetching comes first, while a topic holds exactly
+what is asked for: a subscriber takes whole answers, and would be timed for more.
 """
 
 from __future__ import annotations
