@@ -108,7 +108,7 @@ class Lake:
     def home(self) -> Path:
         return self.reader.identity.home
 
-    def topic(self, name: str, schema: str = SCHEMA, *, partitions: int = 1, flags: int = 0) -> Topic:
+    def topic(self, name: str, schema: str | Schema = SCHEMA, *, partitions: int = 1, flags: int = 0) -> Topic:
         token = self.stack.topic(self.owner, name, schema, partitions=partitions, flags=flags)
         self.stack.grant(self.owner, token, self.car, WRITE)
         self.stack.grant(self.owner, token, self.reader, READ)

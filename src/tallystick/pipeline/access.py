@@ -12,14 +12,17 @@ permits, and to give one back would begin a new epoch.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Carrier
 from tallystick.carriers.remote import RemoteNode
+from tallystick.client.attributes import AttributeHolder
+from tallystick.client.opening import add_keys, attribute_epoch_begins_ms
 from tallystick.client.session import Session
-from tallystick.crypto import hpke
+from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.parcel.keyring import KeyRing
@@ -28,6 +31,7 @@ from tallystick.pipeline.loan import Borrowed, Loan, lend
 from tallystick.record.schema import Schema
 from tallystick.trust.permit import Operation
 
+ATTRIBUTES_AGAIN_S = 30.0  # what is closed may have been opened to us since: ask so often
 OPEN_MAX = 4  # queries whose keys a worker holds at once
 K = TypeVar("K")
 T = TypeVar("T", bound="TopicKeys")
@@ -47,10 +51,17 @@ class Way(Protocol):
 class TopicKeys:
     """What a task works with: a permit's keys, the topic's schemas, the way to its parcels. Who opened it closes it."""
 
-    def __init__(self, way: Way, permit: bytes, grant: Grant) -> None:
+    def __init__(
+        self,
+        way: Way,
+        instance: bytes,
+        permit: bytes,
+        grant: Grant,
+        attribute_key: Callable[[int], AttributeKey | None],
+    ) -> None:
         """`permit` is an identifier, `grant` what the authority gave under it."""
-        self._way, self.carrier, self.permit = way, way.carrier, permit
-        self.ring = KeyRing(way.node.lock)
+        self._way, self.carrier, self._instance, self.permit = way, way.carrier, instance, permit
+        self.ring = KeyRing(way.node.lock, attribute_key)
         self.schemas: tuple[Schema, ...] = ()
         self.erased: set[tuple[bytes, int]] = set()
         self.token, self.partitions = grant.token, grant.partitions
@@ -62,12 +73,7 @@ class TopicKeys:
 
     def _take(self, grant: Grant) -> None:
         self.version = grant.version
-        for epoch, seed in grant.private_keys:
-            self.ring.add_topic_key(grant.token, epoch, hpke.PrivateKey.decode(seed))
-        for one in grant.erasure_keys:
-            self.ring.add_erasure_key(grant.token, one.publisher, one.period, hpke.PrivateKey.decode(one.key))
-        for publisher, period in grant.erased:
-            self.ring.forget_erasure_key(grant.token, publisher, period)
+        add_keys(self.ring, self._instance, grant)
         self.erased |= set(grant.erased)
         if grant.schemas:
             self.schemas = tuple(Schema.decode(text) for text in grant.schemas)
@@ -93,7 +99,13 @@ class Access(TopicKeys):
         """`labels` are the permit's, where the query has an interest."""
         self.session, self.wanted = session, Wanted(labels)
         self._held = grant  # all that was given so far, less what was destroyed since
-        super().__init__(session, permit, grant)
+        self._attributes = AttributeHolder(
+            session.authority,
+            session.clock,
+            ATTRIBUTES_AGAIN_S,
+            lambda epoch: attribute_epoch_begins_ms(self._held, epoch),
+        )
+        super().__init__(session, session.identity.instance, permit, grant, self._attributes.key)
         if grant.flags & ERASABLE:  # its keys come in several answers
             self.update()
 
@@ -113,7 +125,20 @@ class Access(TopicKeys):
 
     def loan(self) -> Loan:
         """What tasks need of this identity to read what was planned by now."""
-        return lend(self.session.identity, self.permit, self._held)
+        key = None if self._held.policies is None else self._attributes.whole()
+        return lend(self.session.identity, self.permit, self._held, b"" if key is None else key.encode())
+
+
+class _Lent(TopicKeys):
+    """The same from what the driver lent."""
+
+    def __init__(self, loan: Loan, grant: Grant) -> None:
+        self._lent = loan.attributes
+        key = AttributeKey.decode(loan.attributes) if loan.attributes else None
+        super().__init__(Borrowed(loan), loan.instance, loan.permit, grant, lambda epoch: key)
+
+    def is_older(self, loan: Loan, grant: Grant) -> bool:
+        return self.version < grant.version or (self.version == grant.version and self._lent != loan.attributes)
 
 
 def admit(home: str, topic: str, interest: str = "") -> Access:
@@ -137,7 +162,7 @@ def admit(home: str, topic: str, interest: str = "") -> Access:
 
 
 _joined: OrderedDict[tuple[str, bytes], Access] = OrderedDict()
-_borrowed: OrderedDict[tuple[bytes, bytes], TopicKeys] = OrderedDict()
+_borrowed: OrderedDict[tuple[bytes, bytes], _Lent] = OrderedDict()
 
 
 def join(home: str, permit: bytes, version: int = 0) -> Access:
@@ -163,10 +188,10 @@ def join(home: str, permit: bytes, version: int = 0) -> Access:
 def borrow(loan: Loan) -> TopicKeys:
     """The same from what the driver lent; an older loan is given up for a newer one."""
     key, grant = (loan.principal, loan.permit), Grant.decode(loan.grant)
-    if key in _borrowed and _borrowed[key].version < grant.version:
+    if key in _borrowed and _borrowed[key].is_older(loan, grant):
         _borrowed.pop(key).close()
     if key not in _borrowed:
-        _borrowed[key] = TopicKeys(Borrowed(loan), loan.permit, grant)
+        _borrowed[key] = _Lent(loan, grant)
     return _used(_borrowed, key)
 
 

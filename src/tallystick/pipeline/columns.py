@@ -61,9 +61,13 @@ class DoesNotFit(Refused):
     reason = "does-not-fit"
 
 
-def spark_schema(schema: Schema, provenance: bool) -> StructType:
-    """The topic's columns, and the provenance columns where they are wanted."""
-    fields = [StructField(field.name, _spark_type(field.type), field.nullable) for field in schema.arrow]
+def spark_schema(schema: Schema, provenance: bool, closable: bool = False) -> StructType:
+    """The topic's columns, and the provenance columns where they are wanted. Where columns are `closable` each may be
+    null, whatever the topic says: a row whose columns are all closed is none."""
+    fields = [
+        StructField(field.name, _spark_type(field.type), field.nullable or (closable and len(schema.groups) > 1))
+        for field in schema.arrow
+    ]
     if not provenance:
         return StructType(fields)
     taken = set(schema.arrow.names) & set(PROVENANCE.names)
@@ -133,8 +137,13 @@ class Projection:
                 columns.append(pa.array(np.arange(batch.num_rows, dtype=np.int32)))
             elif field.name in facts:
                 columns.append(pa.repeat(pa.scalar(facts[field.name], field.type), batch.num_rows))
-            else:
+            elif field.nullable:
                 columns.append(pa.nulls(batch.num_rows, field.type))
+            else:  # closed, since older versions of the topic lack nullable columns only
+                raise DoesNotFit(
+                    f'column "{field.name}" is closed to this identity, and the query wants a value in every row',
+                    hint="read it as nullable",
+                )
         if not columns:  # count(*) over a user's schema without columns
             return batch.select([]) if mask is None else batch.filter(mask).select([])
         projected = pa.RecordBatch.from_arrays(columns, schema=self._arrow)

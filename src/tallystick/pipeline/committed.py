@@ -16,7 +16,7 @@ from tallystick.client.findings import Finding
 from tallystick.client.pending import Commits, Written
 from tallystick.client.reader import Anchored, Placed
 from tallystick.errors import Refused, Withheld
-from tallystick.parcel.locks import MissingKey
+from tallystick.parcel.missing import MissingKey, NotEntitled
 from tallystick.parcel.open import open_content
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, describe
 from tallystick.parcel.verify import PermitBook, verify_named
@@ -27,8 +27,13 @@ _FETCH_BYTES = 4 << 20
 
 class CommitReader:
     def __init__(
-        self, access: Access, book: PermitBook, fetch_headers: Callable[[int, int, int, int], Fetched]
+        self,
+        access: Access,
+        book: PermitBook,
+        fetch_headers: Callable[[int, int, int, int], Fetched],
+        pass_over_closed: bool,
     ) -> None:
+        self._pass_over_closed = pass_over_closed
         self._access, self._view = access, access.session.view
         self._commits = Commits(
             access.session.identity.instance,
@@ -48,6 +53,8 @@ class CommitReader:
             for written in self._commits.resolve(commit, partition, self._open(partition, commit)):
                 yield from self._left(partition, commit, written)
         except Refused as error:
+            if isinstance(error, NotEntitled) and self._pass_over_closed:
+                return  # none of its columns opens, and so it is with the rows that it makes count
             message = f"{error}; {error.hint}" if error.hint else str(error)
             yield self._finding(error.reason, message, partition, commit)
 

@@ -1,10 +1,10 @@
 """What a driver lends its tasks, so that the identity's folder is on the driver's machine and nowhere else.
 
 Threat: an identity that lies on every machine of a cluster, for whoever comes by. A loan holds what the tasks of one
-query need and is in memory only: the keys of the query's permit, less those destroyed by now; the seed that signs
-requests, without which a node answers nobody; the way to Kafka, if the identity has one. It does not hold the sealing
-key, so its holder gets nothing from the authority: no key of another topic or of a later epoch, no new keys for the
-identity.
+query need and is in memory only: the keys of the query's permit, less those destroyed by now; the attribute key, where
+the authority has attributes; the seed that signs requests, without which a node answers nobody; the way to Kafka, if
+the identity has one. It does not hold the sealing key, so its holder gets nothing from the authority: no key of another
+topic or of a later epoch, no new keys for the identity.
 
 It travels with each task, over the channel that `channel` has checked. Spark neither logs nor shows what a partition
 holds; the loan has no text form that could slip into an error.
@@ -38,21 +38,24 @@ from tallystick.runtime.entropy import SystemEntropy
 class Loan:
     """Plain values, as slices are."""
 
+    instance: bytes
     permit: bytes  # its identifier
     grant: bytes
+    attributes: bytes  # the attribute key, in the epochs that have begun; empty where there is none
     principal: bytes
     signing_seed: bytes
     nodes: tuple[tuple[str, bytes, bytes], ...]  # address, identifier, key
     kafka: str = ""  # settings as JSON
 
 
-def lend(identity: Identity, permit: bytes, grant: Grant) -> Loan:
-    """The loan of `grant`, everything that is held under the permit."""
+def lend(identity: Identity, permit: bytes, grant: Grant, attributes: bytes) -> Loan:
+    """The loan of `grant`, everything that is held under the permit, and of the attribute key."""
     nodes = tuple((one.url, one.node, b"" if one.key is None else one.key.raw) for one in addresses(identity))
     kafka = identity.home / FILE
     settings = kafka.read_text() if kafka.exists() else ""
     grant = replace(grant, permit=b"", undo_token=b"", epochs=(), labels=None)  # what opens, and nothing else
-    return Loan(permit, grant.encode(), identity.principal, identity.signing_seed, nodes, settings)
+    opening = (identity.instance, permit, grant.encode(), attributes)
+    return Loan(*opening, identity.principal, identity.signing_seed, nodes, settings)
 
 
 class Borrowed:

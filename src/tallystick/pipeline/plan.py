@@ -99,7 +99,7 @@ class Planner:
         self._view, identity = access.session.view, access.session.identity
         self._book = PermitBook(identity.instance, [identity.authority], access.session.node.permit)
         self._heads = HeadCache(options.heads) if options.heads else None
-        self._commit_reader = CommitReader(access, self._book, self._fetch)
+        self._commit_reader = CommitReader(access, self._book, self._fetch, options.nulls_for_closed)
         self._readers: dict[int, HeaderReader] = {}
         self._seen_height = -1
 
@@ -171,6 +171,16 @@ class Planner:
                     f"the query's checkpoint stands at offset {offset} of partition {partition}, anchored are {size}",
                     reason="rollback",
                     hint="the ledger is behind, or the checkpoint folder is of another topic: choose a new one",
+                )
+
+    def check_kept(self, first: Mapping[int, int]) -> None:
+        """Raise `Misuse` where a stream stands below what retention has left: what it did not read is gone."""
+        for partition, below in self._retired().items():
+            if first[partition] < below:
+                raise Misuse(
+                    f"the query's checkpoint stands at offset {first[partition]} of partition {partition}, which was"
+                    f" retired unread; {below} is the first left",
+                    hint="choose a new checkpointLocation, which begins at the earliest that is left",
                 )
 
     def cut(self, first: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:

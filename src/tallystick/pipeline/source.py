@@ -71,6 +71,10 @@ class TallyDataSource(DataSource):
         with explained():
             return Options.parse(self._given)
 
+    def _topic_schema(self, access: Access) -> StructType:
+        options = self._options
+        return spark_schema(_pinned(access, options), options.provenance, options.nulls_for_closed)
+
     def _fit(self) -> Options:
         """The options of a query that may be planned over this channel."""
         with explained():
@@ -89,7 +93,7 @@ class TallyDataSource(DataSource):
 
     def schema(self) -> StructType:
         with explained(), _access(self._options) as access:
-            return spark_schema(_pinned(access, self._options), self._options.provenance)
+            return self._topic_schema(access)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._fit(), schema)
@@ -194,6 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._open().update()  # tasks drop keys that were destroyed since
             anchors = self._planner.anchors()
             self._planner.check_reached(until, anchors)
+            self._planner.check_kept(first)
             return _shares(self._planner.plan(first, until, anchors), self._options, self._open())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -17,8 +17,8 @@ from tallystick.carriers.carrier import Fetched
 from tallystick.client.findings import Finding
 from tallystick.errors import CannotOpen, Refused, Withheld
 from tallystick.parcel.header import Kind
-from tallystick.parcel.locks import MissingKey
-from tallystick.parcel.open import open_batch, open_content
+from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
@@ -135,6 +135,9 @@ class _SliceReader:
             return self._open(verified, offset)
         except MissingKey as error:
             self._report(self._explain(error), offset, parcel)
+        except NotEntitled as error:
+            if not self._options.nulls_for_closed:
+                self._report(error, offset, parcel)
         except (CannotOpen, DoesNotFit, _Told) as error:
             self._report(error, offset, parcel)
         except Refused as error:
@@ -170,14 +173,30 @@ class _SliceReader:
         return next(one for one in self._slice.anchors if one.size > offset)
 
     def _try_open(self, verified: VerifiedParcel, schema: Schema) -> Batch:
-        """Open a parcel; a key that we lack may have been issued since: ask once."""
+        """Open a parcel; a key that we lack may have been issued since: ask once. `NotEntitled` where no column opens,
+        or where one that does not is an error."""
         needed = () if self._interest is None else {leaf.attribute for leaf in leaves(self._interest.root)}
         access, groups = self._access, self._projection.groups(schema, needed)
         try:
-            return open_batch(verified, access.ring, schema, groups=groups, fast=self._options.fast)
+            return self._open_groups(verified, schema, groups)
         except MissingKey:
             access.update()
-            return open_batch(verified, access.ring, schema, groups=groups, fast=self._options.fast)
+            return self._open_groups(verified, schema, groups)
+
+    def _open_groups(self, verified: VerifiedParcel, schema: Schema, groups: tuple[int, ...]) -> Batch:
+        ring, fast = self._access.ring, self._options.fast
+        if not self._options.nulls_for_closed:
+            return open_batch(verified, ring, schema, groups=groups, fast=fast)
+        batch, _ = open_columns(verified, ring, schema, groups=groups, fast=fast)
+        if batch is not None:
+            return batch
+        # Nothing that is wanted opens: whether there are rows, and how many, another group must tell.
+        others = tuple(group for group in range(len(schema.groups)) if group not in groups)
+        for group in others:
+            batch, _ = open_columns(verified, ring, schema, groups=(group,), fast=fast)
+            if batch is not None:
+                return batch
+        return open_batch(verified, ring, schema, groups=groups, fast=fast)  # says why not
 
     def _explain(self, error: MissingKey) -> Refused:
         if error.epoch is None and (error.publisher, error.period) in self._access.erased:
