@@ -13,6 +13,7 @@ attributes and one epoch, formulas are joined with the epoch. Results go to `bui
     …_int32[_encoding]          one 32-bit comparison; the peer has a bag of bits, as the paper
     capsule_N_bytes, key_N_bytes
     policy_lock…                a policy lock against a topic lock, see abe_locks.py
+    authority…                  what an attribute epoch costs the authority, see abe_authority.py
     labels…                     what labels spare a subscriber with an interest, see abe_labels.py
     match_million               one event against a million interests; the peer is the loop over all of them
 """
@@ -30,6 +31,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import harness
+from abe_authority import authority_cases
 from abe_labels import label_cases
 from abe_locks import lock_cases
 
@@ -217,6 +219,7 @@ SUBJECTS = {
     "numbers": number_cases,
     "locks": lock_cases,
     "labels": label_cases,
+    "authority": authority_cases,
     "matching": match_cases,
 }
 

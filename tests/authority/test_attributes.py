@@ -395,6 +395,7 @@ def test_rows_moved_in_the_store_are_refused(world: World, people: tuple[Person,
     give(world, owner, member, role="insurer")
     give(world, owner, other, clearance=1)
     store = world.authority.core.store
+    assert other.client.attribute_key().key
     # The other's row points at the member's content: its own place opens nothing else.
     store.write(
         "UPDATE attributes SET content = (SELECT content FROM attributes WHERE principal = ?) WHERE principal = ?",

@@ -90,7 +90,7 @@ class AttributeKeys:
         return AttributeAnswer(identifier, b"", parts, current)
 
     def _traits(self, principal: bytes) -> frozenset[bytes]:
-        found: set[bytes] = set()
-        for held in self._attributes.held(principal):
-            found |= traits_of(AttributeSet(((held.name, held.value),)), self._spaces.require(held.tenant))
-        return frozenset(found)
+        held = self._attributes.held(principal)
+        spaces = {tenant: self._spaces.require(tenant) for tenant in {one.tenant for one in held}}
+        found = [traits_of(AttributeSet(((one.name, one.value),)), spaces[one.tenant]) for one in held]
+        return frozenset().union(*found)

@@ -32,6 +32,7 @@ class AttributeSpaces:
         self._core = core
         self._subjects = subjects
         self._epochs = epochs
+        self._opened: dict[bytes, tuple[bytes, AttributeSpace]] = {}  # tenant: the row as it was, and what it says
 
     def declare(self, caller: Caller, encoded: bytes) -> None:
         """Keep the attribute space of the caller's tenant; by the tenant's owner."""
@@ -62,7 +63,11 @@ class AttributeSpaces:
         wrapped = self._core.store.scalar("SELECT space FROM attribute_spaces WHERE tenant = ?", (tenant,))
         if wrapped is None:
             return None
-        return AttributeSpace.decode(self._core.master.unwrap_at(["space", tenant], wrapped))
+        known = self._opened.get(tenant)
+        if known is None or known[0] != wrapped:
+            space = AttributeSpace.decode(self._core.master.unwrap_at(["space", tenant], wrapped))
+            known = self._opened[tenant] = wrapped, space
+        return known[1]
 
     def require(self, tenant: bytes) -> AttributeSpace:
         space = self.find(tenant)

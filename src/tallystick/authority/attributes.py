@@ -30,8 +30,10 @@ from tallystick.trust.signed import Fields
 
 DRAFT, LIVE, EXPIRED = 0, 1, 2
 _VALUES_MAX = 1 << 16
+_KNOWN_MAX = 200_000  # attributes remembered as proven, some 150 MB
 
 Value = int | tuple[str, ...]
+_Row = tuple[bytes, bytes, bytes, bytes, bytes]  # tenant, principal, pseudonym, commitment, content
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Attributes:
         self._subjects = subjects
         self._spaces = spaces
         self._epochs = epochs
+        self._known: dict[_Place, tuple[_Row, HeldAttribute]] = {}
 
     # --- requests ---
 
@@ -184,18 +187,29 @@ class Attributes:
             )
         )
 
-    def _proven(self, rows: list[tuple[bytes, bytes, bytes, bytes, bytes]]) -> list[HeldAttribute]:
+    def _proven(self, rows: list[_Row]) -> list[HeldAttribute]:
         """The attributes of these rows that the ledger has now; `CannotOpen` if a row was moved or altered."""
-        found = []
-        for tenant, principal, pseudonym, commitment, content in rows:
-            place = _Place(tenant, principal, pseudonym)
-            name, value, salt = self._open(place, commitment, content)
-            proven = self._core.ledger.value(place.key)
-            if proven is None or proven[0] != attribute_commitment(salt, principal, name, value):
-                continue
-            if not proven[1] or self._core.now_ms < proven[1]:
-                found.append(HeldAttribute(tenant, principal, name, value, proven[1]))
-        return sorted(found, key=lambda one: (one.principal, one.name))
+        found = [held for held in map(self._prove, rows) if held is not None]
+        now_ms = self._core.now_ms
+        living = [held for held in found if not held.not_after_ms or now_ms < held.not_after_ms]
+        return sorted(living, key=lambda one: (one.principal, one.name))
+
+    def _prove(self, row: _Row) -> HeldAttribute | None:
+        """What is proven once in this run stays so until the ledger touches it, or the row is another."""
+        tenant, principal, pseudonym, commitment, content = row
+        place = _Place(tenant, principal, pseudonym)
+        known = self._known.get(place)
+        if known is not None and known[0] == row:
+            return known[1]
+        name, value, salt = self._open(place, commitment, content)
+        proven = self._core.ledger.value(place.key)
+        if proven is None or proven[0] != attribute_commitment(salt, principal, name, value):
+            return None
+        held = HeldAttribute(tenant, principal, name, value, proven[1])
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[place] = row, held
+        return held
 
     def _open(self, place: _Place, commitment: bytes, content: bytes) -> tuple[str, Value, bytes]:
         name, value, salt = wire.decode(self._core.master.unwrap_at(place.wrapping(commitment), content), "attribute")
@@ -221,6 +235,7 @@ class Attributes:
     def apply(self, tenant: bytes, principal: bytes, pseudonym: bytes) -> None:
         """Take over what the ledger holds of an attribute; a draft of it becomes live."""
         place, store = _Place(tenant, principal, pseudonym), self._core.store
+        self._known.pop(place, None)
         before = self._standing(place)
         commitment, not_after_ms = (self._core.ledger.value(place.key) or [b"", 0])[:2]
         store.write(
