@@ -34,9 +34,9 @@ class RangeReader:
         self._left_at = 0.0
 
     @property
-    def is_resting(self) -> bool:
-        """Whether it fetches nothing."""
-        return self._place is None
+    def is_free(self) -> bool:
+        """Whether it fetches nothing, or nothing that anybody came back for."""
+        return self._place is None or time.monotonic() - self._left_at >= KEPT_S
 
     @property
     def has_next(self) -> bool:
@@ -84,7 +84,7 @@ class RangeReader:
 
 def choose(readers: list[RangeReader], place: Place, first: int) -> RangeReader | None:
     """Take out of `readers` who is there already, or else who is free; None asks for a new one."""
-    there = [one for one in readers if one.is_at(place, first)] or [one for one in readers if one.is_resting]
+    there = [one for one in readers if one.is_at(place, first)] or [one for one in readers if one.is_free]
     if not there and len(readers) >= KEPT_MAX:
         there = readers[:1]  # the one that was left first
     if not there:
