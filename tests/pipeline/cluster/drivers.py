@@ -1,0 +1,99 @@
+"""Drivers in processes of their own, on a cluster: started, watched, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from stack import wait_until
+from tap import DRIVER, TAPPED, Tap
+
+from tallystick.node.devspark import Cluster
+from tallystick.node.processes import free_ports
+
+HERE = Path(__file__).parent
+WAIT_S = 1_200  # the machine may have other work
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # JVMs that live for seconds
+SETTINGS = {
+    "spark.ui.enabled": "true",
+    "spark.ui.port": "0",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": QUICK,
+}
+
+
+class ClusterDriver:
+    """`cluster_child.py` at work; `folder` is where it tells."""
+
+    def __init__(self, cluster: Cluster, folder: Path, options: Mapping[str, Any], **more: Any) -> None:
+        self.folder, self._cluster, self._more = folder, cluster, more
+        self._options = {name: str(value) for name, value in options.items()}
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, settings: Mapping[str, str] = {}) -> None:
+        given = {
+            "folder": str(self.folder),
+            "master": self._cluster.url,
+            "settings": {**SETTINGS, **settings},
+            "options": self._options,
+            **self._more,
+        }
+        path = os.pathsep.join([*map(str, (HERE, HERE.parent, HERE.parent.parent)), os.environ.get("PYTHONPATH", "")])
+        conf = {"SPARK_CONF_DIR": str(self._cluster.conf), "SPARK_LOCAL_IP": DRIVER, "PYTHONPATH": path}
+        with open(self.folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(HERE / "cluster_child.py"), json.dumps(given)],
+                env={**os.environ, **conf},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_dead(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def wait(self, name: str, count: int = 1) -> list[Path]:
+        """The files of this name, when there are so many."""
+        wait_until(lambda: len(self._files(name)) >= count or self.is_dead, WAIT_S)
+        assert len(self._files(name)) >= count, (self.folder / "log").read_text()[-4000:]
+        return self._files(name)
+
+    def _files(self, name: str) -> list[Path]:
+        return [path for path in self.folder.glob(f"{name}*") if path.suffix != ".new"]
+
+    def kill(self) -> None:
+        """Kill the driver and its JVM."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(20)
+
+
+@contextmanager
+def tapped(driver: ClusterDriver) -> Iterator[list[Tap]]:
+    """The driver started, with somebody on the line between it and its executors."""
+    ports = free_ports(2)
+    taps = [Tap(port) for port in ports]
+    names = ("spark.driver.port", "spark.driver.blockManager.port")
+    line = {"spark.driver.host": TAPPED, "spark.driver.bindAddress": DRIVER}
+    try:
+        driver.start({**line, **{name: str(port) for name, port in zip(names, ports, strict=True)}})
+        yield taps
+    finally:
+        driver.kill()
+        for tap in taps:
+            tap.close()

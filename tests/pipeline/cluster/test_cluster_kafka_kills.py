@@ -1,0 +1,89 @@
+"""A stream from Kafka on a cluster whose driver and workers are killed at random points: nothing twice, nothing missing
+in the tables.
+
+A worker is killed with its executor, as if its machine had gone, and comes back; a driver is killed with its JVM, and
+started again on the same checkpoint. A seed decides whom and when. One seed in a soak; TALLY_KILL_SEEDS=20 tries that
+many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker import broker, node_settings
+from drivers import WAIT_S, ClusterDriver
+from lake import Lake, Topic, rows
+from pyspark.sql import SparkSession
+from stack import Stack, wait_until
+from streams import arrived_seqs, run
+
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.client.kafka import go_direct
+from tallystick.node.devspark import Cluster
+
+pytestmark = [pytest.mark.soak, pytest.mark.kafka]
+
+SEEDS = range(int(os.environ.get("TALLY_KILL_SEEDS", "1")))
+KILLS = 4
+PARCELS, ROWS = 40, 5  # a parcel is a micro-batch
+
+
+@pytest.fixture(scope="module")
+def kafka_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
+    with Stack(tmp_path_factory.mktemp("kafka-cluster"), node=node_settings(broker())) as stack:
+        lake = Lake(stack, spark)
+        go_direct(lake.reader)
+        yield lake
+
+
+def published(lake: Lake, name: str) -> Topic:
+    """A topic on Kafka that its reader may fetch from the brokers."""
+    topic, kafka = lake.topic(name, partitions=2), KafkaClient(broker().operator())
+    user = f"User:{lake.reader.identity.principal.hex()}"
+    wait_until(lambda: any(e.user == user and e.topic == topic.token.hex() for e in kafka.access_entries()))
+    kafka.close()
+    topic.publish(rows(range(PARCELS * ROWS)), batch_rows_max=ROWS)
+    return topic
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whoever_is_killed_each_row_is_there_once(
+    kafka_lake: Lake, cluster: Cluster, tmp_path: Path, seed: int
+) -> None:
+    topic, out, checkpoint = published(kafka_lake, f"cluster-{seed}"), tmp_path / "out", tmp_path / "checkpoint"
+    driver = ClusterDriver(
+        cluster, tmp_path / "driver", topic.options(maxParcelsPerTrigger=1), checkpoint=str(checkpoint), out=str(out)
+    )
+    chance = random.Random(seed)
+    killed = ["driver", "worker", *(chance.choice(("driver", "worker", "worker")) for _ in range(KILLS - 2))]
+    chance.shuffle(killed)
+    try:
+        for whom in killed:
+            if driver.is_dead:
+                driver.start()
+            begun = _batches(out) + chance.randint(1, 4)
+            wait_until(lambda begun=begun: _batches(out) >= begun or driver.is_dead, WAIT_S)  # type: ignore[misc]
+            assert not driver.is_dead, (driver.folder / "log").read_text()[-4000:]
+            time.sleep(chance.random())  # anywhere in a batch
+            if whom == "driver":
+                driver.kill()
+            else:
+                chance.choice(cluster.workers).kill()
+                cluster.start()
+    finally:
+        driver.kill()
+    done = _batches(out)
+    assert done < PARCELS, "the stream was done before it was killed"
+    print(f"seed {seed}: {killed}, {done} of {PARCELS} batches when it was left")
+    run(topic.stream(maxParcelsPerTrigger="10"), out, checkpoint)
+    assert arrived_seqs(out) == list(range(PARCELS * ROWS))
+
+
+def _batches(out: Path) -> int:
+    """How many batches are written, or begun."""
+    return len(list(out.glob("batch=*")))

@@ -1,0 +1,28 @@
+"""`tally dev spark`: a cluster that runs is found by its folder, and where none is, that is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tallystick.cli import main
+from tallystick.errors import Misuse
+from tallystick.node.devspark import Cluster
+
+
+def test_a_running_cluster_is_found_again(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    before = [one.pid for one in (cluster.master, *cluster.workers)]
+    assert main.run(["dev", "spark", "up", str(cluster.folder), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"master": cluster.url, "settings": str(cluster.conf), "workers": 2}
+    assert [one.pid for one in (cluster.master, *cluster.workers)] == before
+
+
+def test_where_there_is_none_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["dev", "spark", "down", str(tmp_path)]) == 2
+    assert f"{tmp_path}: no Spark cluster is here" in capsys.readouterr().err
+    Cluster.create(tmp_path)
+    with pytest.raises(Misuse, match="is here already"):
+        Cluster.create(tmp_path)
