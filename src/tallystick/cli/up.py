@@ -20,6 +20,7 @@ from tallystick.errors import Misuse
 if TYPE_CHECKING:
     from tallystick.node.instance import Folders
     from tallystick.node.settings import NodeSettings
+    from tallystick.runtime.address import Address
 
 _PORT = click.IntRange(0, 65535)
 
@@ -30,7 +31,12 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--authority-only", is_flag=True, help="Run the authority alone.")
 @click.option("--port", type=_PORT, default=None, help="The node's, instead of that in node.toml; 0: any.")
 @click.option("--authority-port", type=_PORT, default=None, help="The authority's; 0: any.")
-@click.option("--node-url", default=None, help="Where the authority finds the node, if not on this machine.")
+@click.option(
+    "--node-url",
+    "node_urls",
+    multiple=True,
+    help="Where the authority finds the node, if not on this machine; again: other nodes, where it does not answer.",
+)
 @click.option("--ledger", default=None, help="cometbft://host:port,… instead of what node.toml says.")
 @click.option("--carrier", default=None, help="kafka://host:port,… instead of what node.toml says.")
 @click.option(
@@ -48,7 +54,7 @@ def command(
     authority_only: bool,
     port: int | None,
     authority_port: int | None,
-    node_url: str | None,
+    node_urls: tuple[str, ...],
     ledger: str | None,
     carrier: str | None,
     kafka_settings: str | None,
@@ -65,7 +71,7 @@ def command(
     Examples:
       tally up fleet
       tally up fleet --node-only --json-logs
-      tally up fleet --authority-only --node-url https://node.example:7411
+      tally up fleet --authority-only --node-url https://node.example:7411 --node-url https://second.example:7411
       tally up fleet --ledger cometbft://127.0.0.1:26657,127.0.0.1:26667
       tally up fleet --carrier kafka://127.0.0.1:9092 --kafka-settings operator.json
     """
@@ -91,7 +97,7 @@ def command(
     if node_only:
         run_node(folders, settings, port, json_logs, as_json)
     elif authority_only:
-        _run_authority(folders, settings, authority_port, node_url, as_json)
+        _run_authority(folders, settings, authority_port, node_urls, as_json)
     else:
         _run_both(folder, settings, port, authority_port, json_logs, as_json)
 
@@ -139,7 +145,9 @@ def run_node(folders: Folders, settings: NodeSettings, port: int, json_logs: boo
     node.run()
 
 
-def _run_authority(folders: Folders, settings: NodeSettings, port: int, node_url: str | None, as_json: bool) -> None:
+def _run_authority(
+    folders: Folders, settings: NodeSettings, port: int, node_urls: tuple[str, ...], as_json: bool
+) -> None:
     from tallystick.node.addresses import read_address, write_address
     from tallystick.node.authority import AuthorityProcess
     from tallystick.node.instance import find_passphrase
@@ -149,10 +157,11 @@ def _run_authority(folders: Folders, settings: NodeSettings, port: int, node_url
     from tallystick.trust.certificate import Certificate
 
     _on_signal(lambda: None)
+    first, *rest = node_urls or (read_address(folders.node).url,)
     process = AuthorityProcess(
         folders.authority,
         find_passphrase(folders.root),
-        (node_url or read_address(folders.node).url,),
+        (first,),
         Certificate.decode((folders.node / "certificate").read_bytes()),
         SystemClock(),
         SystemEntropy(),
@@ -161,10 +170,29 @@ def _run_authority(folders: Folders, settings: NodeSettings, port: int, node_url
         settings=read_authority_settings(folders.authority),
         insecure=settings.insecure,
         tls_files=(settings.tls_certificate, settings.tls_key),
+        others=[address for url in rest if (address := _find_node(folders, url, settings.insecure))],
     )
     write_address(folders.authority, process.url, process.authority.certificate)
     _listening("authority", process.url, as_json)
     process.run()
+
+
+def _find_node(folders: Folders, url: str, insecure: bool) -> Address | None:
+    """Another node of the instance, on the root's word; None where nobody answers now."""
+    from tallystick.client.nodes import ask_node
+    from tallystick.errors import Unavailable
+    from tallystick.runtime.address import Address
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.trust.trustfile import TrustFile
+
+    try:
+        trust = TrustFile.parse(folders.trust.read_text())
+        certificate = ask_node(url, trust, SystemClock(), SystemEntropy(), insecure)
+    except Unavailable as error:
+        output.note(f"note: {url} is left out until the next start: {error}")
+        return None
+    return Address(url, certificate.subject, certificate.verify_key)
 
 
 def _listening(name: str, url: str, as_json: bool) -> None:

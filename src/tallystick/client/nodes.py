@@ -25,6 +25,16 @@ def addresses(identity: Identity) -> list[Address]:
     return [Address(url, node.subject, node.verify_key) for url, node in zip(identity.node_urls, found, strict=True)]
 
 
+def ask_node(url: str, trust: TrustFile, clock: Clock, entropy: Entropy, insecure: bool) -> Certificate:
+    """The certificate of the node that answers at an address; `Unavailable` where none does."""
+    with HttpClient([Address(url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
+        certificate = Certificate.decode(http.request("GET", "/v1/certificate", attempts_max=1).body)
+    certificate.verify(trust.root_verifier, instance=trust.instance)
+    if certificate.kind is not Kind.NODE:
+        raise Misuse(f"{url}: what answers there is no node")
+    return certificate
+
+
 def ask_nodes(
     urls: Sequence[str], known: Sequence[Certificate], trust: TrustFile, clock: Clock, entropy: Entropy, insecure: bool
 ) -> tuple[Certificate, ...]:
@@ -33,16 +43,10 @@ def ask_nodes(
     found: list[Certificate] = []
     for url in urls:
         try:
-            with HttpClient([Address(url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
-                certificate = Certificate.decode(http.request("GET", "/v1/certificate", attempts_max=1).body)
+            found.append(ask_node(url, trust, clock, entropy, insecure))
         except Unavailable:
             left = [one for one in known if one not in found]
             found += left[:1]
-            continue
-        certificate.verify(trust.root_verifier, instance=trust.instance)
-        if certificate.kind is not Kind.NODE:
-            raise Misuse(f"{url}: what answers there is no node")
-        found.append(certificate)
     if len({one.subject for one in found}) == 1:
         found = found[:1]  # several addresses of one node
     return (*found, *(one for one in known if one.subject not in {other.subject for other in found}))

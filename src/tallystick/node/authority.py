@@ -39,10 +39,12 @@ class AuthorityProcess:
         settings: Settings = Settings(),
         insecure: bool = False,
         tls_files: tuple[str, str] = ("", ""),
+        others: Sequence[Address] = (),
     ) -> None:
-        """`tls_files` are the PEM files of certificate and key, needed off loopback."""
+        """`others` are further nodes of the instance, asked in turn where `node` does not answer; `tls_files` the PEM
+        files of certificate and key, needed off loopback."""
         signer = open_signer(folder, passphrase)
-        addresses = [Address(url, node.subject, node.verify_key) for url in node_urls]
+        addresses = [*(Address(url, node.subject, node.verify_key) for url in node_urls), *others]
         self._http = HttpClient(addresses, signer, clock, entropy, insecure=insecure)
         ledger = RemoteNode(self._http)
         self.authority: Authority = open_authority(folder, passphrase, ledger, clock, entropy, settings)
