@@ -161,6 +161,11 @@ class KafkaCarrier(LogCarrier):
         for one in (one for records in sent for one in records):
             if one.error is not None:
                 raise one.error
+            if (one.offset or 0) < self._store.end_offset(one.place):
+                hint = (
+                    "somebody deleted the topic and made another: restore it from a replica, or close it on the ledger"
+                )
+                raise Unavailable(f"kafka: {one.place}: offset {one.offset} was anchored before", hint=hint)
         return sent
 
     def _find(self, repeated: Repeated) -> Staged:

@@ -27,6 +27,7 @@ PASSAGE = "tally-passage"  # the header with the gateway's word
 SEND_S = 30.0  # how long a record may take to be stored by all replicas
 TOGETHER_S = 10.0  # a transaction: readers of its partitions wait for its end, so Kafka aborts one that takes longer
 POLL_RECORDS = 1_000
+AHEAD_BYTES = 16 << 20  # that a consumer may fetch before it is asked: a few requests of a reader
 
 
 class Record(NamedTuple):
@@ -89,7 +90,8 @@ class KafkaClient(Administration):
                     producer = self._transactional = self._transactional or self._open_transactional()
                     producer.begin_transaction()
                     sent = [self._hand_over(producer, one.place.token.hex(), *one) for one in records]
-                    producer.flush(TOGETHER_S)
+                    if producer.flush(TOGETHER_S):
+                        raise Unavailable("kafka: records were not stored in time", retry_after_s=1.0)
                     for one in sent:
                         if one.error is not None:
                             raise one.error
@@ -241,7 +243,8 @@ class KafkaClient(Administration):
                     "enable.partition.eof": "true",
                     "fetch.wait.max.ms": "100",
                     "fetch.error.backoff.ms": "50",
-                    "queued.max.messages.kbytes": str(64 << 10),
+                    "queued.max.messages.kbytes": str(AHEAD_BYTES >> 10),
+                    "fetch.queue.backoff.ms": "10",  # when it is full; the library would not look again for a second
                     "message.max.bytes": str(PARCEL_BYTES_MAX),
                 }
             )

@@ -13,6 +13,8 @@ from typing import Any
 
 from tallystick.errors import Misuse, TallystickError, Unavailable
 
+LIBRARY_OLDEST = 0x020600FF  # librdkafka 2.6.0: older ones speak versions of the protocol that Kafka 4 has dropped
+
 _REMEDIES = {
     "_ALL_BROKERS_DOWN": "start the brokers, or correct bootstrap.servers",
     "_TRANSPORT": "start the brokers, or correct bootstrap.servers",
@@ -31,6 +33,7 @@ _FINAL = {
     "CLUSTER_AUTHORIZATION_FAILED": "this Kafka user may not do that",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the ledger grants no right to write, or not yet in Kafka",
     "UNSUPPORTED_VERSION": "Kafka 4.0 or newer is needed",
+    "_UNSUPPORTED_FEATURE": "Kafka 4.0 or newer is needed",
     "MSG_SIZE_TOO_LARGE": "seal fewer records a parcel",
 }
 
@@ -60,7 +63,12 @@ def translated(act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
 
 
 def library(module: str = "confluent_kafka") -> Any:
+    remedy = "pip install --upgrade 'tallystick[kafka]'"
     try:
-        return import_module(module)
+        found = import_module(module)
     except ImportError:
-        raise Misuse("Kafka needs the package confluent-kafka", hint="pip install 'tallystick[kafka]'") from None
+        raise Misuse("Kafka needs the package confluent-kafka", hint=remedy) from None
+    version, number = import_module("confluent_kafka").libversion()
+    if number < LIBRARY_OLDEST:
+        raise Misuse(f"Kafka needs librdkafka 2.6 or newer, found {version}", hint=remedy)
+    return found

@@ -3,7 +3,8 @@
 Threat: an administrator of Kafka who grants what the ledger does not (BPS 2.3, threat 1), takes away what it does,
 switches compaction or retention on for a sealed topic, or adds partitions, so that lanes would land elsewhere. Every
 `check` compares what Kafka has with what the ledger says, undoes the difference, and names what nobody of ours did:
-a *drift*. Partitions cannot be taken away again; that is told and left.
+a *drift*. Partitions cannot be taken away again, nor does a deleted topic come back: that is told and left. A new topic
+of the same name would begin at offset 0, where other records are anchored.
 
 Only what concerns this instance is looked at: entries on its topics and groups, whoever they are for; entries of its
 principals on anything; and entries for everybody (`User:*`) that reach its topics, groups or the cluster by a wildcard
@@ -34,7 +35,7 @@ USER, ANYBODY = "User:", "User:*"
 class Drift:
     """Something in Kafka that the ledger does not say; `token` is empty where it concerns no one topic."""
 
-    reason: str  # acl-added, acl-removed, topic-changed, partitions-added, offset-moved
+    reason: str  # acl-added, acl-removed, topic-changed, topic-deleted, partitions-added, offset-moved
     what: str
     token: bytes = b""
 
@@ -102,6 +103,7 @@ class Reconciler:
         self._missing: frozenset[Entry] = frozenset()
         self._denied: set[str] = set()
         self._settled: set[bytes] = set()  # topics whose added partitions were told
+        self._topics: set[bytes] = set()  # that Kafka had at the last look
         self._offsets = Offsets(kafka)
         self._untold: list[Drift] = []  # found, where the rest of the round failed
 
@@ -133,8 +135,10 @@ class Reconciler:
         return drift + [Drift("acl-removed", _say(entry), _token(entry)) for entry in sorted(lost)]
 
     def _check_topics(self, wanted: Wanted) -> list[Drift]:
-        drift: list[Drift] = []
         found = self._kafka.topics()
+        gone = (self._topics & set(wanted.partitions)) - set(found)
+        drift = [Drift("topic-deleted", f"topic {token.hex()} is gone", token) for token in sorted(gone)]
+        self._topics = set(found)
         tokens = [token for token in wanted.partitions if token in found]
         for token, settings in self._kafka.topic_settings(tokens).items():
             changed = {name: value for name, value in settings.items() if value != TOPIC_SETTINGS[name]}

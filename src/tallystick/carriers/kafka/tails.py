@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 
 from tallystick.carriers.kafka.administration import ASK_S
 from tallystick.carriers.kafka.client import POLL_RECORDS, KafkaClient, Record, is_end, record_of
 from tallystick.carriers.kafka.failures import library, translated
 from tallystick.carriers.log.segments import Place
+from tallystick.errors import TallystickError
+
+log = logging.getLogger(__name__)
+
+LOST_S = 10.0  # before a partition that could not be read is tried again
 
 
 class Tail:
@@ -16,26 +23,39 @@ class Tail:
     def __init__(self, client: KafkaClient) -> None:
         self._consumer = client.consumer()
         self._next: dict[Place, int] = {}
+        self._lost: dict[Place, float] = {}  # partitions that cannot be read, and until when they are left alone
 
     def follow(self, places: Mapping[Place, int]) -> None:
         """Go on with exactly these partitions, each from its offset."""
-        if dict(places) == self._next:
+        now = time.monotonic()
+        wanted = {place: at for place, at in places.items() if self._lost.get(place, now) <= now}
+        if wanted == self._next:
             return
         partition = library().TopicPartition
         with translated("follow partitions"):
-            self._consumer.assign([partition(p.token.hex(), p.partition, at) for p, at in places.items()])
-        self._next = dict(places)
+            self._consumer.assign([partition(p.token.hex(), p.partition, at) for p, at in wanted.items()])
+        self._next = wanted
 
     def poll(self, timeout_s: float) -> dict[Place, list[Record]]:
-        """What came, at most `POLL_RECORDS` of it."""
+        """What came, at most `POLL_RECORDS` of it. A partition that is lost (its topic deleted, its brokers down) keeps
+        no other from going on: it is told in the log, and tried again after a while."""
         found: dict[Place, list[Record]] = {}
         with translated("read new records"):
             messages = self._consumer.consume(POLL_RECORDS, timeout_s) if self._next else []
-            for message in messages:
-                if not is_end(message):
-                    place = Place(bytes.fromhex(message.topic()), message.partition())
-                    found.setdefault(place, []).append(record_of(message))
-                    self._next[place] = message.offset() + 1
+        for message in messages:
+            if message.topic() is None:
+                is_end(message)  # of no partition: raises what it means
+                continue
+            place = Place(bytes.fromhex(message.topic()), message.partition())
+            try:
+                if is_end(message):
+                    continue
+            except TallystickError as error:
+                log.warning("%s", error)
+                self._lost[place] = time.monotonic() + LOST_S
+                continue
+            found.setdefault(place, []).append(record_of(message))
+            self._next[place] = message.offset() + 1
         return found
 
     def close(self) -> None:
