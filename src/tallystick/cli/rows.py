@@ -154,10 +154,11 @@ class Writer:
     def __init__(self, format_: str) -> None:
         self._format = format_
         self._stream: Any = None
+        self._schema: Any = None  # what it was opened with
 
     def write(self, batch: Any, schema: Any, origin: dict[str, Any] | None = None, places: Any = None) -> None:
-        """A record batch of the topic; `origin` is added to each row of JSON lines, with the row's place in its parcel
-        (from `places`, where some rows of it were left out)."""
+        """A record batch of the topic, of whose `schema` it may lack columns; `origin` is added to each row of JSON
+        lines, with the row's place in its parcel (from `places`, where some rows of it were left out)."""
         if self._format == "jsonl":
             lines = [
                 orjson.dumps(row | (origin | {"_row": i if places is None else int(places[i])} if origin else {}))
@@ -166,8 +167,8 @@ class Writer:
             sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
         else:
             if self._stream is None:
-                self._stream = self._open(schema)
-            self._stream.write(batch)
+                self._schema, self._stream = schema, self._open(schema)
+            self._stream.write(_completed(batch, self._schema))
         sys.stdout.flush()
 
     def close(self) -> None:
@@ -181,6 +182,15 @@ class Writer:
 
             return csv.CSVWriter(sink, schema)
         return pa.ipc.new_stream(sink, schema)
+
+
+def _completed(batch: Any, schema: Any) -> Any:
+    """The batch with nulls for the columns that it lacks: those closed to the reader."""
+    if batch.schema.equals(schema):
+        return batch
+    names = batch.schema.names
+    columns = [batch.column(f.name) if f.name in names else pa.nulls(batch.num_rows, f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _readable_rows(batch: Any) -> Iterator[tuple[int, dict[str, Any]]]:

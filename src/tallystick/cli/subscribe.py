@@ -36,6 +36,13 @@ OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an autho
     show_default=True,
     help="Stop at the first finding, or report it and go on.",
 )
+@click.option(
+    "--closed",
+    type=click.Choice(["omit", "error"]),
+    default="omit",
+    show_default=True,
+    help="Leave out columns that your attributes do not open, or stop at them.",
+)
 @home_option
 @output.json_option
 def command(
@@ -48,19 +55,22 @@ def command(
     format_: str,
     origin: bool,
     on_bad: str,
+    closed: str,
     home: Path | None,
     as_json: bool,
 ) -> None:
     """Write the rows of TOPIC to stdout, each verified down to the ledger before it is shown.
 
     What was altered, withheld, repeated or forged is a finding: a line on stderr, and evidence in the identity's
-    folder. The exit code is 3 if somebody tampered.
+    folder. The exit code is 3 if somebody tampered. Columns under policies that your attributes do not satisfy are
+    left out (null in CSV and Arrow), and named on stderr.
 
     \b
     Examples:
       tally subscribe brakes --home reader
       tally subscribe brakes --group dashboards --follow --home reader
       tally subscribe brakes --from latest --follow --format csv --home reader
+      tally subscribe drives --closed error --home insurer
       tally subscribe brakes --interest "speed > 120 && vin in (WVW1, WVW2)" --home reader
     """
     from tallystick.cli.rows import Writer
@@ -79,7 +89,7 @@ def command(
 
         writer = Writer(format_)
         subscriber = session.subscriber(
-            topic, group=group, start=place, interest=interest, on_bad=on_bad, on_finding=on_finding
+            topic, group=group, start=place, interest=interest, on_bad=on_bad, closed=closed, on_finding=on_finding
         )
         try:
             _read(subscriber, writer, max_rows, follow, origin, commit=group is not None)
@@ -95,6 +105,9 @@ def command(
         finally:
             writer.close()
             subscriber.close()
+            if subscriber.closed_parcels:
+                passed = plural(subscriber.closed_parcels, "parcel")
+                output.note(f"{passed} passed over: no column of them opens with this identity's attributes")
     if found:
         raise Refused(
             plural(found, "finding"), reason="findings", hint=f"the evidence is in {session.identity.home / 'evidence'}"
@@ -104,13 +117,21 @@ def command(
 def _read(
     subscriber: Subscriber, writer: Writer, max_rows: int | None, follow: bool, origin: bool, *, commit: bool
 ) -> None:
-    left = max_rows
+    import pyarrow as pa
+
+    left, told = max_rows, set[str]()
+    schema = subscriber.schema.arrow
+    if len(subscriber.schema.groups) > 1:  # some may be closed
+        schema = pa.schema([field.with_nullable(True) for field in schema])
     while True:
         before = subscriber.positions()
         received = subscriber.poll(None if follow else 0)
         for one in received:
             data = one.batch.data if left is None else one.batch.data.slice(0, left)
-            writer.write(data, one.batch.schema.arrow, _origin(one) if origin else None, one.places)
+            writer.write(data, schema, _origin(one) if origin else None, one.places)
+            if not told.issuperset(one.closed):
+                told.update(one.closed)
+                output.note(f"closed to this identity's attributes: {', '.join(one.closed)}")
             if left is not None:
                 left -= data.num_rows
                 if left <= 0:
