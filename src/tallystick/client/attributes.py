@@ -58,8 +58,11 @@ class AttributeHolder:
         """Our key with the part of every epoch that has begun: what a driver lends to those who cannot ask."""
         now = self._clock.monotonic()
         if group.available() and now >= self._whole_at + self._again_s:
-            while self._whole_to < self._ask(self._whole_to + 1):
-                pass
+            while True:
+                before = self._whole_to
+                current = self._ask(before + 1)
+                if self._whole_to in (before, current):
+                    break
             self._whole_at = now
         return self._key
 
