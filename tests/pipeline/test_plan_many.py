@@ -15,10 +15,12 @@ from actors import Hand, Topic, settle, stored
 from stack import Stack, wait_until
 
 from tallystick import wire
+from tallystick.carriers.log.segments import Place
 from tallystick.client import view
 from tallystick.client.session import Session
 from tallystick.client.subscribe import FoundError
-from tallystick.errors import Forged, Refused
+from tallystick.errors import Forged, Misuse, Refused
+from tallystick.ledger import entries
 from tallystick.pipeline.access import Access, admit
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner, Slice
@@ -164,3 +166,19 @@ def test_a_bundle_is_bounded_and_holds_questions_only(fleet: Fleet) -> None:
     assert refused.value.reason == "malformed"
     undo = wire.decode(node._http.request("POST", "/v1/bundle", "", wire.encode([["/v1/undo", ""], 7])).body, "answer")
     assert [status for status, _ in undo] == [404, 400]
+
+
+def test_a_stream_that_stands_below_retention_is_told(fleet: Fleet) -> None:
+    """The last here: it takes bodies away."""
+    topic, node, place = fleet.topic, fleet.topic.stack.node, Place(fleet.topic.token, 0)
+    options = Options.parse({"home": str(topic.reader.identity.home), "topic": "brakes"})
+    with driver(topic) as (access, _plan, _asked):
+        planner = Planner(options, access)
+        planner.check_kept({0: 0})
+        root = node.carrier._store.partition(place).root(2)
+        node.core._submit(node.core._compose(entries.retire(topic.token, 0, 2, root)))
+        node.carrier.retire(place, 2)
+        wait_until(lambda: topic.reader.view.value(b"retired/" + topic.token + bytes(4)) is not None)
+        planner.check_kept({0: 2})
+        with pytest.raises(Misuse, match="offset 1 of partition 0, which was retired unread; 2 is the first left"):
+            planner.check_kept({0: 1})
