@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
+import cbor2
 import pytest
 from attribute_world import SPACE, declare, give, key_of, space_of, take
 from authority_world import Person, World
@@ -11,6 +14,7 @@ pytest.importorskip("pymcl", reason="extra policy")
 from tallystick import wire
 from tallystick.authority.attribute_keys import AttributeAnswer
 from tallystick.authority.attributes import attribute_commitment
+from tallystick.authority.policies import policy_commitment
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
 from tallystick.crypto.abe.keys import AttributeKey, PublicKey
 from tallystick.errors import CannotOpen, Forged, Misuse, Refused
@@ -171,6 +175,22 @@ def test_a_pseudonym_copied_from_another_s_grant_makes_no_key(
     assert len(member.client.attributes()) == 1
     world.act(other, entries.withdraw_attribute(other.certificate.tenant, member.id, pseudonym))
     assert len(member.client.attributes()) == 1
+
+
+def test_commitments_are_what_the_format_says() -> None:
+    """Computed here from the page alone: docs/formats/authority.md, Names."""
+    salt, principal, token = b"s" * 32, b"p" * 16, b"t" * 16
+
+    def expected(label: bytes, value: list[object]) -> bytes:
+        return sha256(label + b"\x00" + cbor2.dumps(value, canonical=True)).digest()
+
+    label = b"tallystick attribute commitment 1"
+    assert attribute_commitment(salt, principal, "a.n", 3) == expected(label, [salt, principal, "a.n", 3])
+    assert attribute_commitment(salt, principal, "a.r", ("x", "y")) == expected(
+        label, [salt, principal, "a.r", ["x", "y"]]
+    )
+    found = policy_commitment(salt, token, 1, 2, b"formula")
+    assert found == expected(b"tallystick policy commitment 1", [salt, token, 1, 2, b"formula"])
 
 
 def test_a_draft_counts_when_the_ledger_has_it_and_not_before(
@@ -486,7 +506,9 @@ def test_an_authority_without_the_library_serves_the_rest_and_names_what_is_miss
 ) -> None:
     from tallystick.crypto.abe import group
 
-    owner, member, _ = people
+    owner, member, other = people
+    give(world, owner, member, until_ms=world.now_ms + HOUR * 1000, role="garage")
+    give(world, owner, other, role="city")
     monkeypatch.setattr(group, "pymcl", None)
     world.reopen()
     owner, member = world.again(owner), world.again(member)
@@ -494,5 +516,10 @@ def test_an_authority_without_the_library_serves_the_rest_and_names_what_is_miss
         declare(owner)
     token = world.topic(owner)
     world.grant(owner, token, member, 6)
-    world.pass_time(25 * HOUR)
+    take(world, owner, other, "role")
+    world.pass_time(world.settings.revoke_s + 1)
+    assert world.authority._attribute_epochs.current() == 2
+    world.pass_time(HOUR)  # what expires ends an epoch too
+    world.pass_time(world.settings.revoke_s + 1)
+    assert world.authority._attribute_epochs.current() == 3
     assert member.client.permit(Operation.ADVERTISE, token).epochs
