@@ -75,29 +75,33 @@ def sync_later(write: Write, disk: object) -> None:
     write.close()
 
 
-MUTATIONS: list[tuple[str, Any, str, Callable[..., Any], tuple[str, ...]]] = [
-    ("the spool is not synced before sending", Spool, "sync", no_sync, ("sealed sequence", "equivocation")),
-    ("any sequence is taken", Lanes, "check_next", lambda *_: None, ("repeated", "came twice", "broken-chain")),
-    ("segments are not synced before the promise", Write, "sync", sync_later, ("damage", "promised")),
-    ("an ended lane counts again after a crash", KeptLane, "encode", ends_forgotten, ("came twice", "lies at")),
+# (what is missing, where, in its place, what is then noticed, from which seed on to look: some worlds are rare)
+MUTATIONS: list[tuple[str, Any, str, Callable[..., Any], tuple[str, ...], int]] = [
+    ("the spool is not synced before sending", Spool, "sync", no_sync, ("sealed sequence", "equivocation"), 0),
+    ("any sequence is taken", Lanes, "check_next", lambda *_: None, ("repeated", "came twice", "broken-chain"), 0),
+    ("segments are not synced before the promise", Write, "sync", sync_later, ("damage", "promised"), 0),
+    ("an ended lane counts again after a crash", KeptLane, "encode", ends_forgotten, ("came twice", "lies at"), 290),
 ]
 
 
-@pytest.mark.parametrize(("name", "owner", "attribute", "mutant", "expected"), MUTATIONS, ids=[m[0] for m in MUTATIONS])
+@pytest.mark.parametrize(
+    ("name", "owner", "attribute", "mutant", "expected", "first"), MUTATIONS, ids=[m[0] for m in MUTATIONS]
+)
 def test_without_a_defence_some_seed_fails(
     name: str,
     owner: Any,
     attribute: str,
     mutant: Callable[..., Any],
     expected: tuple[str, ...],
+    first: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(owner, attribute, mutant)
-    for seed in range(HUNTED):
+    for seed in range(first, first + HUNTED):
         violation = run_one(seed, 120).violation
         if violation is not None and any(words in violation for words in expected):
             return
-    pytest.fail(f"no seed below {HUNTED} noticed that {name}")
+    pytest.fail(f"no seed from {first} to {first + HUNTED} noticed that {name}")
 
 
 # Two defences stand behind others, so that no seed may ever need them: shown by hand, and the checker notices.

@@ -17,6 +17,7 @@ from tallystick.ledger.transaction import compose
 from tallystick.runtime.clock import Clock
 
 ATTEMPTS_MAX = 8  # processes of one name that write at once
+PAUSE_S = 0.25
 AHEAD_MAX_US = 3_600_000_000  # an hour: how far clocks of one name may differ
 
 
@@ -49,7 +50,10 @@ class Author:
             except Refused as error:
                 if error.reason != "replayed" or attempt == ATTEMPTS_MAX:
                     raise
-            self._last = max(self._last, min(self._last_on_ledger(), now_us + AHEAD_MAX_US))
+            shown = min(self._last_on_ledger(), now_us + AHEAD_MAX_US)
+            if shown <= self._last:  # numbers are judged by the open block, and shown from the last one
+                self._clock.pause(PAUSE_S)
+            self._last = max(self._last, shown)
         return None
 
     def _last_on_ledger(self) -> int:

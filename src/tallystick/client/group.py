@@ -13,7 +13,7 @@ from typing import Any
 from tallystick.client.author import Author
 from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
-from tallystick.errors import Refused
+from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.groups import Group
 from tallystick.runtime.entropy import Entropy
@@ -40,15 +40,24 @@ class Member:
 
     def join(self, lease_ms: int = LEASE_MS) -> list[int]:
         """Join or renew, making the group if there is none; the partitions that are ours now."""
+        self._make(lease_ms)
+        try:
+            self._author.write(entries.join(self.identifier, self.member))
+        except Refused as error:
+            if error.reason != "unknown-group":
+                raise
+            # Another member's, which we met in the block that was being made; the node fell before it was.
+            raise Unavailable("the group was not made after all", retry_after_s=1.0) from error
+        self._view.wait_for(b"group/" + self.identifier, self._lists_us)
+        return self.assigned()
+
+    def _make(self, lease_ms: int) -> None:
         if self._view.value(b"group/" + self.identifier) is None:
             try:
                 self._author.write(entries.group(self.identifier, lease_ms, [self._token]))
             except Refused as error:
                 if error.reason != "group-exists":  # another member was quicker
                     raise
-        self._author.write(entries.join(self.identifier, self.member))
-        self._view.wait_for(b"group/" + self.identifier, self._lists_us)
-        return self.assigned()
 
     def _lists_us(self, value: Any) -> bool:
         return value is not None and [self._principal, self.member] in [item[:2] for item in value[5]]
