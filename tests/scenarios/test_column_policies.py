@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actors import settle
+from actors import Hand, settle, stored
 from attribute_actors import Attributes
 from policy_world import need_pymcl
 from stack import READ, WRITE, Stack, wait_until
@@ -15,6 +15,7 @@ from stack import READ, WRITE, Stack, wait_until
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Misuse
+from tallystick.parcel.header import Kind
 from tallystick.parcel.missing import NotEntitled
 from tallystick.record.schema import Schema
 
@@ -177,3 +178,15 @@ def test_a_node_sees_nothing_of_a_hidden_policy_nor_of_a_topics(city: City) -> N
     settle(city.stack)
     clear = on_disk(city.stack.folders.node)
     assert all(clear.count(word) > after.count(word) for word in words)
+
+
+def test_a_gap_that_says_nonsense_is_told_and_does_not_stop_the_reader(city: City) -> None:
+    """An entitled publisher's doing: whoever reads on must get at what lies behind it."""
+    city.topic("nonsense")
+    hand = Hand(city.car, "nonsense")
+    now_ms, drawn = int(city.stack.clock.now() * 1000), city.stack.entropy.bytes(32)
+    stored(hand.send(hand.lane._seal_content(Kind.GAP, b"no gap", now_ms, drawn, None, None))[0])
+    publish(city.car, "nonsense", 1)
+    with city.reader("garage", "nonsense", on_bad="report") as subscriber:
+        assert receive(subscriber, 1)[0].to_pylist() == [row(1)]
+        assert [one.reason for one in subscriber.findings] == ["cannot-open"]

@@ -33,7 +33,7 @@ from tallystick.client.pending import BadCommit, Commits, Written
 from tallystick.client.reader import Anchored, ParcelReader, Placed, PlacedParcel
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
-from tallystick.errors import CannotOpen, Misuse, Refused, TallystickError, Unavailable, Withheld
+from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.parcel.header import Header, Kind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.labels import label_place
@@ -322,7 +322,7 @@ class Subscriber:
             reason = "erased" if self._opener.was_erased(error) else "cannot-open"
             self._report(self._finding(partition, placed, reason, f"{describe(header)}: {reason}"))
             return []
-        except CannotOpen as error:
+        except (CannotOpen, Malformed) as error:
             self._report(self._finding(partition, placed, "cannot-open", str(error)))
             return []
         if not batch.rows:
