@@ -39,6 +39,7 @@ def test_a_chain_of_four_is_made_watched_and_ended(tmp_path: Path, monkeypatch: 
         assert "another process" in refused(4, "chain", "rollback", away)[0]
         assert done("dev", "chain", "down", fleet).out == "4 validators ended\n"
         assert all(running(one) is None for one in validator_folders(fleet))
+        assert all("is whole" in done("ledger", "fsck", one).out for one in validator_folders(fleet))
         height = str(said_now["snapshots"][0]["height"])
         assert done("chain", "snapshot", away).out.splitlines()[1].startswith(height), "it outlives the process"
         said_status = tally("chain", "status", url, "--trust", fleet / "trust.json")
@@ -88,6 +89,7 @@ def test_an_instance_moves_to_a_chain_by_the_steps_of_the_guide(
             assert moved.node.ledger.height > height
     finally:
         validator.stop()
+    assert "is whole" in done("ledger", "fsck", v0).out, "what came before the chain, and after"
 
 
 def test_validators_of_their_own_operators_make_one_genesis(tmp_path: Path) -> None:

@@ -61,19 +61,23 @@ def status(home: Path | None, as_json: bool) -> None:
 @folder_argument
 @output.json_option
 def fsck(folder: Path, as_json: bool) -> None:
-    """Replay the ledger of the instance in DIR from its genesis, and compare every hash; the node must be stopped.
+    """Replay the ledger of the instance or the validator in DIR from its genesis, and compare every hash; whoever
+    writes it must be stopped.
 
     \b
     Examples:
       tally ledger fsck fleet
+      tally ledger fsck v0
     """
     from tallystick.ledger.fsck import fsck as replay
     from tallystick.trust.trustfile import TrustFile
 
     folders = require_instance(folder)
-    path = folders.node / "ledger.sqlite"
+    is_validator = (folder / "validator.json").exists()
+    path = (folder if is_validator else folders.node) / "ledger.sqlite"
     if not path.exists():
-        raise Misuse(f"{path}: no ledger is here yet", hint=f"tally up {folder} makes one")
+        maker = f"tally chain run {folder}" if is_validator else f"tally up {folder}"
+        raise Misuse(f"{path}: no ledger is here yet", hint=f"{maker} makes one")
     report = replay(str(path), TrustFile.parse(folders.trust.read_text()))
     if as_json:
         output.result_json(report)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tallystick.demo import broker, jobs, operator, publishing, reading, undoing
+from tallystick.demo import broker, jobs, operator, policies, publishing, reading, undoing
 from tallystick.demo.evidence import subscription
 from tallystick.demo.impostor import begin_snapshot, finish_snapshot
 from tallystick.demo.scene import NotObserved, Performed, Scene, Seen, Verdict, perform
@@ -17,7 +17,7 @@ from tallystick.demo.stage import READ, Stage
 from tallystick.demo.traffic import Group, Pace, Size, check_clean, publish_all
 from tallystick.ledger import entries
 
-OVER_THE_NETWORK: list[Scene] = [*reading.SCENES, *publishing.SCENES, *undoing.SCENES]
+OVER_THE_NETWORK: list[Scene] = [*reading.SCENES, *policies.scenes(), *publishing.SCENES, *undoing.SCENES]
 ON_THE_DISK: list[Scene] = [*broker.SCENES, *operator.SCENES]
 SECOND_PART = 0.1  # of the simulated time: what is published between the two copies of the ledger
 

@@ -27,6 +27,7 @@ from tallystick.ledger.contracts.access import Operation
 from tallystick.node.instance import Folders
 from tallystick.node.operator import operating
 from tallystick.node.supervisor import READY_S, Child, ChildFailed, is_ready
+from tallystick.record.schema import Schema
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.trust.trustfile import TrustFile
@@ -77,6 +78,7 @@ class Stage:
         self.clock, self.entropy = SystemClock(), SystemEntropy()
         self.people: dict[str, Session] = {}
         self.tokens: dict[str, bytes] = {}
+        self._owners: dict[str, Session] = {}  # by topic
         self.spark: SparkProcess | None = None
         self.snapshot: Snapshot | None = None
         self.canaries: list[bytes] = []  # what was published and must not lie readable anywhere
@@ -148,7 +150,7 @@ class Stage:
             with operating(self.folders.root, self.clock, self.entropy) as operator:
                 self._enrol(tenant, operator.create_tenant(tenant))
         for name, topic in TOPICS.items():
-            self.tokens[name] = self._make_topic(name, topic)
+            self.make_topic(name, topic.tenant, schema(topic.schema), topic.partitions)
         for name, (topic_name, operations) in CAST.items():
             self.enrol(TOPICS[topic_name].tenant, name, topic_name, operations)
         self.grant("vitals", "analyst", READ)
@@ -167,7 +169,7 @@ class Stage:
         self.wait_until(lambda: _knows(session, token), f"the authority to see the right of {name}")
 
     def owner(self, topic: str) -> Session:
-        return self.people[TOPICS[topic].tenant]
+        return self._owners[topic]
 
     def _enrol(self, name: str, invitation: str) -> Session:
         identity = enrol(
@@ -183,12 +185,12 @@ class Stage:
         self.people[name] = Session(identity, clock=self.clock, entropy=self.entropy)
         return self.people[name]
 
-    def _make_topic(self, name: str, topic: Topic) -> bytes:
-        owner = self.people[topic.tenant]
-        draft = owner.authority.create_topic(name, schema(topic.schema).encode(), topic.partitions)
+    def make_topic(self, name: str, tenant: str, columns: Schema, partitions: int = 1) -> None:
+        owner = self._owners[name] = self.people[tenant]
+        draft = owner.authority.create_topic(name, columns.encode(), partitions)
         owner.author.write(*topic_entries(draft, owner.holder))
         self.wait_until(lambda: _knows(owner, draft.token), f'the authority to see topic "{name}"')
-        return draft.token
+        self.tokens[name] = draft.token
 
     # Waiting.
 
