@@ -31,7 +31,6 @@ from pyspark.sql.types import (
 )
 
 from tallystick.errors import Misuse, Refused
-from tallystick.pipeline.filters import Filters
 from tallystick.record.schema import Schema
 
 PROVENANCE = StructType(
@@ -111,10 +110,9 @@ def _plain(type_: DataType) -> str:
 
 
 class Projection:
-    """Opened batches, cut and cast to the columns that a query wants, and to the rows that its filters let through."""
+    """Opened batches, cut and cast to the columns that a query wants, and to the rows of interest."""
 
-    def __init__(self, wanted: StructType, filters: Filters | None = None) -> None:
-        self._filters = filters or Filters(wanted)
+    def __init__(self, wanted: StructType) -> None:
         self._names = wanted.fieldNames()
         self._arrow = to_arrow_schema(wanted, timezone="UTC")
 
@@ -147,7 +145,7 @@ class Projection:
         if not columns:  # count(*) over a user's schema without columns
             return batch.select([]) if mask is None else batch.filter(mask).select([])
         projected = pa.RecordBatch.from_arrays(columns, schema=self._arrow)
-        return self._filters.apply(projected if mask is None else projected.filter(mask))
+        return projected if mask is None else projected.filter(mask)
 
 
 def _cast(array: Any, field: Any) -> Any:

@@ -8,9 +8,8 @@ what it fetched to these names holds it to the anchored range; it needs no state
 which it must anyway. Slices are plain values: no key, no connection.
 
 A parcel in which something was found is named by zeros: the finding was told here, and no task reads it. So is a parcel
-whose rows the filters of the query exclude by their provenance, or its interest by their labels, and one that is
-pending: its rows belong to the range in which its commit parcel lies (`committed`). A run of such parcels is not
-fetched at all.
+that the query's interest excludes by its labels, and one that is pending: its rows belong to the range in which its
+commit parcel lies (`committed`). A run of such parcels is not fetched at all.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.findings import OPEN_REASONS, Finding
@@ -38,7 +34,6 @@ from tallystick.pipeline.access import Access
 from tallystick.pipeline.ahead import Ahead
 from tallystick.pipeline.committed import CommitReader
 from tallystick.pipeline.edges import Told, anchors_of, offsets_at
-from tallystick.pipeline.filters import Filters
 from tallystick.pipeline.heads import HeadCache
 from tallystick.pipeline.options import Options
 from tallystick.runtime.answers import RefusedByPeer
@@ -83,8 +78,7 @@ class _Proved:
     names: list[bytes]
     publishers: list[bytes]
     sizes: list[int]
-    tells: list[bool]  # a gap: opened whatever the filters say
-    passed: list[int]  # bytes of what no filter lets through, and of what is pending; 0 otherwise
+    passed: list[int]  # bytes of what is not of interest, and of what is pending; 0 otherwise
     commits: list[Placed[VerifiedHeader]] = field(default_factory=list)
 
     @property
@@ -209,13 +203,9 @@ class Planner:
     # ── Ranges ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def plan(
-        self,
-        first: Mapping[int, int],
-        end: Mapping[int, int],
-        anchors: Mapping[int, Anchored],
-        filters: Filters | None = None,
+        self, first: Mapping[int, int], end: Mapping[int, int], anchors: Mapping[int, Anchored]
     ) -> list[tuple[Slice, ...]]:
-        """The work of each task: together exactly the parcels from `first` to `end` that the filters let through."""
+        """The work of each task: together exactly the parcels from `first` to `end` that are of interest."""
         for partition in end:
             if first[partition] > end[partition]:
                 raise Misuse(
@@ -225,9 +215,6 @@ class Planner:
         proved += [written for range_ in proved for written in self._written(range_)]
         suspects = self._suspects(proved)
         told = self._told(proved)
-        if filters is not None:
-            for range_ in proved:
-                _pass_over(range_, told[range_.place], filters)
         total = max(1, sum(sum(range_.sizes) for range_ in proved))
         spread = min(os.cpu_count() or 1, -(-total // SLICE_BYTES_MIN))
         tasks = min(self._options.partitions_max, max(spread, -(-total // SLICE_BYTES_MAX)))
@@ -263,7 +250,7 @@ class Planner:
         """The names of the range's parcels; what is found is reported."""
         count = end - first
         names, publishers = [NO_NAME] * count, [bytes(PUBLISHER_BYTES)] * count
-        proved = _Proved(partition, first, anchor, names, publishers, [1] * count, [False] * count, [0] * count)
+        proved = _Proved(partition, first, anchor, names, publishers, [1] * count, [0] * count)
         for item in self.headers(partition, first, end, anchor):
             if isinstance(item, Finding):
                 self._report(item)
@@ -277,7 +264,6 @@ class Planner:
                 proved.passed[at], proved.sizes[at] = size, 0
             else:
                 proved.names[at], proved.sizes[at] = header.hash, size
-            proved.tells[at] = header.kind is Kind.GAP
         return proved
 
     def _written(self, proved: _Proved) -> Iterator[_Proved]:
@@ -288,16 +274,8 @@ class Planner:
                     self._report(item)
                     continue
                 count, publisher = len(item.names), commit.verified.publisher
-                yield _Proved(
-                    item.partition,
-                    item.first,
-                    item.anchor,
-                    list(item.names),
-                    [publisher] * count,
-                    list(item.sizes),
-                    [False] * count,
-                    [0] * count,
-                )
+                names, sizes = list(item.names), list(item.sizes)
+                yield _Proved(item.partition, item.first, item.anchor, names, [publisher] * count, sizes, [0] * count)
 
     def headers(
         self, partition: int, first: int, end: int, anchor: Anchored
@@ -419,25 +397,6 @@ def _shares(sizes: Sequence[int], done: int, total: int, tasks: int) -> Iterator
             at, task = number, mine
         done += size
     yield task, (at, len(sizes))
-
-
-def _pass_over(proved: _Proved, told: Sequence[Told], filters: Filters) -> None:
-    """Take the names from parcels whose rows no filter on their provenance lets through."""
-    offsets = np.arange(proved.first, proved.first + len(proved.names))
-    anchors = np.searchsorted([one.size for one in told], offsets, side="right")
-    facts = {
-        "_parcel": pa.array([name.hex() for name in proved.names]),
-        "_partition": pa.array(np.full(len(offsets), proved.partition, np.int32)),
-        "_offset": pa.array(offsets),
-        "_height": pa.array(np.array([one.height for one in told])[anchors]),
-        "_publisher": pa.array([publisher.hex() for publisher in proved.publishers]),
-    }
-    mask = filters.mask(facts)
-    if mask is None:
-        return
-    for at, passes in enumerate(mask.to_pylist()):
-        if not passes and not proved.tells[at] and not proved.passed[at]:
-            proved.names[at], proved.passed[at], proved.sizes[at] = NO_NAME, proved.sizes[at], 0
 
 
 def _runs(passed: Sequence[int], at: int, until: int) -> Iterator[tuple[int, int]]:

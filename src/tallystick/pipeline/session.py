@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _SPARK_MIN = (4, 2)  # before, a stream's reader is told neither where it stands nor how much to read
 
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"  # without it Spark refuses a source that takes filters
-
 DEFAULTS = {
     # Imports and compiled code are loaded once, before workers are forked: half a second less for each.
     "spark.python.daemon.module": "tallystick.pipeline.daemon",
@@ -27,7 +25,6 @@ DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # with statistics, and a zone that other tools see
-    _PUSHDOWN: "true",
 }
 
 
@@ -53,6 +50,5 @@ def register(spark: SparkSession) -> None:
     from tallystick.pipeline.channel import Channel
     from tallystick.pipeline.source import TallyDataSource
 
-    spark.conf.set(_PUSHDOWN, "true")  # also in a session that was not configured here
     channel = Channel.of(dict(spark.sparkContext.getConf().getAll()))
     spark.dataSource.register(TallyDataSource.over(channel))

@@ -1,7 +1,7 @@
 """The data source `tally`: `spark.read.format("tally")` and `spark.readStream.format("tally")`.
 
 Spark runs its parts in different processes: schema and planning on the driver (`plan`), reading on the executors
-(`task`). Nothing but the options, the schema, filters and slices of plain values goes from one to the other; each
+(`task`). Nothing but the options, the schema and slices of plain values goes from one to the other; each
 process opens its own session as the identity in `home`. On a cluster the identity stays with the driver, and a loan
 goes with each share (`loan`), once the channel was found fit for it (`channel`). Of an exception Spark passes on the
 text alone, so the text names the reason and the remedy.
@@ -13,7 +13,7 @@ that is keyed by batch id every row arrives once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -43,7 +42,6 @@ from tallystick.pipeline.access import Access, admit
 from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.columns import Projection, check_wanted, spark_schema
 from tallystick.pipeline.explain import explained
-from tallystick.pipeline.filters import Filters
 from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Edge, Options
 from tallystick.pipeline.plan import Planner, Slice, check_offsets
@@ -138,12 +136,10 @@ def _check_interest(access: Access, options: Options) -> None:
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: Options, wanted: StructType) -> None:
-        self._options, self._wanted, self._filters = options, wanted, Filters(wanted)
+    """Takes no filters: Spark would go on with them in queries that have none (docs/decisions/0026)."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that mean here what they mean to Spark, and give back the others."""
-        return [one for one in filters if not self._filters.take(one)]
+    def __init__(self, options: Options, wanted: StructType) -> None:
+        self._options, self._wanted = options, wanted
 
     def partitions(self) -> Sequence[InputPartition]:
         with explained(), _access(self._options) as access:
@@ -152,11 +148,11 @@ class BatchReader(DataSourceReader):
             planner = Planner(self._options, access)
             anchors = planner.anchors()
             planner.check_anchored(anchors)
-            work = planner.plan(*planner.edges(anchors), anchors, self._filters)
+            work = planner.plan(*planner.edges(anchors), anchors)
             return _shares(work or [()], self._options, access)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition, self._options, Projection(self._wanted, self._filters))
+        return _read(partition, self._options, Projection(self._wanted))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
