@@ -101,7 +101,7 @@ def test_a_topic_s_policy_is_set_shown_changed_and_lifted(declared: Fleet) -> No
 
 def test_a_policy_is_for_whole_groups_and_for_somebody(declared: Fleet) -> None:
     owner = ("--home", declared.owner)
-    name = declared.topic("trips", "vin string, lat float64, lon float64", "--group", "lat,lon")
+    name = declared.topic("grouped-trips", "vin string, lat float64, lon float64", "--group", "lat,lon")
     policy = ("topic", "policy", name)
     assert (
         refused(2, *policy, "trained", "--columns", "lat", *owner)[0] == 'error: column "lon" is in one group with them'

@@ -14,7 +14,7 @@ from tallystick.trust.permit import Operation
 
 @pytest.fixture(scope="module")
 def topic(fleet: Fleet) -> str:
-    name = fleet.topic("drives", "vin string, seq int64, speed float32")
+    name = fleet.topic("labelled-drives", "vin string, seq int64, speed float32")
     values = [{"vin": "V", "seq": number, "speed": 20.0 + 100 * (number % 2)} for number in range(600)]
     said = done("topic", "labels", name, "speed:4:0..160", "--number", 5, "--home", fleet.owner)
     assert said.out == "version 1: speed:4:0..160, joint, 5 labels a parcel\n"

@@ -16,7 +16,7 @@ from stack import wait_until
 from tallystick.cli import main
 from tallystick.cli.demo import ending_in_order, has_spark
 from tallystick.client import reader as client_reader
-from tallystick.demo import broker, operator, publishing, reading, show, undoing
+from tallystick.demo import publishing, reading, show, undoing
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, Verdict, expected, perform, refusal
 from tallystick.demo.stage import Stage
 from tallystick.demo.table import WIDTH, lines
@@ -25,7 +25,7 @@ from tallystick.ledger.memory import CheckpointMemory
 from tallystick.parcel import verify
 
 SMALL = ["--vehicles", "10", "--sensors", "5", "--minutes", "1", "--skip-spark"]
-ATTACKS = [*reading.SCENES, *publishing.SCENES, *undoing.SCENES, *broker.SCENES, *operator.SCENES]
+ATTACKS = [*show.OVER_THE_NETWORK, *show.ON_THE_DISK]
 
 
 def told(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
