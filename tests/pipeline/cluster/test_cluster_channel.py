@@ -102,5 +102,5 @@ def test_on_an_open_channel_the_key_is_anybodys(lake: Lake, tmp_path: Path) -> N
             disks = files_under(cluster.folder)
             (tmp_path / "vouched" / "go").touch()
             vouched.wait("rows")
-            assert found(secrets, b"".join(tap.heard for tap in taps)) == {"topic key", "signing seed", "a row"}
-        assert found(secrets, disks) == {"a row"}, "shuffled rows lie in the clear, keys on no disk even so"
+            assert found(secrets, b"".join(tap.heard for tap in taps)) >= {"topic key", "signing seed"}
+        assert found(secrets, disks) <= {"a row"}, "keys lie on no disk even so"
