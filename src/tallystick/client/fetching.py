@@ -103,32 +103,28 @@ class Fetcher:
                     reason="altered",
                 )
             reader.confirm(len(shown.parcels), shown.proof, anchor)
-        fetched = self._carrier.fetch(
-            self._token,
-            reader.partition,
-            self._permit,
-            reader.offset,
-            bytes_max=self._settings.fetch_bytes_max,
-            wait_ms=wait_ms,
-            stored=True,
-        )
+        fetched = self._ask(reader, wait_ms, stored=True)
         return _whole(reader.take_stored(fetched, int(self._clock.now() * 1000))) if fetched.parcels else []
 
     def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
-        fetched = self._carrier.fetch(
-            self._token,
-            reader.partition,
-            self._permit,
-            reader.offset,
-            bytes_max=self._settings.fetch_bytes_max,
-            wait_ms=wait_ms,
-            size=size,
-        )
+        fetched = self._ask(reader, wait_ms, size=size)
         if fetched.retired > reader.offset:
             self.check_retired(reader.partition, fetched.retired)
             reader.skip_to(fetched.retired)
             return self._fetch(reader, size, wait_ms)
         return fetched
+
+    def _ask(self, reader: ParcelReader, wait_ms: int, *, stored: bool = False, size: int | None = None) -> Fetched:
+        return self._carrier.fetch(
+            self._token,
+            reader.partition,
+            self._permit,
+            reader.offset,
+            bytes_max=self._settings.fetch_bytes_max,
+            wait_ms=wait_ms,
+            stored=stored,
+            size=size,
+        )
 
     def headers(self, partition: int, offset: int, end: int, size: int) -> Fetched:
         """Headers of a range below the anchored size."""
