@@ -15,6 +15,7 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import folder_argument, require_instance
+from tallystick.cli.output import Command
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -23,6 +24,50 @@ if TYPE_CHECKING:
     from tallystick.runtime.address import Address
 
 _PORT = click.IntRange(0, 65535)
+
+
+def node_options(command: Command) -> Command:
+    """Give a command what every process with a node takes: `begin` reads it."""
+    for option in (
+        click.option("--supervised", is_flag=True, hidden=True, help="End when standard input closes."),
+        click.option("--json-logs", is_flag=True, help="Write logs as JSON lines."),
+        click.option(
+            "--kafka-settings",
+            type=click.Path(exists=True, dir_okay=False),
+            default=None,
+            help="A JSON file of librdkafka's settings: how this process is known to Kafka.",
+        ),
+        click.option("--carrier", default=None, help="kafka://host:port,… instead of what node.toml says."),
+        click.option("--ledger", default=None, help="cometbft://host:port,… instead of what node.toml says."),
+    ):
+        command = option(command)
+    return command
+
+
+def begin(
+    folders: Folders,
+    ledger: str | None,
+    carrier: str | None,
+    kafka_settings: str | None,
+    json_logs: bool,
+    supervised: bool,
+) -> NodeSettings:
+    """The settings of node.toml with what the command line says instead; logs are set up by them."""
+    from tallystick.node.settings import read_settings
+    from tallystick.runtime.logs import configure_logs
+
+    settings = read_settings(folders.node)
+    settings = replace(
+        settings,
+        ledger=ledger or settings.ledger,
+        carrier=carrier or settings.carrier,
+        kafka_settings=kafka_settings or settings.kafka_settings,
+        json_logs=json_logs or settings.json_logs,
+    )
+    configure_logs(json=settings.json_logs, level="info" if settings.json_logs else "warning")
+    if supervised:
+        _end_with_parent()
+    return settings
 
 
 @click.command("up")
@@ -37,16 +82,7 @@ _PORT = click.IntRange(0, 65535)
     multiple=True,
     help="Where the authority finds the node, if not on this machine; again: other nodes, where it does not answer.",
 )
-@click.option("--ledger", default=None, help="cometbft://host:port,… instead of what node.toml says.")
-@click.option("--carrier", default=None, help="kafka://host:port,… instead of what node.toml says.")
-@click.option(
-    "--kafka-settings",
-    type=click.Path(exists=True, dir_okay=False),
-    default=None,
-    help="A JSON file of librdkafka's settings: how this node is known to Kafka.",
-)
-@click.option("--json-logs", is_flag=True, help="Write logs as JSON lines.")
-@click.option("--supervised", is_flag=True, hidden=True, help="End when standard input closes.")
+@node_options
 @output.json_option
 def command(
     folder: Path,
@@ -75,40 +111,25 @@ def command(
       tally up fleet --ledger cometbft://127.0.0.1:26657,127.0.0.1:26667
       tally up fleet --carrier kafka://127.0.0.1:9092 --kafka-settings operator.json
     """
-    from tallystick.node.settings import read_settings
-    from tallystick.runtime.logs import configure_logs
-
     if node_only and authority_only:
         raise Misuse("--node-only and --authority-only exclude one another", hint="give neither to run both")
     folders = require_instance(folder)
-    settings = read_settings(folders.node)
-    settings = replace(
-        settings,
-        ledger=ledger or settings.ledger,
-        carrier=carrier or settings.carrier,
-        kafka_settings=kafka_settings or settings.kafka_settings,
-    )
-    json_logs = json_logs or settings.json_logs
-    configure_logs(json=json_logs, level="info" if json_logs else "warning")
-    if supervised:
-        end_with_parent()
+    settings = begin(folders, ledger, carrier, kafka_settings, json_logs, supervised)
     port = settings.port if port is None else port
     authority_port = settings.authority_port if authority_port is None else authority_port
     if node_only:
-        run_node(folders, settings, port, json_logs, as_json)
+        run_node(folders, settings, port, as_json)
     elif authority_only:
         _run_authority(folders, settings, authority_port, node_urls, as_json)
     else:
-        _run_both(folder, settings, port, authority_port, json_logs, as_json)
+        _run_both(folder, settings, port, authority_port, as_json)
 
 
-def _run_both(
-    folder: Path, settings: NodeSettings, port: int, authority_port: int, json_logs: bool, as_json: bool
-) -> None:
+def _run_both(folder: Path, settings: NodeSettings, port: int, authority_port: int, as_json: bool) -> None:
     from tallystick.node.supervisor import ChildFailed, Supervisor
     from tallystick.runtime.clock import SystemClock
 
-    options = ["--json-logs"] if json_logs else []
+    options = ["--json-logs"] if settings.json_logs else []
     if settings.ledger:
         options += ["--ledger", settings.ledger]
     if settings.carrier != "log":
@@ -132,14 +153,14 @@ def _run_both(
         sys.exit(failure.code)
 
 
-def run_node(folders: Folders, settings: NodeSettings, port: int, json_logs: bool, as_json: bool) -> None:
+def run_node(folders: Folders, settings: NodeSettings, port: int, as_json: bool) -> None:
     """Serve the node of an instance until a signal; it says where it listens."""
     from tallystick.node.addresses import write_address
     from tallystick.node.node import Node
     from tallystick.runtime.clock import SystemClock
 
     _on_signal(lambda: None)  # the server takes signals while it serves, and hands them on when it has ended
-    node = Node(folders.node, SystemClock(), replace(settings, port=port, json_logs=json_logs))
+    node = Node(folders.node, SystemClock(), replace(settings, port=port))
     write_address(folders.node, node.url, node.keys.certificate)
     _listening("node", node.url, as_json)
     node.run()
@@ -208,7 +229,7 @@ def _on_signal(act: Callable[[], None]) -> None:
         signal.signal(number, lambda *_: act())
 
 
-def end_with_parent() -> None:
+def _end_with_parent() -> None:
     """End this process when whoever started it is gone, and its standard input with it."""
 
     def wait() -> None:
