@@ -42,6 +42,7 @@ class _Segment:
     file: File
     size: int = 0
     parcels: OrderedDict[int, tuple[int, int]] = field(default_factory=OrderedDict)  # sequence → (position, length)
+    kept: set[int] = field(default_factory=set)  # sequences that are not forgotten
     dirty: bool = False
 
 
@@ -56,7 +57,6 @@ class Spool:
         self._disk = disk
         self._segment_bytes_max = segment_bytes_max
         self._lanes: dict[bytes, list[_Segment]] = {}
-        self._kept: dict[bytes, set[int]] = {}  # sequences that are not forgotten
         for name in disk.listdir("") if disk.exists("") else ():
             self._open(bytes.fromhex(name))
 
@@ -81,14 +81,12 @@ class Spool:
                 raise Unavailable("spool: the disk is full", retry_after_s=1.0, hint="free some space") from error
             raise Unsure(f"spool: a lane cannot be recorded: {error.strerror}") from error
         self._lanes.setdefault(lane, [])
-        self._kept.setdefault(lane, set())
 
     def drop_lane(self, lane: bytes) -> None:
         """Forget a lane that is done, or that another one replaces; durable when this returns."""
         with _translated():
             self._disk.remove(f"{lane.hex()}/{_LANE}")
             self._disk.sync_dir(lane.hex())
-        self._kept.pop(lane)
         for segment in self._lanes.pop(lane):
             segment.file.close()
         with _translated():
@@ -106,7 +104,7 @@ class Spool:
         segment.parcels[header.sequence] = (segment.size + _FRAME.size, len(data))
         segment.size += _FRAME.size + len(data)
         segment.dirty = True
-        self._kept[header.lane].add(header.sequence)
+        segment.kept.add(header.sequence)
 
     def _begin_segment(self, lane: bytes, first: int) -> None:
         segments = self._lanes[lane]
@@ -140,7 +138,7 @@ class Spool:
 
     def kept(self, lane: bytes) -> list[int]:
         """The sequences that were not forgotten, in order."""
-        return sorted(self._kept[lane])
+        return sorted(sequence for segment in self._lanes[lane] for sequence in segment.kept)
 
     def newest(self, lane: bytes) -> Parcel | None:
         """The newest parcel of a lane, forgotten or not."""
@@ -151,11 +149,10 @@ class Spool:
 
     def forget(self, lane: bytes, sequence: int) -> None:
         """The parcel is anchored; segments that hold nothing else are deleted, if a newer parcel is safe."""
-        self._kept[lane].discard(sequence)
         segments = self._lanes[lane]
-        while len(segments) > 1 and segments[1].parcels and not segments[1].dirty:
-            if self._kept[lane].intersection(segments[0].parcels):
-                break
+        for segment in segments:
+            segment.kept.discard(sequence)
+        while len(segments) > 1 and not segments[0].kept and segments[1].parcels and not segments[1].dirty:
             gone = segments.pop(0)
             gone.file.close()
             with _translated():
@@ -172,7 +169,7 @@ class Spool:
         if not self._disk.exists(f"{folder}/{_LANE}"):
             self._clear(folder)  # the lane was being made, or dropped
             return
-        self._lanes[lane], self._kept[lane] = [], set()
+        self._lanes[lane] = []
         names = sorted(int(name) for name in self._disk.listdir(folder) if name.isdecimal())
         for first in names:
             segment = _Segment(first, self._disk.open(self._path(lane, first)))
@@ -186,7 +183,7 @@ class Spool:
                     raise Malformed(f"spool: lane {folder[:8]} is damaged in the segment from parcel {first} on")
                 segment.file.truncate(segment.size)
                 segment.file.sync()
-            self._kept[lane].update(segment.parcels)
+            segment.kept.update(segment.parcels)
             self._lanes[lane].append(segment)
 
     def _check_run(self, lane: bytes, segment: _Segment) -> None:
