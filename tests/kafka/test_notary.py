@@ -213,8 +213,8 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
         carrier._rules,
         carrier._live,
         node_key=direct.stack.node.rules.node_key,
-        has_lock=carrier._has_lock,
-        principal_of=carrier._principal_of,
+        has_lock=carrier._deposits.has_lock,
+        principal_of=carrier._deposits.principal_of,
         contradicted=lambda *_: None,
         limits=carrier._limits,
     )

@@ -14,13 +14,14 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tallystick import wire
+from tallystick.carriers.acts import Asked
 from tallystick.carriers.bundle import PATH as BUNDLE_PATH
 from tallystick.carriers.bundle import Bundle
 from tallystick.carriers.carrier import Fetched, Outcome, Stored
 from tallystick.carriers.frames import join_frames, split_frames
 from tallystick.carriers.kafka.credentials import PATH as CREDENTIALS_PATH
 from tallystick.carriers.kafka.credentials import Credentials
-from tallystick.carriers.log.carrier import Asked, LogCarrier
+from tallystick.carriers.log.carrier import LogCarrier
 from tallystick.carriers.log.report import Damaged
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.engine import Engine, Query

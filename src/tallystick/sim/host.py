@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from itertools import count
 
 from tallystick import wire
+from tallystick.carriers.acts import Asked
 from tallystick.carriers.carrier import Fetched
 from tallystick.carriers.frames import split_frames
-from tallystick.carriers.log.carrier import Asked
 from tallystick.carriers.scribe import Note, Scribe
 from tallystick.carriers.service import _hex, _Query, encode_fetched, encode_outcome
 from tallystick.errors import Refused, TallystickError, Unavailable

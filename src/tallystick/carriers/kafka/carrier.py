@@ -17,6 +17,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from tallystick.carriers.acts import Asked
 from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Outgoing, Sent, describe
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
@@ -24,7 +25,8 @@ from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.kafka.reconcile import Drift, Reconciler
 from tallystick.carriers.kafka.shared import Shared, What
 from tallystick.carriers.kafka.turns import Turns
-from tallystick.carriers.log.carrier import Asked, LogCarrier, permit_name, undo_name
+from tallystick.carriers.log.carrier import LogCarrier
+from tallystick.carriers.log.deposits import permit_name, undo_name
 from tallystick.carriers.log.heads import joined, settled
 from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.report import Damaged
@@ -97,8 +99,8 @@ class KafkaCarrier(LogCarrier):
             self._rules,
             self._live,
             node_key=node_key,
-            has_lock=self._has_lock,
-            principal_of=self._principal_of,
+            has_lock=self._deposits.has_lock,
+            principal_of=self._deposits.principal_of,
             contradicted=self._convict,
             limits=self._limits,
         )
@@ -284,7 +286,7 @@ class KafkaCarrier(LogCarrier):
             with self._lock:
                 place, items = Place(anchor.token, anchor.partition), self.notary.catch_up(anchor, now_ms)
                 self._take_over(place, items)
-                self._remember(anchor, number, index)
+                self._anchored.remember(anchor, number, index)
             if items:
                 self._turns.followed(place)
                 self.on_growth()
@@ -301,7 +303,7 @@ class KafkaCarrier(LogCarrier):
         with self._lock:
             self.notary.take(judgement, now_ms)
             self._take_over(judgement.place, judgement.items)
-            self._remember(judgement.anchor, number, 0)
+            self._anchored.remember(judgement.anchor, number, 0)
 
     def _take_over(self, place: Place, items: Sequence[Judged]) -> None:
         for one in items:
@@ -329,7 +331,7 @@ class KafkaCarrier(LogCarrier):
                 self._kafka.make_topic(token, topic.partitions, topic.replicas)
             self._made[token] = topic
 
-    def _anchors(self) -> list[Anchor]:
+    def _grown(self) -> list[Anchor]:
         return []  # the notary's, each with the size it continues
 
     def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:

@@ -22,29 +22,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tallystick.carriers.acts import Acts, Asked
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
+from tallystick.carriers.log.anchored import Anchored
+from tallystick.carriers.log.deposits import Deposits, permit_name, undo_name
 from tallystick.carriers.log.heads import Heads
 from tallystick.carriers.log.partition import Entry
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.selection import select
 from tallystick.carriers.log.store import LogStore, Staged, Statistics
 from tallystick.carriers.quotas import Quotas
-from tallystick.carriers.scribe import Accusation, Note, Scribe, window_entries
-from tallystick.carriers.voids import Void, is_void
-from tallystick.crypto.hashes import named_hash
+from tallystick.carriers.scribe import Accusation, Scribe
+from tallystick.carriers.voids import is_void
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
 from tallystick.guards.advertise import advertise
 from tallystick.guards.lanes import Ahead
 from tallystick.guards.live import Live
 from tallystick.guards.publish import Accepted, Contradiction, Repeated, publish
-from tallystick.guards.route import Window
 from tallystick.guards.rules import Act, GuardLimits, Right, Rules, check_topic
 from tallystick.guards.subscribe import fetch, subscribe
 from tallystick.guards.unadvertise import unadvertise
 from tallystick.guards.unsubscribe import unsubscribe
 from tallystick.ledger.contracts.operations import Role
-from tallystick.ledger.contracts.operations import asked as named_in
 from tallystick.ledger.entries import equivocation
 from tallystick.ledger.transaction import parse
 from tallystick.parcel.header import Header
@@ -52,21 +52,11 @@ from tallystick.parcel.labels import Wanted
 from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
-from tallystick.trust.envelope import Envelope
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.promise import Anchor, Promise, is_anchor, sign_promises
 from tallystick.trust.receipt import EntryProof, Receipt
 
 STORED_S = 10.0  # how long a sum of what tenants store is believed
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A verified request: its envelope, where it came from, and the wall clock when it came."""
-
-    envelope: Envelope
-    host: str
-    now: float
 
 
 @dataclass(frozen=True)
@@ -109,15 +99,13 @@ class LogCarrier:
         self._store, self._rules, self._scribe, self._block = store, rules, scribe, block
         self._node, self._key = node, key
         self._limits, self._quotas, self._settings = limits, quotas, settings
-        self._entry_proof = entry_proof
         self._lock = threading.RLock()
-        self._live = Live(limits.live_max, self._load_permit)
-        self._heads = Heads(disk, store, limits.lanes_max, self._principal_of)
+        self._acts = Acts(rules, scribe, lambda: block()[1], limits)
+        self._deposits = Deposits(store.blobs)
+        self._anchored = Anchored(store, anchored, entry_proof)
+        self._live = Live(limits.live_max, self._deposits.live_permit)
+        self._heads = Heads(disk, store, limits.lanes_max, self._deposits.principal_of)
         self._lanes = self._heads.lanes
-        self._window = Window(limits.delay_max_s, limits.skew_max_s, limits.window_share_max)
-        self._window.restore(window_entries(scribe.recover()))
-        self._anchored = {place: size for place, (size, _, _) in anchored.items()}
-        self._anchor_entries = {place: (number, index) for place, (_, number, index) in anchored.items()}
         self._accepted = self._refused = 0
         self._stored: Counter[bytes] = Counter()  # bytes by tenant
         self._stored_until = 0.0
@@ -142,16 +130,16 @@ class LogCarrier:
     def _judge(
         self, asked: Asked, token: bytes, parcels: Sequence[bytes]
     ) -> list[tuple[Parcel, Staged, bool] | NotStored] | TallystickError:
-        act = self._act(asked)
+        act = self._acts.of(asked)
         try:
-            self._check_seen(asked)
+            self._acts.check_new(asked)
             return [self._judge_one(asked, act, token, data) for data in parcels]
         except TallystickError as error:
             return error
 
     def _judge_one(self, asked: Asked, act: Act, token: bytes, data: bytes) -> tuple[Parcel, Staged, bool] | NotStored:
         try:
-            judged = publish(data, act, self._rules, self._live, self._lanes, self._has_lock, self._limits)
+            judged = publish(data, act, self._rules, self._live, self._lanes, self._deposits.has_lock, self._limits)
             header = judged.parcel.header
             if token not in [topic.token for topic in header.topics]:
                 raise Malformed("parcel: not of the topic that the request names", reason="wrong-topic")
@@ -165,7 +153,7 @@ class LogCarrier:
         except Ahead as error:
             return NotStored(error.reason, str(error), error.expected)
         except Refused as error:
-            self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=error.reason)
+            self._acts.note(asked, token, Right.WRITE, Role.PUBLISHER, reason=error.reason)
             return NotStored(error.reason, str(error))
         return judged.parcel, staged, again
 
@@ -185,7 +173,7 @@ class LogCarrier:
 
     def _note_stored(self, asked: Asked, place: Place, offset: int) -> None:
         publisher, partition = Role.PUBLISHER, place.partition
-        self._note(asked, place.token, Right.WRITE, publisher, partition=partition, first=offset, end=offset + 1)
+        self._acts.note(asked, place.token, Right.WRITE, publisher, partition=partition, first=offset, end=offset + 1)
 
     def _find(self, repeated: Repeated) -> Staged:
         """Where the lane's head lies: the same answer as the first time."""
@@ -212,7 +200,7 @@ class LogCarrier:
         reason = "behind" if other is None else "equivocation"
         if other is not None:
             self._accuse(error.permit, other, error.parcel, int(asked.now * 1000))
-        self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
+        self._acts.note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
         return NotStored(reason, f"sequence {header.sequence} was taken by another parcel")
 
     def _accuse(self, permit: Permit, first: Parcel, second: Parcel, now_ms: int) -> None:
@@ -228,7 +216,7 @@ class LogCarrier:
     def _find_sequence(self, place: Place, principal: bytes, header: Header) -> Parcel | None:
         """The front of the lane's parcel of this sequence, looking back from the end within bounds."""
         for _, other in self._scan_back(place, self._store.end_offset(place)):
-            if other.header.lane == header.lane and self._principal_of(other.header) == principal:
+            if other.header.lane == header.lane and self._deposits.principal_of(other.header) == principal:
                 if other.header.sequence == header.sequence:
                     return other
                 if other.header.sequence < header.sequence:
@@ -269,35 +257,35 @@ class LogCarrier:
         is_publisher = operation is Operation.ADVERTISE
         right, role = (Right.WRITE, Role.PUBLISHER) if is_publisher else (Right.READ, Role.SUBSCRIBER)
         with self._lock:
-            self._check_seen(asked)
+            self._acts.check_new(asked)
             try:
                 shown = Permit.decode(data)
                 if shown.token != token:
                     raise Refused("permit: not for the topic that the request names", reason="wrong-topic")
-                if undo_name(shown.identifier) in self._store.blobs:  # the ledger may not have told us yet
+                if self._deposits.is_undone(shown.identifier):  # the ledger may not have told us yet
                     raise Refused("permit: it was given back", reason="permit-ended")
-                permit = (advertise if is_publisher else subscribe)(data, self._act(asked), self._rules, self._live)
+                permit = (advertise if is_publisher else subscribe)(data, self._acts.of(asked), self._rules, self._live)
                 self._stage_blob(permit_name(permit.identifier), data)
-                self._note(asked, token, right, role)
+                self._acts.note(asked, token, right, role)
                 self._sync()
             except Unavailable:
                 self._live.remove(shown.identifier)
                 raise
             except Refused as error:
-                self._note(asked, token, right, role, reason=error.reason)
+                self._acts.note(asked, token, right, role, reason=error.reason)
                 raise
 
     def undo(self, asked: Asked, data: bytes) -> None:
         """Obey an undo order: the permit is gone at once, here and after a restart."""
         with self._lock:
-            self._check_seen(asked)
+            self._acts.check_new(asked)
             order = UndoOrder.decode(data)
             unsubscribes = order.operation is Operation.SUBSCRIBE
             right, role = (Right.READ, Role.SUBSCRIBER) if unsubscribes else (Right.WRITE, Role.PUBLISHER)
             try:
-                (unsubscribe if unsubscribes else unadvertise)(data, self._act(asked), self._rules, self._live)
+                (unsubscribe if unsubscribes else unadvertise)(data, self._acts.of(asked), self._rules, self._live)
             except Refused as error:
-                self._note(asked, order.token, right, role, reason=error.reason)
+                self._acts.note(asked, order.token, right, role, reason=error.reason)
                 raise
             self._stage_blob(undo_name(order.identifier), data)
             self._sync()
@@ -305,8 +293,8 @@ class LogCarrier:
     def put_locks(self, asked: Asked, token: bytes, identifier: bytes, locks: Sequence[bytes]) -> None:
         """Store locks for a publisher with a live advertisement; each lock once, whoever brings it."""
         with self._lock:
-            self._check_seen(asked)
-            act = self._act(asked)
+            self._acts.check_new(asked)
+            act = self._acts.of(asked)
             check_topic(self._rules, act, token, Right.WRITE)
             permit = self._live.get(identifier)
             if permit is None or permit.principal != act.principal or permit.token != token:
@@ -324,10 +312,10 @@ class LogCarrier:
         self._store.stage_blob(name, data)
 
     def lock(self, name: bytes) -> bytes:
-        return self._blob(name, "lock")
+        return self._deposits.lock(name)
 
     def permit(self, identifier: bytes) -> bytes:
-        return self._blob(permit_name(identifier), "permit")
+        return self._deposits.permit(identifier)
 
     # Fetching.
 
@@ -349,7 +337,7 @@ class LogCarrier:
         the fetch is noted. Long polls wait outside, for `on_growth`."""
         permit = self.check_fetch(asked, token, partition, identifier)
         place = Place(token, partition)
-        anchored = self._anchored_size(place, size)
+        anchored = self._anchored.tree_size(place, size)
         stored_end = self._store.end_offset(place)
         limit = stored_end if stored else anchored
         if end is not None:
@@ -372,7 +360,7 @@ class LogCarrier:
         if entries:
             last = entries[-1].offset + 1
             with self._lock:
-                self._note(
+                self._acts.note(
                     asked, token, Right.READ, Role.SUBSCRIBER, partition=partition, first=entries[0].offset, end=last
                 )
         return Fetched(
@@ -391,9 +379,9 @@ class LogCarrier:
         """The subscribe guard's word on a fetch, and the permit that it is under; a refusal is noted."""
         with self._lock:
             try:
-                return fetch(token, partition, identifier, self._act(asked), self._rules, self._live)
+                return fetch(token, partition, identifier, self._acts.of(asked), self._rules, self._live)
             except Refused as error:
-                self._note(asked, token, Right.READ, Role.SUBSCRIBER, reason=error.reason)
+                self._acts.note(asked, token, Right.READ, Role.SUBSCRIBER, reason=error.reason)
                 raise
 
     def lane_front(
@@ -411,8 +399,8 @@ class LogCarrier:
         self.check_fetch(asked, token, partition, identifier)
         place = Place(token, partition)
         for offset, parcel in self._scan_back(place, below):
-            if parcel.header.lane == lane and self._principal_of(parcel.header) == publisher:
-                anchored = self._anchored_size(place, size)
+            if parcel.header.lane == lane and self._deposits.principal_of(parcel.header) == publisher:
+                anchored = self._anchored.tree_size(place, size)
                 proof = self._store.partition(place).inclusion(offset, anchored)
                 return LaneFront(offset, parcel.encode_front(), anchored, tuple(proof))
         return None
@@ -420,14 +408,14 @@ class LogCarrier:
     def ends(self, token: bytes, partition: int) -> tuple[int, int]:
         """(anchored size, end of the log)."""
         place = Place(token, partition)
-        return self._anchored.get(place, 0), self._store.end_offset(place)
+        return self._anchored.size(place), self._store.end_offset(place)
 
     # The ledger.
 
     def commit(self, now: float) -> bool:
         """Write what waits (operations, anchors of grown partitions) to the ledger; False if there was nothing."""
         with self._lock:
-            transaction = self._scribe.prepare(self._anchors(), int(now * 1000))
+            transaction = self._scribe.prepare(self._grown(), int(now * 1000))
             if transaction is None:
                 return False
             self._sync()
@@ -441,55 +429,33 @@ class LogCarrier:
             self._scribe.finish(int(now * 1000))
             for index, entry in enumerate(parse(transaction).entries):
                 if is_anchor(entry):
-                    self._remember(Anchor.decode_entry(entry), submitted.number, index)
+                    self._anchored.remember(Anchor.decode_entry(entry), submitted.number, index)
         self.on_growth()
         return True
 
-    def _remember(self, anchor: Anchor, number: int, index: int) -> None:
-        place = Place(anchor.token, anchor.partition)
-        if anchor.size > self._anchored.get(place, 0):
-            self._anchored[place] = anchor.size
-            self._anchor_entries[place] = (number, index)
-
     def receipt(self, asked: Asked, token: bytes, partition: int, offset: int) -> Receipt:
         """The proof that the parcel at `offset` is anchored, under the newest published checkpoint."""
-        check_topic(self._rules, self._act(asked), token, Right.DESCRIBE)
-        place = Place(token, partition)
-        if offset >= self._anchored.get(place, 0):
-            raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=0.5)
-        proof = self._entry_proof(*self._anchor_entries[place])
-        anchor = Anchor.decode_entry(proof.entry)
-        return Receipt(offset, tuple(self._store.partition(place).inclusion(offset, anchor.size)), proof)
+        self._check_describe(asked, token)
+        return self._anchored.receipt(Place(token, partition), offset)
 
     def inclusion(
         self, asked: Asked, token: bytes, partition: int, size: int, offsets: Sequence[int]
     ) -> list[list[bytes]]:
         """Paths of several offsets in the tree of `size` parcels, which must be anchored."""
-        check_topic(self._rules, self._act(asked), token, Right.DESCRIBE)
-        place = Place(token, partition)
-        anchored = self._anchored_size(place, size)
-        return [self._store.partition(place).inclusion(offset, anchored) for offset in offsets]
+        self._check_describe(asked, token)
+        return self._anchored.inclusion(Place(token, partition), size, offsets)
 
     def verdict(self, asked: Asked, token: bytes, partition: int, offset: int) -> str:
         """Why what lies at an anchored offset was refused; empty if it was not."""
-        check_topic(self._rules, self._act(asked), token, Right.DESCRIBE)
-        entries = self._store.read(Place(token, partition), offset, 1, True)
-        if not entries or entries[0].offset != offset:
-            raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=0.5)
-        return Void.decode(entries[0].header).reason if is_void(entries[0].header) else ""
+        self._check_describe(asked, token)
+        return self._anchored.verdict(Place(token, partition), offset)
+
+    def _check_describe(self, asked: Asked, token: bytes) -> None:
+        check_topic(self._rules, self._acts.of(asked), token, Right.DESCRIBE)
 
     def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:
         """What retention proposes: (place, below, the tree's root at that size), of anchored parcels only."""
-        if bytes_max is None and age_max_ms is None:
-            return []
-        found = []
-        for place in self._store.places():
-            partition = self._store.partition(place)
-            below = self._store.retirable(place, now_ms, bytes_max, age_max_ms)
-            below = min(below, self._anchored.get(place, 0))
-            if below > partition.below:
-                found.append((place, below, partition.root(below)))
-        return found
+        return self._anchored.retirable(now_ms, bytes_max, age_max_ms)
 
     def retire(self, place: Place, below: int) -> None:
         """Give up bodies; the mark is on the ledger already."""
@@ -501,7 +467,7 @@ class LogCarrier:
                 accepted=self._accepted,
                 refused=self._refused,
                 operations_waiting=self._scribe.waiting,
-                envelopes_remembered=len(self._window),
+                envelopes_remembered=len(self._acts),
                 lanes=len(list(self._heads.lanes.items())),
                 partitions_anchored=len(self._anchored),
             )
@@ -512,8 +478,8 @@ class LogCarrier:
     def note_unreadable(self, asked: Asked, token: bytes, reason: str) -> None:
         """A publish request whose parcels could not even be told apart: somebody signed it all the same."""
         with self._lock:
-            self._check_seen(asked)
-            self._note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
+            self._acts.check_new(asked)
+            self._acts.note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
 
     def count_junk(self, reason: str, right: Right) -> None:
         """Count what nobody signed; never waits for the disk, so that junk stalls nobody."""
@@ -524,26 +490,10 @@ class LogCarrier:
             self._heads.save()
             self._store.close()
 
-    def _anchors(self) -> list[Anchor]:
-        anchors = []
-        for place in self._store.places():
-            size = self._store.end_offset(place)
-            if size > self._anchored.get(place, 0):
-                anchors.append(Anchor(place.token, place.partition, size, self._store.partition(place).root(size)))
-        return anchors
-
-    def _anchored_size(self, place: Place, size: int | None) -> int:
-        newest = self._anchored.get(place, 0)
-        if size is None:
-            return newest
-        if size > newest:
-            raise Unavailable(f"anchored are {newest} parcels, {size} were asked for", retry_after_s=0.5)
-        return size
+    def _grown(self) -> list[Anchor]:
+        return self._anchored.grown()
 
     # Inside.
-
-    def _act(self, asked: Asked) -> Act:
-        return Act(asked.envelope.principal, asked.host, asked.envelope.base_hash, self._block()[1])
 
     def _charge(self, tenant: bytes, n_bytes: int, now: float) -> None:
         """Hold a tenant to its quota; what it stores is summed up anew from time to time, and counted on between."""
@@ -570,67 +520,6 @@ class LogCarrier:
             raise
         self._heads.settle()
 
-    def _check_seen(self, asked: Asked) -> None:
-        self._window.check(asked.envelope.principal, asked.envelope.nonce, asked.now)
-
-    def _note(
-        self,
-        asked: Asked,
-        token: bytes,
-        right: Right,
-        role: Role,
-        *,
-        reason: str = "",
-        partition: int = 0,
-        first: int = 0,
-        end: int = 0,
-    ) -> None:
-        topic, operator = self._rules.topic(token), asked.envelope.principal
-        # Whatever the guard stumbled over first: the contract asks for the right alone, and so does the evidence.
-        blamed = (
-            reason not in ("", "blacklisted")
-            and named_in(asked.envelope) == (token, int(right))
-            and not self._rules.allows(operator, token, right, asked.host)
-        )
-        note = Note(
-            operator=operator,
-            role=role,
-            token=token,
-            operation=int(right),
-            reason=reason,
-            host=asked.host,
-            partition=partition,
-            first=first,
-            end=end,
-            time_ms=int(asked.now * 1000),
-            request=asked.envelope.base_hash,
-            nonce=asked.envelope.nonce,
-            evidence=asked.envelope.evidence() if blamed else b"",
-        )
-        if topic is None:  # a topic that does not exist has no history: count it, blame nobody
-            self._scribe.count_junk(reason, int(right))
-        else:
-            self._scribe.note(note)
-
-    def _has_lock(self, name: bytes) -> bool:
-        return name in self._store.blobs
-
-    def _load_permit(self, identifier: bytes) -> Permit | None:
-        data = self._store.blobs.get(permit_name(identifier))
-        if data is None or undo_name(identifier) in self._store.blobs:
-            return None
-        return Permit.decode(data)
-
-    def _principal_of(self, header: Header) -> bytes:
-        """Who published a stored parcel; its permit was checked when it was admitted, and stays after an undo."""
-        return Permit.decode(self._blob(permit_name(header.topics[0].permit), "permit")).principal
-
-    def _blob(self, name: bytes, what: str) -> bytes:
-        data = self._store.blobs.get(name)
-        if data is None:
-            raise Refused(f"no such {what}", reason="not-found")
-        return data
-
     def _scan_back(self, place: Place, below: int) -> Iterator[tuple[int, Parcel]]:
         """Offsets and fronts below an offset, newest first, within bounds."""
         lowest = max(0, below - self._settings.lane_scan_max)
@@ -641,11 +530,3 @@ class LogCarrier:
             for entry in reversed([entry for entry in entries if entry.offset < below and not is_void(entry.header)]):
                 yield entry.offset, Parcel.decode_front(entry.header)
             below = first
-
-
-def permit_name(identifier: bytes) -> bytes:
-    return named_hash("tallystick permit blob 1", identifier)
-
-
-def undo_name(identifier: bytes) -> bytes:
-    return named_hash("tallystick undo blob 1", identifier)

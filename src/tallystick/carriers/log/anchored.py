@@ -1,0 +1,88 @@
+"""How far each partition is anchored on the ledger, and what a node can prove from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tallystick.carriers.log.segments import Place
+from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.voids import Void, is_void
+from tallystick.errors import Unavailable
+from tallystick.trust.promise import Anchor
+from tallystick.trust.receipt import EntryProof, Receipt
+
+SOON_S = 0.5  # when to ask again for what is not anchored yet
+
+
+class Anchored:
+    """The newest anchor of each partition. Sizes only grow, so readers need no lock."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        newest: Mapping[Place, tuple[int, int, int]],
+        entry_proof: Callable[[int, int], EntryProof],
+    ) -> None:
+        """`newest` is each partition's anchor (size, transaction, entry); `entry_proof` proves an entry."""
+        self._store, self._newest, self._entry_proof = store, dict(newest), entry_proof
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def remember(self, anchor: Anchor, number: int, index: int) -> None:
+        """The ledger took an anchor, as this entry of this transaction."""
+        place = Place(anchor.token, anchor.partition)
+        if anchor.size > self.size(place):
+            self._newest[place] = (anchor.size, number, index)
+
+    def size(self, place: Place) -> int:
+        return self._newest[place][0] if place in self._newest else 0
+
+    def tree_size(self, place: Place, asked: int | None) -> int:
+        """The size of the tree to prove in: the one asked for, which must be anchored, or the newest."""
+        newest = self.size(place)
+        if asked is not None and asked > newest:
+            raise Unavailable(f"anchored are {newest} parcels, {asked} were asked for", retry_after_s=SOON_S)
+        return newest if asked is None else asked
+
+    def grown(self) -> list[Anchor]:
+        """Anchors for the partitions that hold more than the ledger knows."""
+        anchors = []
+        for place in self._store.places():
+            size = self._store.end_offset(place)
+            if size > self.size(place):
+                anchors.append(Anchor(place.token, place.partition, size, self._store.partition(place).root(size)))
+        return anchors
+
+    def receipt(self, place: Place, offset: int) -> Receipt:
+        """The proof that the parcel at `offset` is anchored, under the newest published checkpoint."""
+        if offset >= self.size(place):
+            raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)
+        _, number, index = self._newest[place]
+        proof = self._entry_proof(number, index)
+        size = Anchor.decode_entry(proof.entry).size
+        return Receipt(offset, tuple(self._store.partition(place).inclusion(offset, size)), proof)
+
+    def inclusion(self, place: Place, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
+        """Paths of several offsets in the tree of `size` parcels, which must be anchored."""
+        size = self.tree_size(place, size)
+        return [self._store.partition(place).inclusion(offset, size) for offset in offsets]
+
+    def verdict(self, place: Place, offset: int) -> str:
+        """Why what lies at an anchored offset was refused; empty if it was not."""
+        entries = self._store.read(place, offset, 1, True)
+        if not entries or entries[0].offset != offset:
+            raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)
+        return Void.decode(entries[0].header).reason if is_void(entries[0].header) else ""
+
+    def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:
+        """What retention proposes: (place, below, the tree's root at that size), of anchored parcels only."""
+        if bytes_max is None and age_max_ms is None:
+            return []
+        found = []
+        for place in self._store.places():
+            partition = self._store.partition(place)
+            below = min(self._store.retirable(place, now_ms, bytes_max, age_max_ms), self.size(place))
+            if below > partition.below:
+                found.append((place, below, partition.root(below)))
+        return found
