@@ -9,9 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tallystick import wire
+from tallystick.client.author import Author
 from tallystick.client.publish import PublisherSettings
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.kinds import Kind
 from tallystick.runtime.conversation import Attempt
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.http1 import Response
@@ -205,6 +208,32 @@ def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_hol
             one.poll()
             one.commit()
     assert sum(value[0] for _, value in world.host.open_core.ledger.scan(b"offset/")) == 1
+
+
+def test_a_group_whose_block_was_never_made_is_joined_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by seed 323: told that the group was there, a member joined it; it had been in a block that the node's fall
+    took along, and the refusal ended the member's subscription."""
+    member, other = world.members
+    world.host.is_slow = True
+    other.poll()  # its group is in the open block
+    write = Author.write
+
+    def fall_before_joining(author: Author, *written: bytes) -> object:
+        if world.host.is_slow and wire.decode(written[0], "entry")[0] == Kind.JOIN:
+            world.host.is_slow = False
+            world.host.crash()
+            world.host.start()
+        return write(author, *written)
+
+    monkeypatch.setattr(Author, "write", fall_before_joining)
+    member.poll()
+    assert not world.host.is_slow  # it was told of the group, and the node fell
+    world.publishers[0].produce(4)
+    for _ in range(4):
+        settle(world, 1)
+        member.poll()
+        other.poll()
+    assert member.rows | other.rows == set(range(4))
 
 
 # Publishers.
