@@ -151,8 +151,8 @@ class Stack:
         owner.author.write(entries.withdraw(token, to.identity.principal, int(operations)))
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Until the condition holds; fails loudly if it never does."""
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+    """Until the condition holds; fails loudly if it never does. A busy machine may take its time: what hangs fails."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
