@@ -13,6 +13,7 @@ from pathlib import Path
 import pyrage
 import pytest
 from authority_world import PASSPHRASE, READ, SCHEMA, WRITE, Person, World
+from stack import wait_until
 
 from tallystick import wire
 from tallystick.authority.backup import restore
@@ -47,7 +48,7 @@ class Site:
     def __init__(self, world: World, stack: ExitStack) -> None:
         self.world = world
         self.service = Service(world.authority, SystemClock(), tick_s=0.01)
-        self.server = Server(self.service.app)
+        self.server = Server(self.service.app, on_stop=self.service.end_polls)
         self.stack = stack
         self._thread = threading.Thread(target=asyncio.run, args=(self._run(),), daemon=True)
         self._thread.start()
@@ -154,6 +155,25 @@ def test_a_long_poll_hears_of_rotation_without_a_restart(site: Site) -> None:
     told = found[0]
     assert told is not None
     assert {one.number for one in told.epochs} >= {1, 2}  # type: ignore[attr-defined]
+
+
+def test_who_waits_is_answered_when_the_service_ends_and_does_not_hold_it_up(site: Site) -> None:
+    world = site.world
+    owner = world.tenant()
+    token = world.topic(owner)
+    s = world.member("S")
+    world.grant(owner, token, s, READ)
+    reader = site.over_http(s)
+    granted = reader.permit(Operation.SUBSCRIBE, token)
+    permit = Permit.decode(granted.permit).identifier
+
+    found: list[object] = []  # stays empty where the poll is cut: that is an error of the client's
+    waiting = threading.Thread(target=lambda: found.append(reader.keys(permit, granted.version, wait_ms=60_000)))
+    waiting.start()
+    wait_until(lambda: len(site.service._polls) == 1)
+    site.server.stop()
+    waiting.join()
+    assert found == [None]
 
 
 def test_the_operator_asks_beside_the_running_process(site: Site, tmp_path: Path) -> None:

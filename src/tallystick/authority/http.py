@@ -62,6 +62,7 @@ class Service:
         self._tick_s = tick_s
         self._polls_max = polls_max
         self._polls: set[asyncio.Future[None]] = set()
+        self._ending = False
         self._pool = ThreadPoolExecutor(THREADS, "tally-authority")
         gate = Gate(authority.certificate.subject, authority.key, authority.resolve_key, clock)
         limits = authority.limits
@@ -89,6 +90,11 @@ class Service:
             except Exception:
                 log.exception("fault while the authority was at work")
             await self._clock.sleep(self._tick_s)
+
+    def end_polls(self) -> None:
+        """Answer all who wait, now and from now on; on the event loop."""
+        self._ending = True
+        self._wake()
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -128,7 +134,7 @@ class Service:
             version = self._authority.version
             answer = await self._serve(route, principal, body)
             left_s = deadline - self._clock.monotonic()
-            if answer.body != nothing or left_s <= 0:
+            if answer.body != nothing or left_s <= 0 or self._ending:
                 return answer
             await self._news(version, left_s)
 
@@ -154,9 +160,12 @@ class Service:
             return await asyncio.get_running_loop().run_in_executor(self._pool, call)
         finally:
             if self._authority.version != version:
-                for woken in self._polls:
-                    if not woken.done():
-                        woken.set_result(None)
+                self._wake()
+
+    def _wake(self) -> None:
+        for woken in self._polls:
+            if not woken.done():
+                woken.set_result(None)
 
     # --- what anybody may ask ---
 

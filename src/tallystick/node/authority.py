@@ -49,9 +49,16 @@ class AuthorityProcess:
         ledger = RemoteNode(self._http)
         self.authority: Authority = open_authority(folder, passphrase, ledger, clock, entropy, settings)
         self.service = Service(self.authority, clock)
-        # Long polls may be cut at once: their callers ask again.
         tls = server_tls(*tls_files) if tls_files[0] else None
-        self.server = Server(self.service.app, host, port, tls=tls, insecure=insecure, limits=ServerLimits(stop_s=1))
+        self.server = Server(
+            self.service.app,
+            host,
+            port,
+            tls=tls,
+            insecure=insecure,
+            limits=ServerLimits(stop_s=1),
+            on_stop=self.service.end_polls,
+        )
 
     @property
     def url(self) -> str:

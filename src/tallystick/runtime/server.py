@@ -5,6 +5,9 @@ reads its answer. Each costs it a connection and us a bounded amount of memory f
 are counted and the surplus dropped, heads are bounded in bytes, requests and unread answers in time. Bodies
 are bounded where they are read (`router.Request.body`). Forwarding headers are ignored: the peer is who holds
 the connection.
+
+Who waits for news would hold up a stop for as long as stopping may take: `on_stop` tells the application, which
+answers its long polls then.
 """
 
 from __future__ import annotations
@@ -116,6 +119,18 @@ def _bounded(limits: ServerLimits) -> type[HttpToolsProtocol]:
     return BoundedProtocol
 
 
+class _Uvicorn(uvicorn.Server):
+    """uvicorn's server, which tells when it begins to stop, whoever asked for it."""
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_stop()  # who is woken runs after connections were told to close behind their answer
+        await super().shutdown(sockets)
+
+
 class Server:
     """One listening socket and its application; `run` serves until `stop` or, on the main thread, a signal."""
 
@@ -128,7 +143,9 @@ class Server:
         tls: ssl.SSLContext | None = None,
         insecure: bool = False,
         limits: ServerLimits = ServerLimits(),
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_stop` is called on the event loop when no new connection is taken any more."""
         if tls is None:
             check_plain(host, insecure=insecure)
         else:
@@ -154,7 +171,7 @@ class Server:
         )
         config.load()
         config.ssl = tls
-        self._server = uvicorn.Server(config)
+        self._server = _Uvicorn(config, on_stop)
 
     def run(self) -> None:
         """Serve on an event loop of its own."""
