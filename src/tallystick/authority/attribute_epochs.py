@@ -5,6 +5,11 @@ a key opens only the epochs it has a part for; whoever asks for the part of the 
 holds then. A withdrawal, or an attribute that expired, lets the next epoch begin `revoke_s` from now, on the ledger;
 all that happen until then share that one beginning, so there is at most one epoch per `revoke_s`.
 
+Threat: a tenant that grants and withdraws without end, so that everybody needs new keys every few seconds. Each tenant
+causes `attribute_burst` early epochs at once, and one per `attribute_gather_s` in the long run; what it withdraws
+beyond that is gathered until its next turn, or shares the beginning that another caused. So a tenant delays its own
+withdrawals only, by `attribute_gather_s` at most.
+
 An epoch has no key of its own to draw or to lose: it is a number under the attribute authority's one key, which is
 derived from the master key. So publishers are told of epochs long before they begin, and a restored authority goes on
 where the ledger stands.
@@ -113,20 +118,50 @@ class AttributeEpochs:
             if group:
                 core.queue(group)
 
-    def rotate(self) -> None:
-        """Let the next epoch begin `revoke_s` from now, unless it begins before that; in the caller's transaction."""
+    def rotate(self, tenant: bytes | None = None) -> None:
+        """Let the next epoch begin `revoke_s` from now, unless it begins before that; in the caller's transaction.
+
+        `tenant` causes it, and may have to wait for its turn; None is the authority itself, which need not.
+        """
         core = self._core
         begins_ms = core.now_ms + core.settings.revoke_s * 1000
+        if tenant is not None:
+            begins_ms = max(begins_ms, self._turn_ms(tenant))
         coming = [one for one in self.announced() if one.begins_ms > core.now_ms]
         if not coming or coming[0].begins_ms <= begins_ms:
             return
-        core.store.write(
-            "UPDATE attribute_epochs SET not_before_ms = ?, changed = ? WHERE epoch = ?",
-            (begins_ms, core.touch_all(), coming[0].number),
-        )
-        # The hash that the ledger has: an authority whose library is missing still takes away what must go.
-        public_hash = core.ledger.value(epoch_key(core.certificate.subject, coming[0].number))[0]
-        core.queue([entries.attribute_epoch(coming[0].number, public_hash, begins_ms)])
+        if tenant is not None:
+            self._take_turn(tenant, begins_ms)
+        self._bring_forward(coming, begins_ms)
+
+    def _bring_forward(self, coming: list[AttributeEpoch], begins_ms: int) -> None:
+        """The first one to `begins_ms`, those after it so that none lasts longer than an epoch does."""
+        core, group = self._core, []
+        for epoch in coming:
+            if begins_ms >= epoch.begins_ms:
+                break
+            core.store.write(
+                "UPDATE attribute_epochs SET not_before_ms = ?, changed = ? WHERE epoch = ?",
+                (begins_ms, core.touch_all(), epoch.number),
+            )
+            # The hash that the ledger has: an authority whose library is missing still takes away what must go.
+            public_hash = core.ledger.value(epoch_key(core.certificate.subject, epoch.number))[0]
+            group.append(entries.attribute_epoch(epoch.number, public_hash, begins_ms))
+            begins_ms += core.settings.attribute_epoch_s * 1000
+        core.queue(group)
+
+    def _turn_ms(self, tenant: bytes) -> int:
+        """When the tenant may cause an early epoch again; long ago if it has turns left."""
+        settings = self._core.settings
+        return self._paid_ms(tenant) - (settings.attribute_burst - 1) * settings.attribute_gather_s * 1000
+
+    def _take_turn(self, tenant: bytes, begins_ms: int) -> None:
+        paid_ms = max(self._paid_ms(tenant), begins_ms) + self._core.settings.attribute_gather_s * 1000
+        self._core.store.write("INSERT OR REPLACE INTO attribute_turns VALUES (?, ?)", (tenant, paid_ms))
+
+    def _paid_ms(self, tenant: bytes) -> int:
+        """Until when the turns that the tenant took would last, were they taken one per `attribute_gather_s`."""
+        return self._core.store.scalar("SELECT paid_ms FROM attribute_turns WHERE tenant = ?", (tenant,)) or 0
 
     def apply(self, number: int) -> None:
         """Take over what the ledger holds of one epoch of ours."""

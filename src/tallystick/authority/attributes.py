@@ -8,8 +8,9 @@ Threat: a tenant that grants in another's namespace: a draft outside its own spa
 that has no draft behind it (a pseudonym copied from another's grant) comes to nothing. Threat: a row edited in the
 store: what is kept opens at its own place only, and whenever it is used it is held to the ledger, expiry included.
 
-A withdrawal, another value, or an expiry lets the next attribute epoch begin. After a restore the grants made since
-the backup are lost here though they stand on the ledger: they come to nothing until their owner grants them again.
+A withdrawal, another value, or an expiry lets the next attribute epoch begin, in its tenant's turn. After a restore
+the grants made since the backup are lost here though they stand on the ledger: they come to nothing until their owner
+grants them again.
 """
 
 from __future__ import annotations
@@ -225,12 +226,13 @@ class Attributes:
 
     def tick(self) -> None:
         """Notice what has expired."""
-        with self._core.store.transaction():
-            if self._core.store.write(
-                "UPDATE attributes SET state = ? WHERE state = ? AND not_after_ms BETWEEN 1 AND ?",
-                (EXPIRED, LIVE, self._core.now_ms),
-            ):
-                self._epochs.rotate()
+        store, now_ms = self._core.store, self._core.now_ms
+        due = "state = ? AND not_after_ms BETWEEN 1 AND ?"
+        with store.transaction():
+            tenants = store.rows(f"SELECT DISTINCT tenant FROM attributes WHERE {due}", (LIVE, now_ms))  # noqa: S608
+            store.write(f"UPDATE attributes SET state = ? WHERE {due}", (EXPIRED, LIVE, now_ms))  # noqa: S608
+            for (tenant,) in tenants:
+                self._epochs.rotate(tenant)
 
     def apply(self, tenant: bytes, principal: bytes, pseudonym: bytes) -> None:
         """Take over what the ledger holds of an attribute; a draft of it becomes live."""
@@ -247,7 +249,7 @@ class Attributes:
             (LIVE, not_after_ms, *place.columns, commitment),
         )
         if before is not None and self._standing(place) != before:
-            self._epochs.rotate()
+            self._epochs.rotate(tenant)
 
     def _standing(self, place: _Place) -> Value | None:
         """The value that was granted last, if it was not withdrawn."""

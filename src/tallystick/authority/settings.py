@@ -21,6 +21,8 @@ class Settings:
     erasure_period_s: int = 30 * _DAY_S  # one pair per publisher and month: 10,000 vehicles make 120,000 a year
     erasure_ahead: int = 1  # periods drawn early, for the same offline week
     attribute_epoch_s: int = _DAY_S  # as a topic's: beyond withdrawal, a stolen attribute key opens a day
+    attribute_burst: int = 12  # early attribute epochs that one tenant causes at once: withdrawals by hand, one by one
+    attribute_gather_s: int = 300  # and one more per so long: a hundred thousand keys take the authority two minutes
     label_epochs_back: int = 1  # whose labels a permit has: the newest of what lies in the log,
     label_epochs_ahead: int = 6  # and a week of daily epochs; 256 labels hold 32 in each
     label_false_positives_max: float = 0.1  # share of what an interest's labels cover that it does not mean

@@ -94,6 +94,7 @@ TABLES: dict[str, tuple[int, str]] = {
         "epoch INTEGER PRIMARY KEY, not_before_ms INTEGER NOT NULL, announced INTEGER NOT NULL DEFAULT 0,"
         " changed INTEGER NOT NULL",
     ),
+    "attribute_turns": (1, "tenant BLOB PRIMARY KEY, paid_ms INTEGER NOT NULL"),
     "policies": (
         1,
         "token BLOB NOT NULL, column_group INTEGER NOT NULL, version INTEGER NOT NULL, commitment BLOB NOT NULL,"

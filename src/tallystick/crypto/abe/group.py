@@ -12,7 +12,8 @@ authority may learn of them; an authority has its own machine.
 Speed: hashes of traits are cached. The generators, H0 and an authority's target get a table of their multiples by every
 byte of a scalar once they are used often (1.8 MB in G1, 3 MB in G2, 5 MB in the target group), so that a power is 32
 additions; who encapsulates once or twice does not pay the 10–25 ms that a table takes to make. Traits have none: fifty
-such tables do not stay in any cache, and a power by table is then slower than one without.
+such tables do not stay in any cache, and a power by table is then slower than one without
+(docs/decisions/0032-what-attribute-keys-cost.md).
 """
 
 from __future__ import annotations
