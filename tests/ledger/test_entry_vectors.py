@@ -1,0 +1,44 @@
+"""Committed entries on a committed state write what stands beside them, or are refused for the reason that does."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.ledger.contracts.execute import Result, execute
+from tallystick.ledger.contracts.state import State
+from tallystick.ledger.transaction import parse
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "entries.json").read_text(encoding="utf-8"))
+STORED = {bytes.fromhex(key): bytes.fromhex(value) for key, value in VECTORS["state"].items()}
+KINDS = {"44", "45", "46", "47"}
+
+
+def run(vector: dict[str, Any]) -> tuple[Result, dict[str, str | None]]:
+    state = State(STORED.get)
+    result = execute(state, parse(b64decode(vector["transaction"])), VECTORS["height"], VECTORS["time_ms"])
+    changes = state.changes()
+    return result, {key.hex(): None if value is None else value.hex() for key, value in changes.items()}
+
+
+@pytest.mark.parametrize("vector", VECTORS["good"], ids=lambda vector: str(vector["name"]))
+def test_good_entries_write_what_they_say(vector: dict[str, Any]) -> None:
+    result, changes = run(vector)
+    assert result.accepted, result
+    assert changes == vector["writes"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["bad"], ids=lambda vector: str(vector["name"]))
+def test_bad_entries_are_refused_and_write_nothing(vector: dict[str, Any]) -> None:
+    result, changes = run(vector)
+    assert (result.accepted, result.reason, result.index) == (False, vector["reason"], vector["index"])
+    assert changes == {}
+
+
+@pytest.mark.parametrize("verdict", ["good", "bad"])
+def test_every_kind_has_some(verdict: str) -> None:
+    assert {vector["name"].split()[0] for vector in VECTORS[verdict]} == KINDS
