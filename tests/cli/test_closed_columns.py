@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 from commands import Fleet, done, refused, tally
+from formulas import ACME
+from policy_world import EPOCH, PolicyWorld
 from test_attribute_commands import SPACE
 
 pytest.importorskip("pymcl", reason="extra policy")
+
+from tallystick.policy.parse import parse
 
 SCHEMA = "vin string not null, lat float64 not null, lon float64, fuel float32"
 ROW = b'{"vin": "A", "lat": 52.5, "lon": 13.5, "fuel": 7.5}\n'
@@ -51,3 +55,28 @@ def test_a_policy_that_cannot_be_is_refused_before_a_row_is_read(drives: Fleet) 
         "error: --policy and --column-policy exclude each other"
     ]
     assert 'no column "alt"' in refused(2, *publish, "--column-policy", "alt", "trained", stdin=ROW)[0]
+
+
+def test_inspect_shows_the_policy_of_a_lock_unless_it_is_hidden(tmp_path: Path) -> None:
+    """A topic's policy is in no lock; a publisher's own is, in the clear or hidden."""
+    text = "role::insurer && clearance >= 3"
+    shown = {}
+    for name, options in {
+        "topic": {"of_topic": {0: text}},
+        "own": {"own": {0: text}},
+        "hidden": {"own": {0: text}, "hide": True},
+    }.items():
+        world = PolicyWorld()
+        lane = world.closed_lane(**options)  # type: ignore[arg-type]
+        (tmp_path / name).write_bytes(world.locks[lane.keys[0].locks[-1]])
+        shown[name] = done("inspect", tmp_path / name, "--json").json
+        assert (shown[name]["kind"], shown[name]["lane"]) == ("lock", lane.lane.hex())
+    place = {name: shown["topic"][name] for name in ("group", "policy_version", "attribute_epoch")}
+    assert place == {"group": 0, "policy_version": 1, "attribute_epoch": EPOCH}
+    assert "policy" not in shown["topic"]
+    assert parse(shown["own"]["policy"], ACME) == parse(text, ACME)
+    assert shown["own"]["attribute_epoch"] == EPOCH
+    assert shown["hidden"]["policy"] == "hidden under the topic lock"
+    assert "attribute_epoch" not in shown["hidden"]
+    assert "insurer" not in done("inspect", tmp_path / "hidden").out
+    assert "insurer" in done("inspect", tmp_path / "own").out
