@@ -337,6 +337,19 @@ def test_a_long_poll_ends_when_nothing_comes(running: Running, name: str) -> Non
     assert running.subscribe(name).fetch(wait_ms=50).parcels == ()
 
 
+def test_a_long_poll_is_answered_when_the_node_stops(running: Running, name: str) -> None:
+    running.topic(name)
+    reading, stack = running.subscribe(name), running.stack
+    got: list[Fetched] = []  # stays empty where the poll is cut: that is an error of the client's
+    poll = threading.Thread(target=lambda: got.append(reading.fetch(wait_ms=25_000)))
+    poll.start()
+    wait_until(lambda: bool(stack.node.server._server.server_state.tasks))
+    stack.stop_node()
+    poll.join()
+    stack.start_node()
+    assert [fetched.parcels for fetched in got] == [()]
+
+
 # --- promises, locks, permits, limits, retention ---
 
 

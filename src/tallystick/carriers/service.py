@@ -123,6 +123,7 @@ class CarrierService:
         self._worker.start()
         self._grown: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = False
         carrier.on_growth = self._pulse
         self._gate = gate
 
@@ -162,6 +163,11 @@ class CarrierService:
         # What witnesses and strangers may see: the ledger's own signed word.
         router.add("GET", "/v1/ledger/checkpoint", self._checkpoint)
         router.add("GET", "/v1/ledger/consistency", self._consistency)
+
+    def end_polls(self) -> None:
+        """Answer all who wait, now and from now on; on the event loop."""
+        self._ending = True
+        self._wake()
 
     def stop(self) -> None:
         self._worker.stop()
@@ -227,7 +233,7 @@ class CarrierService:
             if offset < self._carrier.ends(token, partition)[1 if stored else 0]:
                 return
             left_s = deadline - self._clock.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or self._ending:
                 return
             try:
                 async with asyncio.timeout(left_s):

@@ -195,9 +195,16 @@ class Node:
         tls = (
             server_tls(self.settings.tls_certificate, self.settings.tls_key) if self.settings.tls_certificate else None
         )
-        limits = ServerLimits(stop_s=2)  # long polls may be cut: their callers ask again
         settings = self.settings
-        return Server(router, settings.host, settings.port, tls=tls, insecure=settings.insecure, limits=limits)
+        return Server(
+            router,
+            settings.host,
+            settings.port,
+            tls=tls,
+            insecure=settings.insecure,
+            limits=ServerLimits(stop_s=2),
+            on_stop=self.service.end_polls,
+        )
 
     @property
     def _now_ms(self) -> int:
