@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
 from tallystick.policy import formula as formula_module
+from tallystick.policy.attribute import integer
 from tallystick.policy.evaluate import holds, node_holds
 from tallystick.policy.formula import NEVER, Formula, Gate, OneOf, canonical
 from tallystick.policy.parse import parse
@@ -133,6 +134,13 @@ def test_altered_bytes_are_refused_or_mean_another_formula(random: Random) -> No
         return
     assert other != formula
     assert other.encode() == bytes(data)
+
+
+def test_whatever_is_made_can_be_read() -> None:
+    """One comparison may have as many values as a whole formula."""
+    text = f"n in ({', '.join(str(2 * number) for number in range(2_500))})"
+    made = parse(text, AttributeSpace.of("", integer("n", 16)))
+    assert Formula.decode(made.encode()) == made
 
 
 def test_a_formula_has_bounds() -> None:

@@ -9,12 +9,23 @@ from formulas import ACME, CONTENT, RANDOMS, some_formula, some_holding
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick import wire
 from tallystick.errors import Misuse
 from tallystick.policy.attribute import Encoding, integer
 from tallystick.policy.evaluate import holds
+from tallystick.policy.formula import Formula, Within
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
-from tallystick.policy.traits import TraitGate, TraitTree, cover, number_traits, trait_tree, traits_of, with_encoding
+from tallystick.policy.traits import (
+    TREE_TRAITS_MAX,
+    TraitGate,
+    TraitTree,
+    cover,
+    number_traits,
+    trait_tree,
+    traits_of,
+    with_encoding,
+)
 
 ENCODINGS = st.sampled_from(Encoding)
 
@@ -70,6 +81,29 @@ def test_a_cover_is_exact_and_small(bits: int, data: st.DataObject) -> None:
     assert sum(1 << bits - length for length, _ in found) == high - low + 1
     assert found[0][1] << bits - found[0][0] == low
     assert len(found) <= max(1, 2 * bits - 2)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_formula_of_very_many_traits_is_given_up_in_bounded_work(
+    encoding: Encoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some thousand intervals of a 64-bit number fit into a formula, and stand for a hundred thousand traits."""
+    space = AttributeSpace.of("acme", integer("n", 64, encoding=encoding))
+    step = (1 << 64) // 2_048
+    intervals = tuple((number * step + 1, (number + 1) * step - 2) for number in range(2_048))
+    formula = Formula.of(Within("acme.n", intervals), space)
+    made = 0
+
+    def counted(value: object) -> bytes:
+        nonlocal made
+        made += 1
+        return encode(value)
+
+    encode = wire.encode
+    monkeypatch.setattr(wire, "encode", counted)
+    with pytest.raises(Misuse, match="more than 16384 traits"):
+        trait_tree(formula)
+    assert TREE_TRAITS_MAX < made <= TREE_TRAITS_MAX + 128  # an interval further
 
 
 def test_reals_have_no_traits() -> None:

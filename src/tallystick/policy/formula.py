@@ -20,7 +20,7 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
-from tallystick.policy.attribute import VALUES_MAX, Attribute
+from tallystick.policy.attribute import Attribute
 from tallystick.policy.space import AttributeSpace
 
 LEAVES_MAX = 512
@@ -301,7 +301,7 @@ def _from_postfix(steps: list[Any], space: AttributeSpace) -> Node:
 
 
 def _leaf(kind: int, number: int, content: Any, space: AttributeSpace) -> Leaf:
-    if not 0 <= number < len(space.attributes) or type(content) is not list or not 1 <= len(content) <= VALUES_MAX:
+    if not 0 <= number < len(space.attributes) or type(content) is not list or not content:
         raise Malformed("formula: a leaf names an attribute and its values")
     attribute = space.attributes[number]
     if kind == 1 and attribute.is_text and all(type(value) is str for value in content):

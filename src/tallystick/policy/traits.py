@@ -12,6 +12,9 @@ comparison:
 
 An equality is one row in all of them. A trait is the deterministic encoding of [name, kind, …], so that no two
 attributes, values or positions share one.
+
+A formula of few bytes can ask for very many traits (every interval of a 64-bit number up to 126), and whoever opens a
+lock makes the tree before it knows whether it can. So a tree is given up at `TREE_TRAITS_MAX`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from tallystick.errors import Misuse
 from tallystick.policy.attribute import Attribute, Encoding
 from tallystick.policy.formula import Formula, Gate, Node, OneOf
 from tallystick.policy.space import AttributeSet, AttributeSpace
+
+TREE_TRAITS_MAX = 16_384  # of one formula, each as often as it occurs: twice what a key can hold; 50 ms
 
 _VALUE, _BIT, _PREFIX, _AT_LEAST, _AT_MOST, _EXACT, _PRESENT = range(7)
 
@@ -49,8 +54,8 @@ def traits_of(attributes: AttributeSet, space: AttributeSpace) -> frozenset[byte
 
 
 def trait_tree(formula: Formula) -> TraitTree:
-    """The formula over traits; raises `Misuse` if one of its attributes can have none."""
-    return _tree(formula.root, formula.space)
+    """The formula over traits; raises `Misuse` if one of its attributes can have none, or if they are too many."""
+    return _Trees(formula.space).tree(formula.root)
 
 
 def with_encoding(formula: Formula, encoding: Encoding) -> Formula:
@@ -64,15 +69,35 @@ def number_traits(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
     return _TRAITS[attribute.encoding](attribute, ordinal)
 
 
-def _tree(node: Node, space: AttributeSpace) -> TraitTree:
-    if isinstance(node, Gate):
-        return TraitGate(node.need, tuple(_tree(part, space) for part in node.parts))
-    if isinstance(node, OneOf):
-        return _any(wire.encode([node.attribute, _VALUE, value]) for value in node.values)
-    attribute = space[node.attribute]
-    if not attribute.can_lock:
-        raise Misuse(f'attribute "{attribute.name}" is a real number, and keys are made for whole ones')
-    return _any(_TREES[attribute.encoding](attribute, low, high) for low, high in node.intervals)
+class _Trees:
+    """Makes the trees of one formula's nodes, and counts their traits."""
+
+    def __init__(self, space: AttributeSpace) -> None:
+        self._space, self._left = space, TREE_TRAITS_MAX
+
+    def tree(self, node: Node) -> TraitTree:
+        if isinstance(node, Gate):
+            return TraitGate(node.need, tuple(self.tree(part) for part in node.parts))
+        if isinstance(node, OneOf):
+            return _any(self._counted(wire.encode([node.attribute, _VALUE, value])) for value in node.values)
+        attribute = self._space[node.attribute]
+        if not attribute.can_lock:
+            raise Misuse(f'attribute "{attribute.name}" is a real number, and keys are made for whole ones')
+        make = _TREES[attribute.encoding]
+        return _any(self._counted(make(attribute, low, high)) for low, high in node.intervals)
+
+    def _counted(self, tree: TraitTree) -> TraitTree:
+        self._left -= _size(tree)
+        if self._left < 0:
+            raise Misuse(
+                f"the policy asks for more than {TREE_TRAITS_MAX} traits",
+                hint="give the group of principals an attribute of its own, or the number another encoding",
+            )
+        return tree
+
+
+def _size(tree: TraitTree) -> int:
+    return 1 if isinstance(tree, bytes) else sum(map(_size, tree.parts))
 
 
 def _any(parts: Iterable[TraitTree]) -> TraitTree:
