@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +18,7 @@ from tallystick.cli import main
 from tallystick.pipeline.jobs import audit_findings, audit_ledger, audit_parcels
 from tallystick.pipeline.jobs.report_data import Tables
 from tallystick.pipeline.jobs.report_html import tag
-from tallystick.pipeline.jobs.report_svg import amount, step_s
+from tallystick.pipeline.jobs.report_svg import Series, amount, curves, step_s
 from tallystick.pipeline.jobs.warehouse import Warehouse
 
 START = datetime(2026, 11, 14, 6, 0, tzinfo=UTC)
@@ -220,12 +221,45 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path: Path) 
     assert main.run(["pipeline", "run", "report", "--warehouse", str(tmp_path / "nowhere")]) == 2
 
 
+def test_no_plot_is_empty_without_a_word(tmp_path: Path) -> None:
+    """A padded topic says neither times nor rows; a topic may hold no trip; a single value is a dash, not nothing."""
+    folder = tmp_path / "tables"
+    fill(folder)
+    for name in ("parcels", "trips"):
+        shutil.rmtree(folder / name)
+    place = {"token": TOKEN, "partition": 0, "offset": 0, "publisher": CAR, "lane": "aa" * 16, "sequence": 0}
+    put(folder, "parcels", [{**place, "kind": "data", "bytes": 1000}], audit_parcels.SCHEMA)
+    put(folder, "trips", [], TRIPS)
+    seen = report(folder, tmp_path / "report.html")
+    assert "The topic is padded" in seen.text
+    assert "Sealed bytes" not in seen.text
+    assert "hold no trip yet" in seen.text
+    assert 'points="0.0,0.0 24.0,0.0"' in curves([0.0], [Series("x", [100.0])])
+
+
 def test_an_unbelievable_ledger_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "tables"
     fill(folder)
     facts = folder / "findings" / "batch=0" / "_batch.json"
     facts.write_text(json.dumps({"batch": 0, "rows": 1}))
     assert "did not believe the ledger" in report(folder, tmp_path / "report.html").text
+
+
+def test_a_damaged_table_is_named_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Zero bytes, as after a power cut, and half a file."""
+    folder = tmp_path / "tables"
+    fill(folder)
+    part = folder / "trips" / "batch=0" / "part.parquet"
+    whole = part.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2]):
+        part.write_bytes(damaged)
+        for command in (["run", "report"], ["export", "--out", str(tmp_path / "trips.geojson")]):
+            assert main.run(["pipeline", *command, "--warehouse", str(folder)]) == 2
+            shown = capsys.readouterr().err
+            assert "error: a table is damaged: " in shown
+            assert str(part) in shown
+            assert "hint: restore the batch from a copy" in shown
+            assert len(shown.splitlines()) == 2
 
 
 def test_numbers_for_people() -> None:

@@ -30,7 +30,7 @@ from tallystick.pipeline.jobs import audit_ledger, audit_parcels
 from tallystick.pipeline.jobs.audit_findings import SCHEMA, SEVERITIES, TABLE, finish, rule
 from tallystick.pipeline.jobs.audit_rules import RULES, Audited
 from tallystick.pipeline.jobs.audit_settings import AuditSettings
-from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.run import Run, explained
 from tallystick.pipeline.jobs.warehouse import Table
 from tallystick.trust.trustfile import TrustFile
 
@@ -54,7 +54,7 @@ def run(run: Run) -> dict[str, Any]:
     with Session.open(run.home) as session:
         run.warehouse.claim(session.identity.instance)
         auditor = Auditor(run, session, settings)
-        with run.warehouse.writing("audit"):
+        with run.warehouse.writing("audit"), explained():
             summary = auditor.round()
             while run.follow and not run.stop.wait(run.options.get("every_s", _EVERY_S)):
                 run.tell(f"height {summary['height']}: {summary['findings']} findings")

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 
 from tallystick.errors import Misuse, Unavailable
 from tallystick.pipeline.jobs import lines
-from tallystick.pipeline.jobs.warehouse import Warehouse
+from tallystick.pipeline.jobs.warehouse import Warehouse, reading
 
 _TABLE, _OPEN = "trips", "_open"
 
@@ -64,9 +64,10 @@ def _trips(warehouse: Warehouse, with_open: bool) -> Iterator[dict[str, Any]]:
         folders.append((table.place(numbers[-1]) / _OPEN, True))
     for folder, is_open in folders:
         files = [str(path) for path in sorted(folder.glob("*.parquet"))]
-        for batch in ds.dataset(files).to_batches():
-            for trip in batch.to_pylist():
-                yield {**trip, "is_open": is_open}
+        with reading():
+            for batch in ds.dataset(files).to_batches():
+                for trip in batch.to_pylist():
+                    yield {**trip, "is_open": is_open}
 
 
 def _iso(value: Any) -> str:

@@ -16,6 +16,7 @@ from tallystick.pipeline.jobs.report_data import Lag, Ledger, Tables, Traffic, T
 from tallystick.pipeline.jobs.report_html import Html, page, table, tag
 from tallystick.pipeline.jobs.report_svg import Series, amount, bars, columns, curves, stamp, tracks
 from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.warehouse import reading
 
 SEVERITIES = ("alarm", "warning", "notice")
 FINDINGS_MAX = 200  # in the page; the table has all
@@ -28,7 +29,8 @@ def run(run: Run) -> dict[str, Any]:
         hint = "tally pipeline run audit or ingest makes one"
         raise Misuse(f"{run.warehouse.folder}: no warehouse is here", hint=hint)
     out: Path = run.options.get("out") or run.warehouse.folder / "report.html"
-    text = render(Tables(run.warehouse), facts, run.clock.now())
+    with reading():
+        text = render(Tables(run.warehouse), facts, run.clock.now())
     hidden = out.with_name(f".{out.name}")
     try:
         hidden.write_text(text, encoding="utf-8")
@@ -46,7 +48,7 @@ def render(tables: Tables, facts: dict[str, Any], now_s: float) -> str:
     title = f"Tallystick report: {topic}" if topic else "Tallystick report"
     sections = [
         ("traffic", "Traffic", _traffic(traffic, ledger)),
-        ("trips", "Trips", _trips(trips)),
+        ("trips", "Trips", _trips(trips, is_cut=tables.has("trips"))),
         ("findings", "Attacks and findings", _findings(found, ledger, tables)),
         ("growth", "Ledger growth", _growth(ledger)),
         ("lag", "Lag", _lag(tables.lag())),
@@ -95,17 +97,22 @@ def _traffic(traffic: Traffic | None, ledger: Ledger | None) -> Html:
         cards.append(
             _card("Rows by time of sealing", columns(traffic.bins.times, [Series("", values["rows"])], "rows"))
         )
-    cards += [
-        _card("Sealed bytes", columns(traffic.bins.times, [Series("", values["bytes"])], "bytes", show="bytes")),
-        _card("Parcels", columns(traffic.bins.times, [Series("", values["parcels"])], "parcels")),
-    ]
+    if traffic.bins.times:
+        cards += [
+            _card("Sealed bytes", columns(traffic.bins.times, [Series("", values["bytes"])], "bytes", show="bytes")),
+            _card("Parcels", columns(traffic.bins.times, [Series("", values["parcels"])], "parcels")),
+        ]
     if ledger is not None and ledger.topics:
         cards.append(_card("Parcels by topic, from the ledger", bars(ledger.topics)))
     lead = f"{_many(traffic.publishers, 'publisher')}; counted from headers that were proved against the ledger."
+    if not traffic.bins.times:
+        lead += " The topic is padded: times and numbers of rows are sealed, and nothing can be drawn over time."
     return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
 
 
-def _trips(trips: Trips | None) -> Html:
+def _trips(trips: Trips | None, *, is_cut: bool) -> Html:
+    if trips is None and is_cut:
+        return tag("div", "The rows of this topic hold no trip yet.", class_="card none wide")
     if trips is None:
         return _missing("There are no trips in this warehouse.", "tally pipeline run trips --warehouse …")
     still = f", {trips.open} of them not yet ended" if trips.open else ""

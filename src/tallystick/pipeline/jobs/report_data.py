@@ -94,6 +94,10 @@ class Tables:
         found = ds.dataset(files)
         return found.to_table(columns=[one for one in columns or found.schema.names if one in found.schema.names])
 
+    def has(self, name: str) -> bool:
+        """Whether the job that writes the table was run."""
+        return bool(self._warehouse.table(name).batches())
+
     def name(self, identifier: str | None) -> str:
         """What an identifier is called, as far as the auditor was told; else its first digits."""
         if identifier is None:

@@ -11,6 +11,7 @@ from tallystick.pipeline.jobs.report_html import Html, tag
 
 COLOURS = ("var(--one)", "var(--two)", "var(--three)")
 _WIDE, _HIGH = 1000, 200  # of the drawing; it is stretched to its place
+_DASH = 12  # half of the line that stands for a single value: a point would be stretched with the drawing
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2592000)
 
 
@@ -62,11 +63,12 @@ def curves(times: Sequence[float], series: Sequence[Series], unit: str = "", *, 
     span = max(times[-1] - times[0], 1e-9) if times else 1.0
     shapes = [_grid()]
     for number, one in enumerate(series):
-        points = [
-            f"{(at - times[0]) / span * _WIDE:.1f},{_HIGH - value / top * _HIGH:.1f}"
-            for at, value in zip(times, one.values, strict=True)
-            if not math.isnan(value)
-        ]
+        known = [(at, value) for at, value in zip(times, one.values, strict=True) if not math.isnan(value)]
+        places = [((at - times[0]) / span * _WIDE, _HIGH - value / top * _HIGH) for at, value in known]
+        if len(places) == 1:
+            x = min(max(places[0][0], _DASH), _WIDE - _DASH)
+            places = [(x - _DASH, places[0][1]), (x + _DASH, places[0][1])]
+        points = [f"{x:.1f},{y:.1f}" for x, y in places]
         line = {"stroke": COLOURS[number], "stroke_width": 2, "vector_effect": "non-scaling-stroke"}
         if len(series) == 1 and points:
             first, last = points[0].split(",")[0], points[-1].split(",")[0]

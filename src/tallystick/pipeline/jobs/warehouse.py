@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tallystick.errors import Misuse, Unavailable
@@ -169,6 +170,16 @@ class Table:
 
     def place(self, number: int) -> Path:
         return self.folder / f"batch={number}"
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """A parquet file of a table that cannot be read is told with the remedy."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        hint = "restore the batch from a copy, or remove the table and run its job anew"
+        raise Misuse(f"a table is damaged: {error}", hint=hint) from error
 
 
 def _count(folder: Path) -> int:
