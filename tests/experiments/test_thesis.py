@@ -50,6 +50,7 @@ def test_labels_lie_between_flooding_and_exact_matching(tmp_path: Path) -> None:
     assert experiment.misses(rows) == []
     assert rows == list(experiment.run(4, True))  # a function of the seed
     assert {row.labels for row in rows} == {"flooding", "joint", "each"}
+    assert len({(row.attributes, row.together) for row in rows}) == 4
     assert all(row.withheld == 0 for row in rows)
     assert experiment.main(["--small", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "false_positives.csv").exists()
