@@ -75,12 +75,12 @@ def _tiles(
     if traffic is not None:
         if traffic.rows is not None:
             facts.append((amount(traffic.rows), "rows sealed"))
-        facts.append((amount(traffic.bytes, "bytes"), f"in {amount(traffic.parcels)} parcels"))
+        facts.append((amount(traffic.bytes, "bytes"), f"in {_many(traffic.parcels, 'parcel')}"))
     if trips is not None:
         facts.append((f"{amount(round(trips.distance_km, 1))} km", f"in {_many(trips.count, 'trip')}"))
     if found is not None:
         alarms = sum(one["severity"] == "alarm" for one in found)
-        facts.append((amount(len(found)), f"findings, {_many(alarms, 'alarm')}"))
+        facts.append((amount(len(found)), f"finding{'s' * (len(found) != 1)}, {_many(alarms, 'alarm')}"))
     if audited is not None and "height" in audited:
         facts.append((amount(audited["height"]), "ledger height, audited"))
     return tag(
@@ -208,7 +208,7 @@ def _growth(ledger: Ledger | None) -> Html:
         return _missing("The ledger was not audited yet.", _AUDIT)
     growth = ledger.growth
     each = f"{ledger.bytes / max(1, ledger.entries):.0f} bytes an entry"
-    lead = f"{amount(ledger.entries)} entries, {amount(ledger.bytes, 'bytes')}: {each}."
+    lead = f"{_many(ledger.entries, 'entry', 'entries')}, {amount(ledger.bytes, 'bytes')}: {each}."
     cards = [
         _card("Entries", curves(growth.times, [Series("entries", growth.values["entries"])], "entries")),
         _card(
@@ -221,7 +221,7 @@ def _growth(ledger: Ledger | None) -> Html:
 
 def _lag(lag: Lag | None) -> Html:
     if lag is None:
-        return _missing("Lag is counted from the ledger and a topic's headers, which are not here.", _AUDIT)
+        return _missing("Lag is counted from the ledger and from the times in headers, which are not here.", _AUDIT)
     rows = [
         [name, amount(count), *("–" if math.isnan(value) else amount(value, "seconds") for value in values)]
         for name, count, *values in lag.steps
@@ -282,5 +282,5 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _many(number: int, noun: str) -> str:
-    return f"{amount(number)} {noun}" if number == 1 else f"{amount(number)} {noun}s"
+def _many(number: int, noun: str, plural: str = "") -> str:
+    return f"{amount(number)} {noun if number == 1 else plural or f'{noun}s'}"

@@ -46,7 +46,7 @@ def columns(times: Sequence[float], series: Sequence[Series], unit: str = "", *,
                     tag(
                         "rect",
                         told,
-                        x=f"{place * width + width * 0.08:.1f}",
+                        x=f"{place * width + bar * 0.1:.1f}",
                         y=f"{y:.1f}",
                         width=f"{bar:.1f}",
                         height=f"{high:.1f}",
@@ -168,7 +168,7 @@ def _xs(times: Sequence[float]) -> list[Html]:
         return []
     span = times[-1] - times[0]
     shown = [times[0], times[len(times) // 2], times[-1]] if len(times) > 2 else list(times)
-    return [tag("span", stamp(at, seconds=span < 600, day=span >= 86_400)) for at in shown]
+    return [tag("span", stamp(at, seconds=span < 600, day=span >= 86_400 or at == times[0])) for at in shown]
 
 
 def _grid() -> Html:
