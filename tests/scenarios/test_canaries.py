@@ -21,7 +21,7 @@ import numpy as np
 from stack import CHEAP, PASSPHRASE, READ, WRITE, wait_until
 
 from tallystick.authority.client import topic_entries
-from tallystick.authority.granting import grant_entries
+from tallystick.authority.granting import grant_entries, policy_entry
 from tallystick.authority.master import MASTER_FILE, open_master
 from tallystick.client.enrol import enrol
 from tallystick.client.session import Session
@@ -30,6 +30,7 @@ from tallystick.ledger import entries
 from tallystick.node.instance import create_instance
 from tallystick.node.settings import NodeSettings
 from tallystick.policy.attribute import category
+from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.policy.topic_code import TopicCode
 from tallystick.record.schema import Schema
@@ -107,13 +108,22 @@ def is_known(owner: Session, token: bytes) -> bool:
     return False
 
 
+SPACE = AttributeSpace.of("acme", category(ATTRIBUTE, [VALUE, "none"]))
+
+
 def give_attribute(owner: Session, to: Session) -> None:
     """Declare the attribute, and grant it."""
-    space = AttributeSpace.of("acme", category(ATTRIBUTE, [VALUE, "none"]))
-    owner.authority.declare_attributes(space.encode())
+    owner.authority.declare_attributes(SPACE.encode())
     tenant, principal = owner.identity.tenant, to.identity.principal
-    held = space.grant({ATTRIBUTE: VALUE})
+    held = SPACE.grant({ATTRIBUTE: VALUE})
     owner.author.write(*grant_entries(owner.authority, tenant, principal, held, owner.entropy.bytes(32)))
+
+
+def lock_topic(owner: Session, token: bytes) -> None:
+    """Set a policy on the topic's only column group, and wait until the authority has taken it over."""
+    formula, salt = parse(POLICY, SPACE), owner.entropy.bytes(32)
+    owner.author.write(policy_entry(owner.authority, token, 0, formula, salt))
+    wait_until(lambda: bool(owner.authority.topic_policies(token)))
 
 
 def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path: Path) -> None:
@@ -149,6 +159,8 @@ def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path
         if POLICY:
             give_attribute(owner, reader)
         wait_until(lambda: is_known(owner, draft.token))
+        if POLICY:
+            lock_topic(owner, draft.token)
         owner.authority.labels(draft.token, TopicCode.read([f"{COLUMN}:4"], SCHEMA.arrow).encode())
         arguments = (str(car.identity.home), TOPIC, COLUMN, ROW, POLICY)
         publisher, told = open_things.enter_context(child("publisher", *arguments))
