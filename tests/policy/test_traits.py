@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -63,14 +64,24 @@ def test_every_interval_of_every_width(encoding: Encoding, bits: int, data: st.D
         assert met(tree, traits) == (ends[0] <= value <= ends[1])
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
 @pytest.mark.parametrize(
-    ("encoding", "traits", "rows_max"), [(Encoding.BITS, 32, 32), (Encoding.PREFIX, 33, 32), (Encoding.RADIX16, 122, 8)]
+    ("encoding", "traits", "rows_max"),
+    [
+        (Encoding.BITS, lambda bits: bits, lambda bits: bits),
+        (Encoding.PREFIX, lambda bits: bits + 1, lambda bits: bits),
+        (Encoding.RADIX16, lambda bits: 15 * bits // 4 + 2, lambda bits: bits // 4),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
 )
-def test_what_a_32_bit_comparison_costs(encoding: Encoding, traits: int, rows_max: int) -> None:
-    space = AttributeSpace.of("", integer("n", 32, encoding=encoding))
-    assert len(frozenset(number_traits(space["n"], 123_456_789))) == traits
-    worst = max(rows(trait_tree(parse(f"n >= {bound}", space))) for bound in (1, 0x0FFFFFFF, 0x12345679, 0x80000001))
-    assert worst == rows_max
+def test_what_a_comparison_costs(
+    encoding: Encoding, bits: int, traits: Callable[[int], int], rows_max: Callable[[int], int]
+) -> None:
+    """The table of docs/guides/policies.md."""
+    space, top = AttributeSpace.of("", integer("n", bits, encoding=encoding)), (1 << bits) - 1
+    assert {len(frozenset(number_traits(space["n"], value))) for value in (0, 89, top)} == {traits(bits)}
+    bounds = {1, top // 16, 0x123456789ABCDEF1 >> 64 - bits | 1, top // 2 + 2, top}
+    assert max(rows(trait_tree(parse(f"n >= {bound}", space))) for bound in bounds) == rows_max(bits)
 
 
 @given(st.integers(1, 20), st.data())
