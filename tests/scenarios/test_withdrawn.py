@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from actors import Topic, publish, read_rows, reputation, rows, settle
@@ -85,6 +86,23 @@ def test_a_publisher_stops_sending(stack: Stack, topic: Topic) -> None:
     publisher.stop()
     assert set(told) <= {"unknown-topic"}
     assert not is_blacklisted(stack, car)
+
+
+def test_a_publisher_that_learns_it_from_an_anchor_says_what_to_do_all_the_same(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of its threads asks first is refused: here the one that asks for the proof of what was stored."""
+    publisher = topic.publisher("idle").publisher("brakes", heartbeat_s=3600.0, acks="anchored", anchor_check_s=0.02)
+
+    def refuse(*_: object) -> NoReturn:
+        raise Refused("no such topic", reason="unknown-topic")
+
+    monkeypatch.setattr(publisher._anchoring, "check", refuse)
+    publisher.send(rows(10))
+    with pytest.raises(Refused) as told:
+        publisher.flush(60)
+    assert "tally right grant" in (told.value.hint or "")
+    publisher.stop()
 
 
 def test_a_publisher_whose_right_came_back_goes_on_under_a_new_permit(stack: Stack, topic: Topic) -> None:

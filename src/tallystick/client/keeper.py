@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
-from tallystick.errors import Unavailable
+from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.record.schema import Schema
 from tallystick.trust.permit import Permit
@@ -13,6 +13,13 @@ from tallystick.trust.permit import Permit
 # Refusals after which a client asks no more: whoever goes on without the right ends on the blacklist.
 RIGHT_REASONS = ("no-right", "unknown-topic", "blacklisted")
 RIGHT_HINT = "the topic's owner gives rights: tally right grant; then start again"
+
+
+def without_right(error: TallystickError) -> Refused | None:
+    """The refusal to end with and what to do about it, if that is what the error means."""
+    if isinstance(error, Refused) and error.reason in RIGHT_REASONS:
+        return Refused(str(error), reason=error.reason, hint=RIGHT_HINT)
+    return None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tallystick.client.author import Author
 from tallystick.client.deliveries import Delivery, OnDelivery, Reports, Told
 from tallystick.client.grants import Grants
 from tallystick.client.identity import Identity
+from tallystick.client.keeper import without_right
 from tallystick.client.labelling import Labelling
 from tallystick.client.lanes import Lanes
 from tallystick.client.policies import OwnPolicy, PolicyText
@@ -395,6 +396,7 @@ class Publisher:
 
     def _fail(self, error: TallystickError) -> None:
         """Something that no retry mends: everybody who waits is told."""
+        error = without_right(error) or error  # whichever step met it first
         log.error("the publisher stops: %s", error)
         with self._lock:
             self._failure = error

@@ -27,7 +27,7 @@ from tallystick.client.grants import Grants
 from tallystick.client.group import Member
 from tallystick.client.identity import Identity
 from tallystick.client.interest import Interest, Places
-from tallystick.client.keeper import RIGHT_HINT, RIGHT_REASONS, Held
+from tallystick.client.keeper import Held, without_right
 from tallystick.client.opening import Opener
 from tallystick.client.pending import BadCommit, Commits, Written
 from tallystick.client.reader import Anchored, ParcelReader, Placed, PlacedParcel
@@ -192,8 +192,7 @@ class Subscriber:
                 self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, received)
             self._look_for_silence()
         except TallystickError as error:
-            if isinstance(error, Refused) and error.reason in RIGHT_REASONS:
-                self._refused = Refused(str(error), reason=error.reason, hint=RIGHT_HINT)
+            self._refused = without_right(error)
             if not received:
                 if self._refused is not None:
                     raise self._refused from error
