@@ -75,6 +75,34 @@ def test_a_sync_that_fails_ends_the_use_of_the_spool() -> None:
         spool.sync()
 
 
+def test_what_is_written_while_the_disk_syncs_is_not_taken_for_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed = parcels(2)
+    spool = spool_with(SeededDisk(1), sealed[:1])
+    (segment,) = waiting = spool.unsynced()
+    sync = segment.file.sync
+
+    def sync_and_append() -> None:
+        sync()
+        spool.append(sealed[1])
+
+    monkeypatch.setattr(segment.file, "sync", sync_and_append)
+    waiting.sync()
+    assert spool.unsynced() == [segment]
+    monkeypatch.setattr(segment.file, "sync", sync)
+    spool.sync()
+    assert not spool.unsynced()
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_what_a_killed_process_did_not_sync_is_durable_once_it_was_read(number: int) -> None:
+    """Its successor sends it: a power cut behind that must not take it back."""
+    disk, sealed = SeededDisk(number), parcels(2)
+    spool_with(disk, sealed)  # and no sync: a kill leaves what was written where it is
+    kept = Spool(disk, SMALL).kept(sealed[0].header.lane)
+    disk.crash()
+    assert Spool(disk, SMALL).kept(sealed[0].header.lane) == kept == [0, 1]
+
+
 @pytest.mark.parametrize("change", range(1, 8))
 def test_a_lane_is_dropped_whole_or_not_at_all(change: int) -> None:
     disk, sealed = SeededDisk(change), parcels(8)

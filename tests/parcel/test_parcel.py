@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from makers import GROUPED, INSTANCE, SCHEMA, World, entropy, rows, seed, token
 
@@ -11,7 +13,7 @@ from tallystick.parcel.header import Header, Kind, check_equivocation, lane_part
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch, open_content, open_group
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.seal import Gap
+from tallystick.parcel.seal import Gap, pack
 from tallystick.parcel.section import padme
 from tallystick.parcel.verify import verify_headers, verify_named, verify_one, verify_run
 
@@ -38,6 +40,14 @@ def test_round_trip(world: World, codec: str, padded: bool) -> None:
         assert open_batch(parcel, ring, SCHEMA).data.equals(batch.data)
         assert open_batch(parcel, ring, SCHEMA, fast=True).data.equals(batch.data)
         assert (parcel.header.count, parcel.header.time_ms) == ((0, 0) if padded else (batch.rows, 5))
+
+
+@pytest.mark.parametrize("count", [10, 4_000])
+def test_a_batch_that_was_packed_before_makes_the_same_parcel(world: World, count: int) -> None:
+    lane, batch = world.lane(), rows(0, count)
+    twin = replace(lane)
+    parcel = lane.seal(batch, now_ms=5, entropy=entropy(0))
+    assert twin.seal(pack(batch, "planes"), now_ms=5, entropy=entropy(0)).encode() == parcel.encode()
 
 
 def test_one_topic_header_fits_a_frame(world: World) -> None:

@@ -67,15 +67,21 @@ class Fetcher:
         """The next range of a partition, verified; waits up to `wait_ms` for one."""
         if self._settings.read == "stored":
             return self._read_stored(reader, wait_ms)
-        anchor = self.anchor(reader.partition)
-        if anchor is None or reader.offset >= anchor.size:
+        if not self._has_more(reader):
             if not wait_ms:
                 return []
             self._fetch(reader, None, wait_ms)
-            anchor = self.anchor(reader.partition)
-            if anchor is None or reader.offset >= anchor.size:
+            if not self._has_more(reader):
                 return []
-        return self.read_anchored(reader, anchor)
+        assert reader.anchor is not None
+        return self.read_anchored(reader, reader.anchor)
+
+    def _has_more(self, reader: ParcelReader) -> bool:
+        """Whether an anchor covers more than was read: the one at hand, which vouches for all below it however old it
+        is, or else the newest."""
+        if reader.anchor is None or reader.offset >= reader.anchor.size:
+            reader.anchor = self.anchor(reader.partition)
+        return reader.anchor is not None and reader.offset < reader.anchor.size
 
     def read_anchored(self, reader: ParcelReader, anchor: Anchored) -> list[PlacedParcel | Finding]:
         """The next range below the anchor, which is above the reader's offset."""

@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from tallystick.client.identity import Identity
 from tallystick.client.keeper import without_right
 from tallystick.client.labelling import Labelling
 from tallystick.client.lanes import Lanes
+from tallystick.client.packing import AHEAD, Packer
 from tallystick.client.policies import OwnPolicy, PolicyText
 from tallystick.client.sealing import Sealer
 from tallystick.client.sending import Sender
@@ -39,7 +41,7 @@ from tallystick.client.spool import Spool, Unsure
 from tallystick.client.view import View
 from tallystick.errors import Misuse, TallystickError, Unavailable, Withheld
 from tallystick.parcel.header import Kind
-from tallystick.parcel.seal import Gap
+from tallystick.parcel.seal import Gap, Packed
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
 from tallystick.record.schema import Schema
@@ -51,7 +53,7 @@ __all__ = ["Delivery", "OnDelivery", "Publisher", "PublisherSettings"]
 
 log = logging.getLogger(__name__)
 
-SEALED_AT_ONCE = 32  # parcels under one hold of the lock and one sync of the spool
+HELD_S = 0.008  # how long the sealer holds the lock, a few parcels; who has rows, or sends, waits so long
 LET_GO_S = 0.0002  # a lock that is taken again at once is never handed over
 
 
@@ -89,7 +91,8 @@ class Publisher:
         self._row_callbacks: list[OnDelivery] = []
         self._since_ms = 0
         self._batches: deque[tuple[Batch, int, Told]] = deque()  # cut, with its bytes, not yet dealt to lanes
-        self._parts: deque[tuple[int, Batch, int, Told]] = deque()  # dealt to the lane of this number, not yet sealed
+        # Dealt to the lane of this number, and packed or about to be; not yet sealed.
+        self._parts: deque[tuple[int, Batch, Callable[[], Packed], int, Told]] = deque()
         self._waiting_bytes = 0  # of both
         self._dropped = [0, 0, 0]  # rows, from ms, to ms
         self._next_lane = 0
@@ -101,7 +104,9 @@ class Publisher:
         self._lanes = lanes = Lanes(identity, spool, entropy, self._advertised.tokens, self._now_ms)
         self._reports = Reports(on_delivery, self._changed)
         self._labelling = labelling = Labelling(self._advertised, entropy)
-        self._sealer = Sealer(identity, self._advertised, labelling, lanes, spool, view, clock, entropy, settings)
+        self._sealer = Sealer(
+            identity, self._advertised, labelling, lanes, spool, view, clock, entropy, settings, self._lock
+        )
         self._sealer.own_policy = self._own_policy(settings.policy, settings.hide_policy)
         self._sender = Sender(
             identity,
@@ -117,15 +122,22 @@ class Publisher:
             self._pause,
         )
         self._anchoring = Anchoring(carrier, view, author, lanes, spool, self._sender, self._changed, clock, settings)
+        self._packer = Packer(settings.codec, background=background)
         self._stopping = False
         self._threads: list[threading.Thread] = []
         if background:
             self._start()
 
     def _start(self) -> None:
+        def seals() -> bool:
+            return self._has_batches
+
+        def sends() -> bool:
+            return self._sealer.has_unsynced
+
         self._threads = [
-            threading.Thread(target=self._run, args=(self._seal_part,), name="publisher seals", daemon=True),
-            threading.Thread(target=self._run, args=(self._send_step,), name="publisher sends", daemon=True),
+            threading.Thread(target=self._run, args=(self._seal_part, seals), name="publisher seals", daemon=True),
+            threading.Thread(target=self._run, args=(self._send_step, sends), name="publisher sends", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -151,15 +163,16 @@ class Publisher:
 
     def send(self, rows: Any, on_delivery: OnDelivery | None = None) -> None:
         """Take many rows at once: a list of dicts, Arrow, pandas, polars, or a dict of columns."""
+        schema = self.schema
+        batch = to_batches(rows, schema.arrow)  # without the lock: what came before is sealed meanwhile
         with self._lock:
             self._cut_rows()
-            batch = to_batches(rows, self.schema.arrow)
             if batch.num_rows == 0:
                 return
             if not self._make_room():
                 self._drop(batch.num_rows)
                 return
-            self._take(batch, [on_delivery] if on_delivery is not None else [])
+            self._take(batch, schema, [on_delivery] if on_delivery is not None else [])
             self._changed.notify_all()
 
     def _cut_rows(self) -> None:
@@ -168,15 +181,16 @@ class Publisher:
             return
         rows, callbacks = self._rows, self._row_callbacks
         self._rows, self._row_callbacks = [], []
-        self._take(to_batches(rows, self.schema.arrow), callbacks)
+        schema = self.schema
+        self._take(to_batches(rows, schema.arrow), schema, callbacks)
 
-    def _take(self, batch: pa.RecordBatch, callbacks: list[OnDelivery]) -> None:
+    def _take(self, batch: pa.RecordBatch, schema: Schema, callbacks: list[OnDelivery]) -> None:
         """Cut to parcels' size and queue; rows that share labels stay together."""
         rows_max, bytes_max = self._settings.batch_rows_max, self._settings.parcel_bytes_max
         pieces = [piece for group in self._labelling.grouped(batch) for piece in _cut(group, rows_max, bytes_max)]
         told = Told(callbacks, len(pieces))
         for piece, size in pieces:
-            self._batches.append((Batch.of(self.schema, piece), size, told))
+            self._batches.append((Batch.of(schema, piece), size, told))
             self._waiting_bytes += size
 
     def _make_room(self) -> bool:
@@ -201,34 +215,39 @@ class Publisher:
 
     # ── 2. Seal ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _seal_step(self, parcels_max: int | None = None) -> bool:
-        """Seal what is due and make it durable in the spool, a part at a time; whether anything was sealed."""
+    def _seal_step(self) -> bool:
+        """Seal what is due and make it durable in the spool; whether anything was sealed."""
         with self._lock:
             try:
-                self._seal_waiting(parcels_max)
+                self._seal_waiting()
             finally:
                 sealed = self._sealer.sync()
-                if sealed:
-                    self._changed.notify_all()
             return sealed
 
-    def _seal_waiting(self, parcels_max: int | None) -> None:
-        """Seal what is due into lanes, and write it to the spool."""
+    def _seal_waiting(self, until: float = inf) -> None:
+        """Seal what is due into lanes, and write it to the spool; what is left when time is up waits for the next."""
         if self._rows and self._now_ms - self._since_ms >= self._settings.linger_s * 1000:
             self._cut_rows()
         self._seal_gap()
-        while self._batches and (parcels_max is None or len(self._parts) < parcels_max):
-            batch, size, told = self._batches.popleft()
-            parts = _deal(batch, self._settings.lanes, self._settings.key, self._next_lane)
-            self._next_lane += 1
-            told.left += len(parts) - 1
-            self._parts.extend((lane, part, size * part.rows // batch.rows, told) for lane, part in parts)
-        while self._parts:
-            number, part, size, told = self._parts[0]
-            self._sealer.seal_rows(number, part, told)
+        while self._has_batches and self._clock.monotonic() < until:
+            while self._batches and len(self._parts) < AHEAD:
+                self._deal_next()
+            number, part, packed, size, told = self._parts[0]
+            self._sealer.seal_rows(number, part, packed, told)
             self._parts.popleft()
-            self._waiting_bytes = max(0, self._waiting_bytes - size) if self._parts else 0
+            self._waiting_bytes -= size
         self._sealer.seal_heartbeats()
+
+    def _deal_next(self) -> None:
+        """Deal the rows of the next batch to lanes."""
+        batch, size, told = self._batches.popleft()
+        parts = _deal(batch, self._settings.lanes, self._settings.key, self._next_lane)
+        self._next_lane += 1
+        told.left += len(parts) - 1
+        shares = [size * part.rows // batch.rows for _, part in parts]
+        shares[0] += size - sum(shares)
+        for (lane, part), share in zip(parts, shares, strict=True):
+            self._parts.append((lane, part, self._packer.pack(part, share), share, told))
 
     def _seal_gap(self) -> None:
         rows, from_ms, to_ms = self._dropped
@@ -314,6 +333,8 @@ class Publisher:
             self._changed.notify_all()
         for thread in self._threads:  # and not the one that may be in a long poll
             thread.join()
+        self._packer.close()
+        self._sealer.sync()
         self._spool.close()
 
     def __enter__(self) -> Publisher:
@@ -335,15 +356,25 @@ class Publisher:
         return self._send_step()
 
     def _seal_part(self) -> bool:
-        """A part of what waits, and then a moment without the lock: the sender must get at what is sealed."""
-        sealed = self._seal_step(SEALED_AT_ONCE)
-        if sealed:
+        """A part of what waits, and then a moment without the lock: the sender must get at what is sealed. Whether
+        something is left."""
+        with self._lock:
+            self._seal_waiting(self._clock.monotonic() + HELD_S)
+            left = self._has_batches
+            if self._sealer.has_unsynced:
+                self._changed.notify_all()
+        if left:
             self._clock.pause(LET_GO_S)
-        return sealed
+        return left
+
+    @property
+    def _has_batches(self) -> bool:
+        return bool(self._parts or self._batches)
 
     def _send_step(self) -> bool:
-        """Send what is sealed, and check anchors; whether anything moved."""
+        """Make durable what is sealed, send it, and check anchors; whether anything moved."""
         with self._pumping:
+            self._sealer.sync()
             try:
                 if self._clock.monotonic() < self._not_before:
                     return False
@@ -366,9 +397,11 @@ class Publisher:
                 self._pause(Unavailable(str(error)))  # the ledger stood still: what was promised is still spooled
                 return False
 
-    def _run(self, step: Callable[[], bool]) -> None:
-        """A thread's loop: the sealer seals while the sender waits for the node."""
+    def _run(self, step: Callable[[], bool], is_due: Callable[[], bool]) -> None:
+        """A thread's loop: the sealer seals while the sender waits for the disk and the node. `is_due` is asked under
+        the lock: what came between the step and the waiting is not waited for."""
         while not self._stopping:
+            failed = False
             try:
                 moved = step()
             except TallystickError as error:
@@ -376,9 +409,9 @@ class Publisher:
                     self._fail(error)
                     return
                 self._pause(error)
-                moved = False
-            if not moved:
-                with self._lock:
+                moved, failed = False, True
+            with self._lock:
+                if failed or not (moved or is_due()):
                     self._changed.wait(min(self._settings.linger_s, 0.05) or 0.01)
 
     def _follow_keys(self) -> None:

@@ -118,6 +118,7 @@ class PartitionReader(Generic[V]):
         self._instance, self._token, self.partition, self._partitions = instance, token, partition, partitions
         self._book, self._lane_front, self._check_seen, self._prepare = book, lane_front, check_seen, prepare
         self.offset = offset  # of the next parcel
+        self.anchor: Anchored | None = None  # the last that its user had proved
         self._first = offset
         self.heads: dict[tuple[bytes, bytes], LaneHead] = {}
         self._seen: set[tuple[int, bytes]] = set()

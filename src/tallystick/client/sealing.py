@@ -1,12 +1,13 @@
 """Step 2 of docs/life-of-a-record.md, a publisher's side: batches become parcels of its lanes, in the spool.
 
 Invariants: a sequence of a lane is sealed once; a parcel is in the spool, synced, before it may be sent; nothing is
-sealed under a key that a restart would not find. Single-threaded by the publisher's lock.
+sealed under a key that a restart would not find. Single-threaded by the publisher's lock, but for `sync`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tallystick.client.advertised import Advertised
@@ -24,7 +25,7 @@ from tallystick.parcel.header import Header, Kind
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.seal import Gap, Lane
+from tallystick.parcel.seal import Gap, Lane, Packed
 from tallystick.parcel.verify import verify_own
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
@@ -46,23 +47,25 @@ class Sealer:
         clock: Clock,
         entropy: Entropy,
         settings: PublisherSettings,
+        lock: threading.RLock,
     ) -> None:
         self._identity, self._advertised, self._lanes, self._spool = identity, advertised, lanes, spool
-        self._labelling = labelling
+        self._labelling, self._lock = labelling, lock
         self._view, self._clock, self._entropy, self._settings = view, clock, entropy, settings
         self.own_policy: OwnPolicy | None = None  # counts from the next parcel on
         self._unsynced: list[Sent] = []  # sealed, and not yet durable in the spool
 
     # ── Parcels ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def seal_rows(self, number: int, part: Batch, told: Told) -> None:
-        """Seal rows into the lane of this number."""
+    def seal_rows(self, number: int, part: Batch, packed: Callable[[], Packed], told: Told) -> None:
+        """Seal rows into the lane of this number; `packed` are the same rows, packed."""
         state = self._lane(number)
         with self._sealing(state) as (lane, entropy):
             batch = part.upgraded(lane.schema)  # the topic's schema may have grown while the rows waited
+            rows = packed() if batch is part else batch
             seen, write = self._view.accepted, self._settings.write
             labels = self._labelling.labels(batch, lane.topics)
-            parcel = lane.seal(batch, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, labels=labels, write=write)
+            parcel = lane.seal(rows, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, labels=labels, write=write)
             self._spool_parcel(state, parcel, part.rows, told)
 
     def seal_gap(self, gap: Gap) -> None:
@@ -100,14 +103,24 @@ class Sealer:
                     self._spool_parcel(state, lane.seal_close(now_ms=self._now_ms, entropy=entropy))
                 state.retired = True
 
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether anything is sealed that may not be sent yet."""
+        return bool(self._unsynced)
+
     def sync(self) -> bool:
-        """Make what was sealed durable; from then on it may be sent. Whether there was anything."""
-        sealed, self._unsynced = self._unsynced, []
-        if sealed:
-            self._spool.sync()
+        """Make what was sealed durable; from then on it may be sent. Whether there was anything. A caller that does not
+        hold the lock lets sealing go on while the disk works."""
+        with self._lock:
+            sealed, self._unsynced = self._unsynced, []
+            unsynced = self._spool.unsynced()
+        if not sealed:
+            return False
+        unsynced.sync()
+        with self._lock:
             for one in sealed:
                 one.ready = True
-        return bool(sealed)
+        return True
 
     @contextmanager
     def _sealing(self, state: LaneState) -> Iterator[tuple[Lane, bytes]]:

@@ -43,7 +43,26 @@ class _Segment:
     size: int = 0
     parcels: OrderedDict[int, tuple[int, int]] = field(default_factory=OrderedDict)  # sequence → (position, length)
     kept: set[int] = field(default_factory=set)  # sequences that are not forgotten
-    dirty: bool = False
+    synced: int = 0  # bytes that are durable
+
+    def sync(self) -> None:
+        """Make durable what was written so far; more may be written meanwhile."""
+        size = self.size
+        if self.synced < size:
+            try:
+                self.file.sync()
+            except OSError as error:
+                raise Unsure(f"spool: cannot be synced: {error.strerror}", hint="start the publisher again") from error
+            self.synced = max(self.synced, size)
+
+
+class Unsynced(list[_Segment]):
+    """Segments with something that is not durable yet. Syncing them needs no lock: sealing may go on meanwhile."""
+
+    def sync(self) -> None:
+        """`Unsure` if the disk does not say so."""
+        for segment in self:
+            segment.sync()
 
 
 class Unsure(Unavailable):
@@ -51,7 +70,7 @@ class Unsure(Unavailable):
 
 
 class Spool:
-    """Single-threaded by its caller's lock."""
+    """Single-threaded by its caller's lock, but for `Unsynced.sync`."""
 
     def __init__(self, disk: Disk, segment_bytes_max: int = 8 << 20) -> None:
         self._disk = disk
@@ -94,22 +113,24 @@ class Spool:
 
     def append(self, parcel: Parcel) -> None:
         """Write a parcel; durable after `sync`."""
-        header, data = parcel.header, parcel.encode()
+        header, front = parcel.header, parcel.encode_front()
+        length = len(front) + len(parcel.body)
         segments = self._lanes[header.lane]
         if not segments or segments[-1].size >= self._segment_bytes_max:
             self._begin_segment(header.lane, header.sequence)
         segment = segments[-1]
         with _translated():
-            segment.file.pwrite(segment.size, _FRAME.pack(len(data), zlib.crc32(data)) + data)
-        segment.parcels[header.sequence] = (segment.size + _FRAME.size, len(data))
-        segment.size += _FRAME.size + len(data)
-        segment.dirty = True
+            front = _FRAME.pack(length, zlib.crc32(parcel.body, zlib.crc32(front))) + front
+            segment.file.pwrite(segment.size, front)
+            segment.file.pwrite(segment.size + len(front), parcel.body)  # as it lies: copying it takes longer
+        segment.parcels[header.sequence] = (segment.size + _FRAME.size, length)
+        segment.size += _FRAME.size + length
         segment.kept.add(header.sequence)
 
     def _begin_segment(self, lane: bytes, first: int) -> None:
         segments = self._lanes[lane]
         if segments:
-            self._sync(segments[-1])
+            segments[-1].sync()
         with _translated():
             file = self._disk.open(self._path(lane, first), create=True)
             self._disk.sync_dir(lane.hex())
@@ -117,17 +138,11 @@ class Spool:
 
     def sync(self) -> None:
         """Make everything durable that was appended; `Unsure` if the disk does not say so."""
-        for segments in self._lanes.values():
-            for segment in segments:
-                self._sync(segment)
+        self.unsynced().sync()
 
-    def _sync(self, segment: _Segment) -> None:
-        if segment.dirty:
-            try:
-                segment.file.sync()
-            except OSError as error:
-                raise Unsure(f"spool: cannot be synced: {error.strerror}", hint="start the publisher again") from error
-            segment.dirty = False
+    def unsynced(self) -> Unsynced:
+        """What was appended and is not durable yet."""
+        return Unsynced(one for segments in self._lanes.values() for one in segments if one.synced < one.size)
 
     def read(self, lane: bytes, sequence: int) -> bytes:
         for segment in self._lanes[lane]:
@@ -152,7 +167,7 @@ class Spool:
         segments = self._lanes[lane]
         for segment in segments:
             segment.kept.discard(sequence)
-        while len(segments) > 1 and not segments[0].kept and segments[1].parcels and not segments[1].dirty:
+        while len(segments) > 1 and not segments[0].kept and segments[1].synced:
             gone = segments.pop(0)
             gone.file.close()
             with _translated():
@@ -182,7 +197,9 @@ class Spool:
                 if first != names[-1]:
                     raise Malformed(f"spool: lane {folder[:8]} is damaged in the segment from parcel {first} on")
                 segment.file.truncate(segment.size)
-                segment.file.sync()
+            if first == names[-1]:
+                segment.sync()  # what its process wrote last and did not sync counts from now on, and will be sent
+            segment.synced = segment.size
             segment.kept.update(segment.parcels)
             self._lanes[lane].append(segment)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tallystick import wire
 from tallystick.crypto import aead
@@ -61,6 +62,28 @@ class Gap:
         return cls(fields.number(), fields.number(), fields.number(), fields.text())
 
 
+@dataclass(frozen=True, repr=False)
+class Packed:
+    """A batch with its columns laid out and compressed, by column group: the part of sealing that needs no lane."""
+
+    batch: Batch
+    groups: tuple[tuple[Batch, int, int, tuple[Any, ...]], ...]  # records, codec, bytes before it, compressed
+
+
+def pack(batch: Batch, codec: str) -> Packed:
+    """Lay out and compress a batch; safe in any thread."""
+    parts = (batch.only(group) for group in range(len(batch.schema.groups)))
+    return Packed(batch, tuple((part, *_compressed(part, CODECS[codec])) for part in parts))
+
+
+def _compressed(part: Batch, codec: int) -> tuple[int, int, tuple[Any, ...]]:
+    message = to_message(part.data)
+    if codec == PLANES and message.size < PLANES_BYTES_MIN:
+        codec = LZ4
+    regions = regions_of(memoryview(message).cast("B"), part.schema) if codec == PLANES else ()
+    return codec, message.size, compress_parts(message, codec, regions)
+
+
 @dataclass(repr=False)
 class Lane:
     """One publisher process's own chain of parcels for one fixed set of topics."""
@@ -101,7 +124,7 @@ class Lane:
 
     def seal(
         self,
-        batch: Batch,
+        batch: Batch | Packed,
         *,
         now_ms: int,
         entropy: bytes,
@@ -109,17 +132,19 @@ class Lane:
         labels: tuple[bytes, ...] = (),
         write: tuple[bytes, int] | None = None,
     ) -> Parcel:
-        """Seal a batch of the lane's schema into the next data parcel."""
-        if batch.schema.hash != self.schema.hash:
+        """Seal a batch of the lane's schema, packed already or not, into the next data parcel."""
+        packed = batch if isinstance(batch, Packed) else pack(batch, self.codec)
+        if packed.batch.schema.hash != self.schema.hash:
             raise Misuse(f"lane: a batch of schema version {self.schema.version} expected")
-        rows = batch.rows
+        rows = packed.batch.rows
         if not 0 < rows <= COUNT_MAX:
             raise Misuse(f"lane: 1 to {COUNT_MAX} records a parcel, found {rows}")
-        parts = [batch.only(group) for group in range(len(self.schema.groups))]
-        frames = [self._frame(part, now_ms) for part in parts]
+        frames = [
+            encode_section(codec, rows, now_ms, size, content, self.padded) for _, codec, size, content in packed.groups
+        ]
 
         def root(group: int, salts: bytes) -> bytes:
-            return leaf_root(parts[group], salts)
+            return leaf_root(packed.groups[group][0], salts)
 
         return self._seal(
             Kind.DATA,
@@ -173,16 +198,6 @@ class Lane:
             return leaf_hash(salts + content)
 
         return self._seal(kind, frames, root, 0, now_ms, entropy, checkpoint=checkpoint, write=write)
-
-    def _frame(self, part: Batch, now_ms: int) -> bytes:
-        """The section plaintext of one group's records."""
-        message = to_message(part.data)
-        codec = CODECS[self.codec]
-        if codec == PLANES and message.size < PLANES_BYTES_MIN:
-            codec = LZ4
-        regions = regions_of(memoryview(message).cast("B"), part.schema) if codec == PLANES else ()
-        content = compress_parts(message, codec, regions)
-        return encode_section(codec, part.rows, now_ms, message.size, content, self.padded)
 
     def _seal(
         self,
