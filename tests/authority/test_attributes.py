@@ -405,6 +405,27 @@ def test_new_keys_of_a_principal_bring_another_attribute_key(
     answer = renewed.client.attribute_key(stolen.identifier)
     assert answer.identifier != stolen.identifier
     assert answer.key
+    world.authority.work()
+    world.pass_time(world.settings.revoke_s + 1)
+    assert world.authority._attribute_epochs.current() == 2
+    assert not opens(world, AttributeKey.decode(stolen.key), "role::garage", 2, owner)
+
+
+def test_a_revoked_holder_s_key_opens_nothing_newer(world: World, people: tuple[Person, Person, Person]) -> None:
+    """Its right to the topic is gone, but it could lend its attribute key to somebody who may read and lacks them."""
+    owner, member, _ = people
+    nobody = world.member("without attributes")
+    give(world, owner, member, role="garage")
+    key = key_of(member)
+    owner.client.revoke(nobody.id)
+    world.authority.work()
+    assert world.authority._attribute_epochs.announced()[1].begins_ms > world.now_ms + HOUR * 1000  # it held nothing
+    owner.client.revoke(member.id)
+    world.authority.work()
+    world.pass_time(world.settings.revoke_s + 1)
+    assert world.authority._attribute_epochs.current() == 2
+    assert opens(world, key, "role::garage", 1, owner)  # as it would, had the epoch gone on
+    assert not opens(world, key, "role::garage", 2, owner)
 
 
 # --- the store edited by hand ---

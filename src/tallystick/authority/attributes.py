@@ -8,9 +8,10 @@ Threat: a tenant that grants in another's namespace: a draft outside its own spa
 that has no draft behind it (a pseudonym copied from another's grant) comes to nothing. Threat: a row edited in the
 store: what is kept opens at its own place only, and whenever it is used it is held to the ledger, expiry included.
 
-A withdrawal, another value, or an expiry lets the next attribute epoch begin, in its tenant's turn. After a restore
-the grants made since the backup are lost here though they stand on the ledger: they come to nothing until their owner
-grants them again.
+A withdrawal, another value, or an expiry lets the next attribute epoch begin, in its tenant's turn; so does a holder
+that is revoked or gets other keys, whose attribute key would otherwise serve whoever may read the topic. After a
+restore the grants made since the backup are lost here though they stand on the ledger: they come to nothing until their
+owner grants them again.
 """
 
 from __future__ import annotations
@@ -233,6 +234,12 @@ class Attributes:
             store.write(f"UPDATE attributes SET state = ? WHERE {due}", (EXPIRED, LIVE, now_ms))  # noqa: S608
             for (tenant,) in tenants:
                 self._epochs.rotate(tenant)
+
+    def recheck(self, principal: bytes) -> None:
+        """It was revoked, or has other keys: what was made for it before opens nothing newer, in its tenant's turn."""
+        held = self._core.store.row("SELECT 1 FROM attributes WHERE principal = ? AND state = ?", (principal, LIVE))
+        if held is not None:
+            self._epochs.rotate(self._core.store.scalar("SELECT tenant FROM subjects WHERE id = ?", (principal,)))
 
     def apply(self, tenant: bytes, principal: bytes, pseudonym: bytes) -> None:
         """Take over what the ledger holds of an attribute; a draft of it becomes live."""

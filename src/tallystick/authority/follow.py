@@ -157,6 +157,7 @@ class Follower:
         for identifier in touched.permits:
             self._permits.apply(identifier)
         for subject in shaken:
+            self._attributes.recheck(subject)
             self._permits.recheck(subject, all_of_them=True)
         for token, principal in touched.rights:
             self._permits.recheck(principal, token)
