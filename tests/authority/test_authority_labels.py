@@ -70,6 +70,25 @@ def test_the_number_of_labels_says_nothing_of_the_interest(cast: Cast) -> None:
     assert len(counts) == 1
 
 
+@pytest.mark.parametrize(("bound", "cells"), [(0.0, 7), (0.9, 8)])
+def test_how_much_is_sent_in_vain_is_a_setting(cast: Cast, bound: float, cells: int) -> None:
+    """Of sixteen cells 12.5 wide the last seven hold what is wanted; a looser bound asks for the half above 100."""
+    world = cast.world
+    world.settings = replace(world.settings, label_false_positives_max=bound)
+    world.reopen()
+    cast.owner, cast.car, cast.reader = map(world.again, (cast.owner, cast.car, cast.reader))
+    code = cast.declare()
+    grant = cast.car.client.permit(Operation.ADVERTISE, cast.token)
+    assert grant.labels is not None
+    labeller, asked = Labeller(code, dict(grant.labels.keys)[1]), set(cast.permit("speed > 120").labels)
+    kind = SCHEMA.arrow.field("speed").type
+    sent = 0
+    for cell in range(16):
+        labels = labeller.labels({"speed": pa.array([12.5 * cell + 6], kind)}, world.entropy.bytes)
+        sent += not asked.isdisjoint((1).to_bytes(4, "big") + label for label in labels)
+    assert sent == cells
+
+
 def test_an_interest_that_the_code_tells_nothing_about_has_marks_alone(cast: Cast) -> None:
     cast.declare()
     wanted = Wanted(cast.permit("vin::WVW1").labels)
