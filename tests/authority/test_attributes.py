@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 
 import cbor2
@@ -17,7 +18,7 @@ from tallystick.authority.attributes import attribute_commitment
 from tallystick.authority.policies import policy_commitment
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
 from tallystick.crypto.abe.keys import AttributeKey, PublicKey
-from tallystick.errors import CannotOpen, Forged, Misuse, Refused
+from tallystick.errors import CannotOpen, Forged, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
@@ -242,6 +243,29 @@ def test_while_attributes_stay_a_further_epoch_is_one_part(world: World, people:
     assert (answer.identifier, answer.key, answer.epoch) == (first.identifier, b"", 2)
     assert [(epoch, len(part)) for epoch, part in answer.parts] == [(2, 48)]
     assert opens(world, key.with_epoch(*answer.parts[0]), "role::garage", 2, owner)
+
+
+def test_who_asks_for_its_key_without_end_is_put_off_and_nobody_else_is(
+    world: World, people: tuple[Person, Person, Person]
+) -> None:
+    owner, member, other = people
+    give(world, owner, member, clearance=3)
+    give(world, owner, other, clearance=3)
+    parts = len(key_of(member).parts) + 1  # and the epoch's
+    world.limits = replace(world.limits, attribute_parts_burst=3 * parts, attribute_parts_per_s=1.0)
+    world.reopen()
+    member, other = world.again(member), world.again(other)
+    known = [member.client.attribute_key().identifier for _ in range(3)]
+    with pytest.raises(Unavailable, match="too many") as caught:
+        member.client.attribute_key()
+    assert caught.value.retry_after_s == parts
+    assert other.client.attribute_key().key
+    world.clock.advance(1)
+    assert member.client.attribute_key(known[0]).parts  # a further epoch is one part
+    with pytest.raises(Unavailable):
+        member.client.attribute_key()
+    world.clock.advance(parts)
+    assert member.client.attribute_key().key
 
 
 def test_no_part_of_an_epoch_that_has_not_begun(world: World, people: tuple[Person, Person, Person]) -> None:
