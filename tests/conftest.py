@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import zlib
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
@@ -43,8 +44,12 @@ FOLDER_MARKERS = {
     "cometbft": "chain",
 }
 
-# What the name of a test that needs an engine has in it, a folder or a parameter.
-ENGINE_WORDS = ("pipeline", "kafka", "cometbft", "chain")
+# The name of a test that needs an engine: a folder on its path, a parameter, or a file of commands.
+ENGINE_NAME = re.compile(r"/(pipeline|kafka|cometbft)/|\[[\w-]*\b(kafka|cometbft)\b[\w-]*\]|/test_chain_commands\.py")
+
+# What several processes share begins with what takes longest, so that none is left with it while the others are done:
+# few tests that take minutes.
+LONGEST_FIRST = ("engines", "tests/sim/", "tests/crashes/", "tests/cli", "tests/demo/", "tests/scenarios/")
 
 REQUIRE_ENGINES = os.environ.get("TALLY_REQUIRE_ENGINES", "") not in ("", "0")
 PROFILE = os.environ.get("TALLY_PROFILE", "ci")
@@ -183,14 +188,27 @@ def _is_engine_test(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files run whole, beside one another; all that needs an engine runs in one process, one after the other."""
+    """Files run whole, beside one another; all that needs an engine runs in one process, one after the other, and so
+    do the commands, which share an instance."""
     from xdist.scheduler import LoadScopeScheduling  # only where `-n` asks for it
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "engines" if any(word in nodeid for word in ENGINE_WORDS) else nodeid.split("::")[0]
+            if ENGINE_NAME.search(nodeid):
+                return "engines"
+            return "tests/cli" if nodeid.startswith("tests/cli/") else nodeid.split("::")[0]
+
+        def _assign_work_unit(self, node: Any) -> None:
+            self.workqueue.move_to_end(min(self.workqueue, key=_turn), last=False)
+            super()._assign_work_unit(node)
 
     return Scheduling(config, log)
+
+
+def _turn(scope: str) -> int:
+    """When a part of the suite has its turn, the least first; among equals xdist begins with the most tests."""
+    places = (place for place, begin in enumerate(LONGEST_FIRST) if scope.startswith(begin))
+    return next(places, len(LONGEST_FIRST))
 
 
 # --- the time budget ---

@@ -32,10 +32,17 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield fleet
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
+def _begin_quickstart(request: pytest.FixtureRequest) -> None:
+    """Before the first test of a command; not where those that need a chain run, apart from the others."""
+    if "chain" not in request.node.nodeid:
+        request.getfixturevalue("quickstart")
+
+
+@pytest.fixture(scope="session")
 def quickstart(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str] | None]:
-    """The quickstart, begun before the first test of a command and looked at by its own: twenty processes, one after
-    the other, take the second core while the tests take the first. None if nobody will look."""
+    """The quickstart, begun early and looked at by its own test: twenty processes, one after the other, take the second
+    core while the tests take the first. None if nobody will look."""
     if not any(item.path.name == "test_readme.py" for item in request.session.items):
         yield None
         return

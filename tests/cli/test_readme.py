@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.slow
 def test_the_quickstart_tells_the_whole_story(quickstart: subprocess.Popen[str]) -> None:
-    told, aside = quickstart.communicate(timeout=180)
+    told, aside = quickstart.communicate(timeout=600)
     assert quickstart.returncode == 0, told + aside
     assert "1000 rows in 1 parcel to brakes, anchored" in told
     assert "1000 got.jsonl" in told
