@@ -47,6 +47,7 @@ class Case:
     waits: bool = False
     before: Work | None = None  # done before each arm's turn, and not timed
     rounds_max: int = ROUNDS
+    turns: int = 1  # a round's number of turns: many short ones, where a small difference is asked for
     scale: float = 1e9  # units of time in a second: 1e9 for ns
 
 
@@ -106,7 +107,7 @@ def _measure(case: Case | Rate | Figure, rounds: int) -> Result:
     if isinstance(case, Figure):
         return _judged(case, case.ours, case.peer, None if case.peer is None else case.peer / case.ours, 1)
     arms = [case.ours] if case.peer is None else [case.ours, case.peer]
-    rounds = min(rounds, case.rounds_max)
+    rounds = min(rounds, case.rounds_max) * (case.turns if isinstance(case, Case) else 1)
     clock = time.perf_counter if case.waits else time.process_time
     times = _in_turns(arms, rounds, clock, case.before)
     amounts = (case.amount, case.peer_amount if isinstance(case, Rate) else case.amount)
