@@ -463,8 +463,9 @@ HOSTILE = '''
     import gc, random, sys
     import numpy as np, pyarrow as pa
     from tallystick.errors import Misuse
-    from tallystick.record.gather import gather_dicts
+    from tallystick.record.gather import gather_dicts, load
 
+    assert load() is not None
     SCHEMA = pa.schema([("s", pa.string()), ("i", pa.int16()), ("x", pa.float64()), ("y", pa.float32()),
                         ("b", pa.bool_()), ("l", pa.list_(pa.int8()))])
     chance = random.Random(17)
@@ -603,7 +604,7 @@ def test_neither_numba_nor_frames_are_needed():
 
 def test_the_fast_path_is_taken():
     """The other tests would pass without it."""
-    puller = gather._plan(SCHEMA).puller
+    puller = gather._plan(SCHEMA).puller_for(3)
     assert puller is not None
     arrays = puller.pull([{"vin": "a", "seq": 1, "lat": 1, "brake": True}] * 3)
     assert arrays is not None

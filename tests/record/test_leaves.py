@@ -111,10 +111,10 @@ def test_values_at_the_end_of_a_mapped_page() -> None:
     script = """
 import mmap, pyarrow as pa
 from tallystick.record.batch import Batch
-from tallystick.record.leaf_engine import Compiled
-from tallystick.record.leaves import leaf_root, reference_hashes, reference_root
+from tallystick.record.leaves import engine, leaf_root, reference_hashes, reference_root
 from tallystick.record.schema import Schema
 import ctypes
+engine()
 page = mmap.PAGESIZE
 memory = mmap.mmap(-1, 2 * page)
 base = ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -16,6 +16,7 @@ from tallystick.errors import Malformed
 from tallystick.record import planes
 from tallystick.record.batch import Batch, open_batch, to_message
 from tallystick.record.codec import LZ4, PLANES, compress, decompress
+from tallystick.record.demand import OnDemand
 from tallystick.record.planes import REGIONS_MAX, check_regions, gather, regions_of, scatter
 from tallystick.record.schema import Schema
 
@@ -65,7 +66,7 @@ def laid_out(draw: st.DrawFn) -> tuple[bytes, list[planes.Region]]:
 def test_compiled_and_reference_give_the_same_bytes(case: tuple[bytes, list[planes.Region]]) -> None:
     data, regions = case
     check_regions(regions, len(data))
-    assert planes._kernel() is not None
+    assert planes.load() is not None
     there = scatter(data, regions)
     assert bytes(gather(there, regions)) == data
     source, expected = np.frombuffer(data, np.uint8), np.empty(len(data), np.uint8)
@@ -81,7 +82,7 @@ def test_where_numba_is_missing_the_reference_serves(monkeypatch: pytest.MonkeyP
     message = to_message(telemetry(3_000).data)
     regions = regions_of(view(message), TELEMETRY)
     compiled = bytes(compress(message, PLANES, regions))
-    monkeypatch.setattr(planes, "_kernel", lambda: None)
+    monkeypatch.setattr(planes, "_kernel", OnDemand(lambda: None, 0))
     assert bytes(compress(message, PLANES, regions)) == compiled
     assert bytes(decompress(compiled, PLANES, message.size)) == bytes(message)
 

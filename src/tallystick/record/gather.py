@@ -2,8 +2,8 @@
 
 `to_batches` takes a list of dicts, or columns: a pyarrow Table or RecordBatch, a pandas or polars DataFrame,
 a dict of arrays or lists. `gather_dicts` is the part for dicts: plain rows pass through the compiled loop of
-`gather_kernel`; whatever it hands back, and everything where numba is missing, through `gather_values`. Both
-ways give the same batch.
+`gather_kernel`; whatever it hands back, everything where numba is missing, and few rows, for which it is not worth
+loading, through `gather_values`. Both ways give the same batch.
 
 A key or column left out is null. An unknown one, a null in a column that forbids it, and any value that the
 column cannot hold exactly is a `Misuse` that names row and column; see `gather_values` and `gather_columns`
@@ -12,7 +12,6 @@ for what counts as exact and as null. Nothing comes of a batch of which one row 
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.errors import Misuse
+from tallystick.record.demand import OnDemand
 from tallystick.record.gather_columns import column_of, named_columns
 from tallystick.record.gather_values import array_of, key_name, misuse
 
@@ -60,7 +60,8 @@ def gather_dicts(rows: list[Any] | tuple[Any, ...], arrow_schema: pa.Schema) -> 
     plan = _plan(arrow_schema)
     # A list of our own: no other thread changes it, and it keeps every row alive.
     held = list(rows)
-    arrays = plan.puller.pull(held) if plan.puller is not None else None
+    puller = plan.puller_for(len(held))
+    arrays = puller.pull(held) if puller is not None else None
     if arrays is None:
         return _from_python(held, plan)
     for c, array in enumerate(arrays):
@@ -77,8 +78,14 @@ class _Plan:
         self.names = frozenset(schema.names)
         self.fields = list(schema)
         self.demanding = [c for c, field in enumerate(self.fields) if not field.nullable]
-        kernel = _kernel()
-        self.puller: Puller | None = kernel(schema) if kernel is not None else None
+        self._puller: Puller | None = None
+
+    def puller_for(self, rows: int) -> Puller | None:
+        """The compiled loop, where there is one and it is worth loading for `rows` more."""
+        if self._puller is None:
+            kernel = _kernel.after(rows)
+            self._puller = kernel(self.schema) if kernel is not None else None
+        return self._puller
 
 
 def _plan(schema: pa.Schema) -> _Plan:
@@ -90,14 +97,20 @@ def _plan(schema: pa.Schema) -> _Plan:
     return plan
 
 
-@cache
-def _kernel() -> type[Puller] | None:
-    """The compiled loop, imported on first use: numba takes a while and may be missing."""
+def load() -> type[Puller] | None:
+    """The compiled loop, which rows pass from now on, however few; None where numba is missing."""
+    return _kernel.now()
+
+
+def _load() -> type[Puller] | None:
     try:
         from tallystick.record import gather_kernel
     except ImportError:
         return None
     return gather_kernel.Puller if gather_kernel.available() else None
+
+
+_kernel = OnDemand(_load, enough=4_096)  # rows
 
 
 def _from_python(rows: list[Any], plan: _Plan) -> pa.RecordBatch:

@@ -3,7 +3,8 @@
 Leaf i is SHA-256(0x00 ‖ salt i ‖ row i), the row in its canonical encoding; the root is RFC 6962's. The salt
 (16 secret bytes a record) keeps a leaf from being guessed by whoever sees it beside a proof of its neighbour.
 
-Three engines give the same bytes, and the best one that works is chosen on first use:
+Three engines give the same bytes, and the best one that works is chosen when there are many records; few are hashed
+by the last, which needs no loading:
 
 - `lanes`: columns encoded by a compiled kernel, SHA-256 sixteen at a time (AVX-512, or whatever there is);
 - `openssl`: the same kernel with OpenSSL's block function, where that is faster or there is no AVX;
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tallystick.errors import Misuse
 from tallystick.record.batch import Batch
+from tallystick.record.demand import OnDemand
 from tallystick.record.rows import encode_rows
 from tallystick.record.schema import Schema
 
@@ -39,7 +40,7 @@ EMPTY_ROOT = hashlib.sha256(b"").digest()  # RFC 6962, section 2.1
 def leaf_hashes(batch: Batch, salts: Any) -> NDArray[np.uint8]:
     """The leaf hashes of `batch` as an array of (rows, 32) bytes; `salts` is a buffer of 16 · rows bytes."""
     _check(batch, salts)
-    compiled = _engine().compiled
+    compiled = _compiled_for(batch.rows)
     if compiled is None or batch.rows == 0:
         return np.frombuffer(b"".join(reference_hashes(batch, salts)), np.uint8).reshape(-1, DIGEST_BYTES)
     return compiled.hashes(batch, salts)
@@ -50,15 +51,15 @@ def leaf_root(batch: Batch, salts: Any) -> bytes:
     _check(batch, salts)
     if batch.rows == 0:
         return EMPTY_ROOT
-    compiled = _engine().compiled
+    compiled = _compiled_for(batch.rows)
     if compiled is None:
         return reference_root(reference_hashes(batch, salts))
     return compiled.root(batch, salts)
 
 
 def engine() -> str:
-    """Which engine is in use, and why, in words."""
-    return _engine().name
+    """Which engine hashes many records here, and why, in words; loads it."""
+    return _engine.now().name
 
 
 def _check(batch: Batch, salts: Any) -> None:
@@ -94,8 +95,7 @@ class _Engine(NamedTuple):
     compiled: Compiled | None
 
 
-@cache
-def _engine() -> _Engine:
+def _load() -> _Engine:
     try:
         from tallystick.record.leaf_engine import Compiled
 
@@ -109,6 +109,14 @@ def _engine() -> _Engine:
         return _Engine("openssl (one record at a time, no avx-512)", compiled)
     width = next((name for name in ("avx512f", "avx2") if _features().get(name)), "no avx")
     return _Engine(f"lanes (sha-256 on 16 lanes, {width})", compiled)
+
+
+_engine = OnDemand(_load, enough=4_096)  # records, hashed by hashlib in less than a tenth of the time of loading
+
+
+def _compiled_for(rows: int) -> Compiled | None:
+    engine = _engine.after(rows)
+    return engine.compiled if engine is not None else None
 
 
 def best_transform() -> int:

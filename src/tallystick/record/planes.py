@@ -10,13 +10,14 @@ The rearrangement knows nothing of Arrow. It is told regions (`Region`) that tra
 `gather` are exact inverses of one another for any bytes and any well-formed list of regions. `check_regions` is what a
 list from outside must pass; after it, no access falls outside the data and the work is linear in its size.
 
-Two engines give the same bytes: `planes_kernel`, compiled, and numpy here, the reference, where numba is missing.
+Two engines give the same bytes: `planes_kernel`, compiled, and numpy here, the reference, where numba is missing or
+there is little to rearrange.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from tallystick.errors import Malformed
 from tallystick.record.batch import front_bytes, message_buffers
+from tallystick.record.demand import OnDemand
 from tallystick.record.schema import Schema
 from tallystick.record.types import FIELDS_MAX, kind_name
 
@@ -85,7 +87,7 @@ def _rearrange(data: Any, regions: Sequence[Region], *, forth: bool) -> Any:
         return result
     target = np.frombuffer(result, np.uint8)
     table = _table(tuple(regions))
-    kernel = _kernel()
+    kernel = _kernel.after(source.nbytes)
     if kernel is None:
         _reference(source, target, table, forth)
     elif forth:
@@ -116,9 +118,13 @@ def _reference(source: NDArray[np.uint8], target: NDArray[np.uint8], table: NDAr
             target[place] = numbers.view(np.uint8)
 
 
-@cache
-def _kernel() -> ModuleType | None:
-    """The compiled twin, imported on first use, if it works here and agrees with the reference."""
+def load() -> ModuleType | None:
+    """The compiled twin, used from now on, however little there is; None if it does not work here or disagrees with
+    the reference."""
+    return _kernel.now()
+
+
+def _load() -> ModuleType | None:
     try:
         from tallystick.record import planes_kernel
 
@@ -126,6 +132,9 @@ def _kernel() -> ModuleType | None:
     except Exception:  # whatever numba or the compiler does, numpy still works
         return None
     return planes_kernel
+
+
+_kernel = OnDemand(_load, enough=1 << 20)  # bytes, some milliseconds for numpy
 
 
 def _self_test(kernel: ModuleType) -> None:

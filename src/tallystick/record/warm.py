@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from tallystick.record import gather, leaves
+from tallystick.record import gather, leaves, planes
 from tallystick.record.codec import PLANES, compress
 from tallystick.record.schema import Schema
 
 
 def warm() -> str:
     """Compile, or load from the cache, what gathers rows, rearranges columns and hashes leaves; returns the engine."""
+    gather.load()
     gather.gather_dicts([{"n": 1}], Schema.parse("n int64").arrow)
+    planes.load()
     compress(bytes(8), PLANES)
     return leaves.engine()
 
