@@ -117,6 +117,17 @@ class AttributeEpochs:
                 group.append(entries.attribute_epoch(number, public_hash, begins_ms))
             if group:
                 core.queue(group)
+            self._keep_pace()
+
+    def _keep_pace(self) -> None:
+        """After an early beginning the next one lies too far ahead: no epoch lasts longer than it should."""
+        settings, announced = self._core.settings, self.announced()
+        coming = [one for one in announced if one.begins_ms > self._core.now_ms]
+        if not coming or len(coming) == len(announced):
+            return
+        due_ms = announced[-len(coming) - 1].begins_ms + settings.attribute_epoch_s * 1000
+        if due_ms < coming[0].begins_ms:
+            self._bring_forward(coming[0], max(due_ms, self._core.now_ms + settings.revoke_s * 1000))
 
     def rotate(self, tenant: bytes | None = None) -> None:
         """Let the next epoch begin `revoke_s` from now, unless it begins before that; in the caller's transaction.
@@ -132,23 +143,17 @@ class AttributeEpochs:
             return
         if tenant is not None:
             self._take_turn(tenant, begins_ms)
-        self._bring_forward(coming, begins_ms)
+        self._bring_forward(coming[0], begins_ms)
 
-    def _bring_forward(self, coming: list[AttributeEpoch], begins_ms: int) -> None:
-        """The first one to `begins_ms`, those after it so that none lasts longer than an epoch does."""
-        core, group = self._core, []
-        for epoch in coming:
-            if begins_ms >= epoch.begins_ms:
-                break
-            core.store.write(
-                "UPDATE attribute_epochs SET not_before_ms = ?, changed = ? WHERE epoch = ?",
-                (begins_ms, core.touch_all(), epoch.number),
-            )
-            # The hash that the ledger has: an authority whose library is missing still takes away what must go.
-            public_hash = core.ledger.value(epoch_key(core.certificate.subject, epoch.number))[0]
-            group.append(entries.attribute_epoch(epoch.number, public_hash, begins_ms))
-            begins_ms += core.settings.attribute_epoch_s * 1000
-        core.queue(group)
+    def _bring_forward(self, epoch: AttributeEpoch, begins_ms: int) -> None:
+        core = self._core
+        core.store.write(
+            "UPDATE attribute_epochs SET not_before_ms = ?, changed = ? WHERE epoch = ?",
+            (begins_ms, core.touch_all(), epoch.number),
+        )
+        # The hash that the ledger has: an authority whose library is missing still takes away what must go.
+        public_hash = core.ledger.value(epoch_key(core.certificate.subject, epoch.number))[0]
+        core.queue([entries.attribute_epoch(epoch.number, public_hash, begins_ms)])
 
     def _turn_ms(self, tenant: bytes) -> int:
         """When the tenant may cause an early epoch again; long ago if it has turns left."""
