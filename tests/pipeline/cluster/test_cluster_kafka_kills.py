@@ -45,7 +45,7 @@ def published(lake: Lake, name: str) -> Topic:
     """A topic on Kafka that its reader may fetch from the brokers."""
     topic, kafka = lake.topic(name, partitions=2), KafkaClient(broker().operator())
     user = f"User:{lake.reader.identity.principal.hex()}"
-    wait_until(lambda: any(e.user == user and e.topic == topic.token.hex() for e in kafka.access_entries()))
+    wait_until(lambda: any(e.user == user and e.name == topic.token.hex() for e in kafka.access_entries()))
     kafka.close()
     topic.publish(rows(range(PARCELS * ROWS)), batch_rows_max=ROWS)
     return topic
@@ -57,7 +57,12 @@ def test_whoever_is_killed_each_row_is_there_once(
 ) -> None:
     topic, out, checkpoint = published(kafka_lake, f"cluster-{seed}"), tmp_path / "out", tmp_path / "checkpoint"
     driver = ClusterDriver(
-        cluster, tmp_path / "driver", topic.options(maxParcelsPerTrigger=1), checkpoint=str(checkpoint), out=str(out)
+        cluster,
+        tmp_path / "driver",
+        "stream",
+        topic.options(maxParcelsPerTrigger=1),
+        checkpoint=str(checkpoint),
+        out=str(out),
     )
     chance = random.Random(seed)
     killed = ["driver", "worker", *(chance.choice(("driver", "worker", "worker")) for _ in range(KILLS - 2))]
