@@ -12,7 +12,7 @@ one trait shows a difference of shares to everybody, and `(A || P) && (A || Q)` 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -55,13 +55,7 @@ def program_of(tree: TraitTree) -> Program:
     """The same program for the same tree, on both sides; raises `Misuse` if they are too many."""
     found: list[Traits] = []
     root = _numbered(tree, found)
-    program = Program(tuple(_with_occurrences(found)), root)
-    if program.occurrences > OCCURRENCES_MAX:
-        raise Misuse(
-            f"the policy repeats one comparison more than {OCCURRENCES_MAX} times",
-            hint="name it once, outside of what differs",
-        )
-    return program
+    return Program(tuple(_bounded(_with_occurrences(found))), root)
 
 
 def shares(program: Program, secret: int, randoms: Iterator[int]) -> list[int]:
@@ -132,6 +126,17 @@ def _with_occurrences(found: Sequence[Traits]) -> Iterator[Row]:
             used.append(set())
         used[occurrence] |= traits
         yield Row(traits, occurrence)
+
+
+def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
+    """Given up at the first row too many: each is compared with all occurrences before it."""
+    for row in rows:
+        if row.occurrence >= OCCURRENCES_MAX:
+            raise Misuse(
+                f"the policy repeats one comparison more than {OCCURRENCES_MAX} times",
+                hint="name it once, outside of what differs",
+            )
+        yield row
 
 
 def _share(node: _Gate | int, secret: int, randoms: Iterator[int], found: list[int]) -> None:
