@@ -3,15 +3,16 @@
 Telemetry of the fleet simulator, in the shape of `data.SCHEMA`, lies in a topic (parcels of 4,096 rows, a node in a
 process of its own) and as JSON lines on the disk. `read_full_3` and `read_full_all` aggregate three columns and all of
 them with full verification, `read_fast_…` without recomputing leaves; the peer is `spark.read.json`, and with the
-suffix `_from_json` text with `from_json`. `stream` is the first query over micro-batches, against the JSON file source;
-`sink` writes the rows of a parquet folder onto a topic, exactly once, against `write.json`.
+suffix `_from_json` text with `from_json`. `stream` is the first query over sixteen micro-batches, `stream_4` over four
+of the same rows, against the JSON file source: together they tell what a micro-batch costs whatever it holds. `sink`
+writes the rows of a parquet folder onto a topic, exactly once, against `write.json`.
 
 Each arm has a Spark session, so a JVM, of its own, for its cases alone: `from_json` in the same JVM makes `read.json`
 look slower. Node and authority run on the same cores as our arm, and their work counts as ours. Arms that are compared
 run in turns, after `WARMUPS` runs that do not count: until then the JVM compiles more than it reads.
 
-`cost_…` is where the time of a read goes: processor time a row of each kind of process, ours beside the peer's. It
-tells more than the clock on a machine that is not quiet.
+`cost_…` is where the time of a read or a stream goes: processor time a row of each kind of process, ours beside the
+peer's. It tells more than the clock on a machine that is not quiet.
 
 `rows_10x`, `partitions_8` and `memory_…` compare us with ourselves: ten times the rows, eight partitions, and the peak
 memory at ten times the rows; there a ratio of one is what is hoped for.
@@ -42,9 +43,10 @@ from tallystick.fleet.vehicles import Fleet
 
 ROWS = 3_145_728
 VEHICLES = 2_000
-FILES = 32  # of JSON; a stream takes two of them, and as many rows of ours, a micro-batch
-BATCHES = 16
+FILES = 32  # of JSON; a stream takes two of them, or eight, and as many rows of ours, a micro-batch
+BATCHES = {"stream": 16, "stream_4": 4}
 PARCEL_ROWS = 4_096
+PARCEL_BYTES_MAX = 900 << 10
 WARMUPS = 2
 ROUNDS = 5
 ROUNDS_SLOW = 3  # of what takes ten seconds and more
@@ -90,8 +92,10 @@ class Topics(node.Ours):
     def fill(self, name: str, batches: list[pa.RecordBatch], *, partitions: int = 1) -> dict[str, str]:
         """A topic that holds the rows; what a query says to read it."""
         self.create(name, partitions)
-        settings = {"lanes": partitions, "key": "vin"} if partitions > 1 else {}
-        with self.car.publisher(name, batch_rows_max=PARCEL_ROWS, acks="anchored", **settings) as publisher:
+        settings: dict[str, Any] = {"lanes": partitions, "key": "vin"} if partitions > 1 else {}
+        # A batch is cut first and dealt to the lanes then: this makes parcels of equal size, however many there are.
+        settings |= {"batch_rows_max": PARCEL_ROWS * partitions, "parcel_bytes_max": PARCEL_BYTES_MAX * partitions}
+        with self.car.publisher(name, acks="anchored", heartbeat_s=3600.0, **settings) as publisher:
             for batch in batches:
                 publisher.send(batch)
             if left := publisher.flush(300):
@@ -179,15 +183,23 @@ class Suite:
         for peer, end in (("json", ""), ("from_json", "_from_json")):
             for verify in ("full", "fast"):
                 yield compare(f"read_{verify}_{suffix}{end}", runs[verify], runs[peer], self._rows)
-        for kind in ("tasks", "compilers", "jvm", "python"):
-            ours_, peers = ([1e9 * one.spent[kind] / self._rows for one in runs[name]] for name in ("full", "json"))
-            yield harness.compare(f"cost_{kind}_{suffix}", ours_, peers, "ns/record")
+        yield from self._costs(suffix, runs["full"], runs["json"])
         yield harness.compare(f"cost_node_{suffix}", [1e9 * node / self._rows], None, "ns/record")
 
+    def _costs(self, suffix: str, ours: Sequence[Ran], peer: Sequence[Ran]) -> Iterator[harness.Result]:
+        for kind in ("tasks", "compilers", "jvm", "python"):
+            spent = ([1e9 * one.spent[kind] / self._rows for one in runs] for runs in (ours, peer))
+            yield harness.compare(f"cost_{kind}_{suffix}", *spent, "ns/record")
+
     def stream(self) -> Iterator[harness.Result]:
-        mine = {**self._whole, "maxParcelsPerTrigger": str(-(-self._rows // PARCEL_ROWS // BATCHES))}
-        theirs = {**self._files, "maxFilesPerTrigger": str(FILES // BATCHES)}
-        yield from self._case("stream", "stream", mine, theirs)
+        parcels = -(-self._rows // PARCEL_ROWS) + 1  # the last one closes the lane: alone it would be one more batch
+        for name, batches in BATCHES.items():
+            mine = {**self._whole, "maxParcelsPerTrigger": str(-(-parcels // batches))}
+            theirs = {**self._files, "maxFilesPerTrigger": str(FILES // batches)}
+            runs = self._pair("stream", mine, theirs)
+            _check_same([run.answer for each in runs for run in each])  # as many rows in as many batches
+            yield compare(name, *runs, self._rows)
+            yield from self._costs(name, *runs)
 
     def sink(self) -> Iterator[harness.Result]:
         parquet = self._folder / "parquet"
@@ -197,16 +209,15 @@ class Suite:
             pq.write_table(whole.slice(number * each, each), parquet / f"{number}.parquet")
         self._topics.create("sunk")
         mine = {"parquet": str(parquet), "home": str(self._topics.car.identity.home), "topic": "sunk"}
-        yield from self._case("sink", "sink", mine, {"parquet": str(parquet), "path": str(self._folder / "written")})
+        theirs = {"parquet": str(parquet), "path": str(self._folder / "written")}
+        yield compare("sink", *self._pair("sink", mine, theirs), self._rows)
 
-    def _case(
-        self, name: str, query: str, mine: Mapping[str, str], theirs: Mapping[str, str]
-    ) -> Iterator[harness.Result]:
+    def _pair(self, query: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[list[Ran], list[Ran]]:
         with ExitStack() as stack:
             ours, peer = Arm(stack, name="tally"), Arm(stack, name="json")
             turns = {"tally": Turn(ours, "tally", query, mine), "json": Turn(peer, "json", query, theirs)}
             runs = in_turns(turns, min(self._rounds, ROUNDS_SLOW))
-        yield compare(name, runs["tally"], runs["json"], self._rows)
+        return runs["tally"], runs["json"]
 
     def scaling(self) -> Iterator[harness.Result]:
         rows = self._rows // 10
