@@ -60,13 +60,10 @@ class Transfer:
     def __init__(self, cluster: Cluster, instance: Direct, size: int, records: int, stack: ExitStack) -> None:
         self._cluster, self._instance, self._size, self._records = cluster, instance, size, records
         unsealed, sealed = Unsealed(cluster, f"bench{size}", size), Sealed(instance, f"bench{size}", size)
-        stack.callback(unsealed.close)
-        stack.callback(sealed.close)
-        self._arms: dict[str, Arm] = {
-            "plain": Plain(cluster, f"plain-{size}"),
-            "unsealed": unsealed,
-            "sealed": sealed,
-        }
+        plain = Plain(cluster, f"plain-{size}")
+        self._arms: dict[str, Arm] = {"plain": plain, "unsealed": unsealed, "sealed": sealed}
+        for arm in self._arms.values():
+            stack.callback(arm.close)
 
     def measure(self, wanted: set[str], rounds: int) -> Iterator[harness.Result]:
         columns = data.columns(self._records)

@@ -62,9 +62,9 @@ def measure(cluster: Cluster, folder: Path, scale: Scale) -> Iterator[Row]:
     rows = data.dicts(data.columns(min(CHUNK, max(scale.messages))))
     with ExitStack() as stack:
         sealed = Sealed(stack.enter_context(Direct(folder / "ours", cluster)), "messages", scale.parcel)
-        stack.callback(sealed.close)
         arms: dict[str, Arm] = {"kafka": Plain(cluster, "plain-messages"), "tallystick": sealed}
         for arm in arms.values():
+            stack.callback(arm.close)
             arm.send(rows[:1])  # connections, topics, rights
         for run in range(scale.runs):
             for messages in scale.messages:
