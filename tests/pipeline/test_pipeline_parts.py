@@ -41,7 +41,7 @@ def test_options_are_read_once_whatever_their_case() -> None:
         {"startingTime": "yesterday"},
         {"quarantinePath": "p"},
         {"provenance": "yes"},
-        {"checkpointLocation": "c"},
+        {"checkpoint": "c"},
     ],
 )
 def test_what_makes_no_sense_is_a_misuse(bad: dict[str, str]) -> None:

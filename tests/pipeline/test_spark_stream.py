@@ -62,12 +62,26 @@ def test_a_checkpoint_of_another_topic_or_none_at_all_is_told(lake: Lake, tmp_pa
         ('{"x": 1}', "choose a new checkpointLocation"),
         ("[3]", "choose a new checkpointLocation"),
         (json.dumps(ahead), "rollback: "),
-        (offset[:9], "JSONDecodeError"),  # Spark reads it before we do: the guide has the remedy
+        (offset[:9], "not JSON; the checkpoint folder is damaged"),  # Spark parses it before we see it
     ):
         log.write_text("\n".join([*front, damage]))
         (log.parent / ".0.crc").unlink(missing_ok=True)
         with pytest.raises(PySparkException, match=told):
             run(topic.stream(), tmp_path / "out", checkpoint)
+
+
+def test_a_query_whose_offsets_were_lost_does_not_begin_anew(lake: Lake, tmp_path: Path) -> None:
+    topic, checkpoint = lake.topic("lost-offsets"), tmp_path / "checkpoint"
+    topic.publish(rows(range(3)))
+    run(topic.stream(checkpointLocation=str(checkpoint)), tmp_path / "out", checkpoint)
+    for path in (checkpoint / "offsets").iterdir():
+        path.unlink()
+    with pytest.raises(PySparkException, match="offsets/0 is missing, though batch 0 is committed; restore it"):
+        run(topic.stream(checkpointLocation=str(checkpoint)), tmp_path / "again", checkpoint)
+    run(topic.stream(), tmp_path / "again", checkpoint)  # a reader that is not told of the folder
+    assert arrived_seqs(tmp_path / "again") == [0, 1, 2]
+    with pytest.raises(PySparkException, match="a batch has no checkpoint"):
+        topic.read(checkpointLocation=str(checkpoint)).collect()
 
 
 def test_a_stream_has_no_end(lake: Lake, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tallystick.errors import Misuse
 NAMES = (
     *("home", "topic", "schemaVersion", "verify", "onBad", "quarantinePath", "provenance", "heads", "partitionsMax"),
     *("startingOffsets", "endingOffsets", "startingHeight", "endingHeight", "startingTime", "endingTime"),
-    *("maxParcelsPerTrigger", "maxBytesPerTrigger", "keys", "channel", "interest", "closed"),
+    *("maxParcelsPerTrigger", "maxBytesPerTrigger", "checkpointLocation", "keys", "channel", "interest", "closed"),
 )
 PARTITIONS_MAX = 256  # Spark partitions of one read, where the query does not say
 
@@ -47,6 +47,7 @@ class Options:
     partitions_max: int = PARTITIONS_MAX
     parcels_max: int | None = None  # a micro-batch's
     bytes_max: int | None = None
+    checkpoint: str | None = None  # a stream's: looked at before Spark goes on from it
     nulls_for_closed: bool = True  # for columns that the identity's attributes do not open; else the query fails
     interest: str = ""  # a formula over the topic's columns: only rows that satisfy it are read
     keys: str = "auto"  # whence tasks have theirs: the driver lends them, or each opens `home`; auto: as the master is
@@ -81,6 +82,7 @@ class Options:
             partitions_max=_number(values, "partitionsMax") or PARTITIONS_MAX,
             parcels_max=_number(values, "maxParcelsPerTrigger"),
             bytes_max=_number(values, "maxBytesPerTrigger"),
+            checkpoint=values.get("checkpointLocation"),
             interest=values.get("interest", ""),
             nulls_for_closed=_choice(values, "closed", ("null", "error")) == "null",
             keys=_choice(values, "keys", ("auto", "driver", "home")),

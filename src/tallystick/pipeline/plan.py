@@ -48,6 +48,8 @@ _FETCH_BYTES = 4 << 20
 _BRIDGE_BYTES = 256 << 10  # what is passed over costs less to fetch than one more request
 _POLL_S = 0.05
 
+DAMAGED = "the checkpoint folder is damaged or of another query: restore it, or choose a new checkpointLocation"
+
 HeaderReader = PartitionReader[VerifiedHeader]
 
 
@@ -416,13 +418,12 @@ def _runs(passed: Sequence[int], at: int, until: int) -> Iterator[tuple[int, int
 
 def check_offsets(offsets: object, token: bytes, partitions: int) -> dict[int, int]:
     """A stream's offsets as numbers; `Misuse` if they are not of this topic or no offsets at all."""
-    remedy = "the checkpoint folder is damaged or of another query: choose a new checkpointLocation"
     if not isinstance(offsets, Mapping) or offsets.get("topic") != token.hex():
-        raise Misuse("the query's checkpoint is not one of this topic", hint=remedy)
+        raise Misuse("the query's checkpoint is not one of this topic", hint=DAMAGED)
     found = {}
     for partition in range(partitions):
         offset = offsets.get(str(partition))
         if type(offset) is not int or offset < 0:
-            raise Misuse(f"the query's checkpoint has no offset for partition {partition}", hint=remedy)
+            raise Misuse(f"the query's checkpoint has no offset for partition {partition}", hint=DAMAGED)
         found[partition] = offset
     return found

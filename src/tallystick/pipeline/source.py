@@ -13,9 +13,11 @@ that is keyed by batch id every row arrives once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from json import JSONDecodeError
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -37,14 +39,14 @@ from pyspark.sql.types import StructType
 
 from tallystick.client.reader import Anchored
 from tallystick.errors import Misuse
-from tallystick.pipeline import sink, task
+from tallystick.pipeline import checkpoint, sink, task
 from tallystick.pipeline.access import Access, admit
 from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.columns import Projection, check_wanted, spark_schema
 from tallystick.pipeline.explain import explained
 from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Edge, Options
-from tallystick.pipeline.plan import Planner, Slice, check_offsets
+from tallystick.pipeline.plan import DAMAGED, Planner, Slice, check_offsets
 from tallystick.policy.content import read_interest
 from tallystick.record.schema import Schema
 
@@ -90,17 +92,24 @@ class TallyDataSource(DataSource):
         return "tally"
 
     def schema(self) -> StructType:
-        with explained(), _access(self._options) as access:
-            return self._topic_schema(access)
+        with explained():
+            _check_checkpoint(self._options)  # here too: Spark reads some of it before it asks for a reader
+            with _access(self._options) as access:
+                return self._topic_schema(access)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(self._fit(), schema)
+        options = self._fit()
+        with explained():
+            if options.checkpoint is not None:
+                raise Misuse("a batch has no checkpoint", hint="leave out checkpointLocation, or read a stream")
+        return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._fit()
         with explained():
             if options.end != Edge(rest="latest"):
                 raise Misuse("a stream has no end", hint="leave out ending…, or read in batch")
+            _check_checkpoint(options)
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -133,6 +142,11 @@ def _check_interest(access: Access, options: Options) -> None:
     """Raise `Misuse` where the interest makes no sense for the columns that are read."""
     if options.interest:
         read_interest(options.interest, _pinned(access, options).arrow)
+
+
+def _check_checkpoint(options: Options) -> None:
+    if options.checkpoint is not None:
+        checkpoint.check(options.checkpoint)
 
 
 class BatchReader(DataSourceReader):
@@ -207,6 +221,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._access is not None:
             self._access.close()
             self._access = self._planned = None
+        if isinstance(sys.exception(), JSONDecodeError):  # Spark parses an offset of its log before we see it
+            with explained():
+                raise Misuse("the query's checkpoint holds an offset that is not JSON", hint=DAMAGED)
 
     def _open(self) -> Access:
         if self._access is None:
