@@ -40,7 +40,7 @@ from tallystick.parcel.section import decode_section, encode_section
 from tallystick.record.batch import Batch, open_batch
 from tallystick.record.gather import to_batches
 
-FETCH_BYTES = 16 << 20  # at once, of the 64 MiB that the plain consumer queues by itself
+FETCH_BYTES = 4 << 20  # at once, as subscribers do
 HANDED_OVER = 4_096  # dicts that an application hands over at once
 STORED_S = 120.0
 NOTARY_NICE = 19  # it has a machine of its own elsewhere; here it takes what the arm under measure leaves
@@ -163,7 +163,7 @@ class Sealed:
     def __init__(self, instance: Direct, name: str, size: int) -> None:
         self._instance, self.topic = instance, instance.create(name)
         self._publisher: Publisher = instance.car.publisher(name, batch_rows_max=size, heartbeat_s=3600.0)
-        self._subscriber: Subscriber = instance.reader.subscriber(name, fetch_bytes_max=FETCH_BYTES)
+        self._subscriber: Subscriber = instance.reader.subscriber(name)
         self._subscriber.poll(0)  # partitions are dealt with the first
         self._end = 0
 
