@@ -112,7 +112,8 @@ class Auditor:
         try:
             access = admit(home, self._topic)
         except (Refused, Misuse) as error:
-            self._run.tell(f'note: the log of topic "{self._topic}" is not looked at: {error}')
+            hint = f"; {error.hint}" if error.hint else ""
+            self._run.tell(f'note: the log of topic "{self._topic}" is not looked at: {error}{hint}')
             return 0
         try:
             self._run.warehouse.claim(self._session.identity.instance, self._topic, access.token)
