@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from typing import Protocol
 
-from tallystick.authority.client import AuthorityClient
+from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Carrier
 from tallystick.client.grants import Grants
 from tallystick.client.keeper import Held
@@ -18,6 +19,14 @@ from tallystick.trust.permit import Operation
 log = logging.getLogger(__name__)
 
 
+class KeySource(Protocol):
+    """Where permits and keys come from: an authority, or who has them from one."""
+
+    def permit(self, operation: Operation, topic: str | bytes) -> Grant: ...
+
+    def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None: ...
+
+
 class Advertised:
     """The grants of one publisher, in the order of their tokens, which is that of a lane's topics."""
 
@@ -25,7 +34,7 @@ class Advertised:
         self,
         topics: str | Sequence[str],
         carrier: Carrier,
-        authority: AuthorityClient,
+        authority: KeySource,
         grants: Grants | None,
         lock: threading.RLock,
     ) -> None:

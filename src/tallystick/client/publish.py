@@ -21,9 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallystick.authority.client import AuthorityClient
 from tallystick.carriers.carrier import Carrier
-from tallystick.client.advertised import Advertised
+from tallystick.client.advertised import Advertised, KeySource
 from tallystick.client.anchoring import Anchoring
 from tallystick.client.author import Author
 from tallystick.client.deliveries import Delivery, OnDelivery, Reports, Told
@@ -71,7 +70,7 @@ class Publisher:
         topics: str | Sequence[str],
         *,
         carrier: Carrier,
-        authority: AuthorityClient,
+        authority: KeySource,
         view: View,
         disk: Disk,
         clock: Clock,

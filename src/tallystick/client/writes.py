@@ -22,16 +22,24 @@ import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tallystick import wire
+from tallystick.carriers.carrier import Carrier
+from tallystick.client.advertised import KeySource
+from tallystick.client.author import Author
+from tallystick.client.grants import Grants
+from tallystick.client.identity import Identity
 from tallystick.client.publish import Delivery, Publisher, PublisherSettings
 from tallystick.client.session import Session
+from tallystick.client.view import View
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
 from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_key, ledger_write, merge
 from tallystick.record.schema import Schema
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
+from tallystick.runtime.entropy import Entropy
 
 T = TypeVar("T")
 
@@ -43,6 +51,34 @@ _PENDING: dict[str, Any] = {
     "heartbeat_s": float("inf"),  # a lane of pending parcels may be silent, and its runs have no gaps
     "keys_wait_ms": 0,
 }
+
+
+class Sealing(Protocol):
+    """What sealing a part takes: a session, or what was borrowed from one."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def node(self) -> Carrier: ...
+
+    @property
+    def authority(self) -> KeySource: ...
+
+    @property
+    def view(self) -> View: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def entropy(self) -> Entropy: ...
+
+    @property
+    def grants(self) -> Grants | None: ...
+
+    @property
+    def author(self) -> Author | None: ...
 
 
 @contextmanager
@@ -65,7 +101,7 @@ def held(folder: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def _publisher(
-    session: Session, topic: str, folder: Path, write: tuple[bytes, int], deliveries: list[Delivery], **settings: Any
+    session: Sealing, topic: str, folder: Path, write: tuple[bytes, int], deliveries: list[Delivery], **settings: Any
 ) -> Iterator[Publisher]:
     """A publisher whose spool lies in `folder`; what it delivers is added to `deliveries`."""
 
@@ -104,7 +140,7 @@ def _settle(publisher: Publisher) -> None:
 class PartWriter:
     """Seals one part of a batch, pending. The folder is the caller's alone (`held`)."""
 
-    def __init__(self, session: Session, topic: str, folder: Path, **settings: Any) -> None:
+    def __init__(self, session: Sealing, topic: str, folder: Path, **settings: Any) -> None:
         self._session, self._topic, self._folder, self._settings = session, topic, folder, settings
 
     def write(
