@@ -19,11 +19,12 @@ from lake import build
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
+from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.sink import Sealed, StreamSink, stream_sink
 from tallystick.pipeline.source import TallyDataSource
 
 HOME, TOPIC, ONTO_HOME, ONTO, CHECKPOINT, EVENTS, POINT, BATCH = sys.argv[1:] if len(sys.argv) == 9 else [""] * 8
-DRIVER = os.getpid()
+DRIVER, MASTER = os.getpid(), "local[2,4]"
 
 
 def ancestors() -> list[int]:
@@ -61,17 +62,19 @@ def broken(iterator: Iterator[Any]) -> Iterator[Any]:
 
 
 class KilledSource(TallyDataSource):
+    channel = Channel(MASTER)
+
     @classmethod
     def name(cls) -> str:
         return "killed"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
-        sink = stream_sink(self._given, schema, overwrite)
-        return KilledSink(sink._options, sink._token)
+        sink = stream_sink(self._given, schema, overwrite, self.channel)
+        return KilledSink(sink._options, sink._token, sink._loan)
 
 
 if __name__ == "__main__":
-    spark = build(Path(EVENTS), "local[2,4]")
+    spark = build(Path(EVENTS), MASTER)
     spark.dataSource.register(KilledSource)
     frame = spark.readStream.format("tally").options(home=HOME, topic=TOPIC, maxParcelsPerTrigger="2").load()
     writer = frame.writeStream.format("killed").options(home=ONTO_HOME, topic=ONTO, checkpointLocation=CHECKPOINT)

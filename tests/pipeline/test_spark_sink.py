@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lake import Lake, Topic, fails, rows, seqs
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
@@ -24,6 +24,7 @@ from tallystick.errors import Misuse
 from tallystick.ledger import entries
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.parcel.parcel import Parcel
+from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.sink import SinkOptions
 from tallystick.pipeline.source import TallyDataSource
 
@@ -38,9 +39,10 @@ def write(topic: Topic, rows: DataFrame, **options: Any) -> None:
     rows.write.format("tally").options(**options).mode("append").save(topic.name)
 
 
-def stream(topic: Topic, rows: DataFrame, checkpoint: Path) -> None:
+def stream(topic: Topic, rows: DataFrame, checkpoint: Path, **options: Any) -> None:
     """Everything that is there now, onto the topic."""
-    writer = rows.writeStream.format("tally").options(home=str(topic.lake.car.identity.home), topic=topic.name)
+    options = {"home": str(topic.lake.car.identity.home), "topic": topic.name, **options}
+    writer = rows.writeStream.format("tally").options(**options)
     writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
 
 
@@ -258,8 +260,8 @@ def test_no_key_of_the_writer_is_in_plans_the_event_log_messages_or_command_line
     assert delivered_seqs(topic) == list(range(100))
     for pid in descendants(os.getpid()):
         assert found(secrets, read(pid, "cmdline") + read(pid, "environ")) == set()
-    source = TallyDataSource({"home": str(home), "topic": "quiet"})
-    assert found(secrets, pickle.dumps([source, source.writer(data.schema, False)])) == set()
+    source = TallyDataSource.over(Channel("local[2]"))({"home": str(home), "topic": "quiet"})
+    assert found(secrets, cloudpickle.dumps([source, source.writer(data.schema, False)])) == set()
     for folder, known in ((event_log, b"SparkListenerSQLExecutionStart"), (home / "spark", b"TLY")):
         kept = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
         assert known in kept

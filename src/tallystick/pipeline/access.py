@@ -60,7 +60,8 @@ class TopicKeys:
         attribute_key: Callable[[int], AttributeKey | None],
     ) -> None:
         """`permit` is an identifier, `grant` what the authority gave under it."""
-        self._way, self.carrier, self._instance, self.permit = way, way.carrier, instance, permit
+        self._way, self._instance, self.permit = way, instance, permit
+        self.node, self.carrier = way.node, way.carrier
         self.ring = KeyRing(way.node.lock, attribute_key)
         self.schemas: tuple[Schema, ...] = ()
         self.erased: set[tuple[bytes, int]] = set()

@@ -66,7 +66,7 @@ class Options:
         for name in ("home", "topic"):
             if not values.get(name):
                 raise Misuse(f'option "{name}" is missing', hint=f'.option("{name}", …); home is an identity folder')
-        on_bad = _choice(values, "onBad", ("fail", "quarantine"))
+        on_bad = choice(values, "onBad", ("fail", "quarantine"))
         if (on_bad == "quarantine") != ("quarantinePath" in values):
             raise Misuse('onBad "quarantine" and quarantinePath go together', hint="give both, or neither")
         return cls(
@@ -75,22 +75,22 @@ class Options:
             start=_edge(values, "starting", "earliest"),
             end=_edge(values, "ending", "latest"),
             schema_version=_number(values, "schemaVersion"),
-            fast=_choice(values, "verify", ("full", "fast")) == "fast",
+            fast=choice(values, "verify", ("full", "fast")) == "fast",
             quarantine=values.get("quarantinePath"),
-            provenance=_choice(values, "provenance", ("false", "true")) == "true",
+            provenance=choice(values, "provenance", ("false", "true")) == "true",
             heads=values.get("heads"),
             partitions_max=_number(values, "partitionsMax") or PARTITIONS_MAX,
             parcels_max=_number(values, "maxParcelsPerTrigger"),
             bytes_max=_number(values, "maxBytesPerTrigger"),
             checkpoint=values.get("checkpointLocation"),
             interest=values.get("interest", ""),
-            nulls_for_closed=_choice(values, "closed", ("null", "error")) == "null",
-            keys=_choice(values, "keys", ("auto", "driver", "home")),
-            is_channel_trusted=_choice(values, "channel", ("encrypted", "trusted")) == "trusted",
+            nulls_for_closed=choice(values, "closed", ("null", "error")) == "null",
+            keys=choice(values, "keys", ("auto", "driver", "home")),
+            is_channel_trusted=choice(values, "channel", ("encrypted", "trusted")) == "trusted",
         )
 
 
-def _choice(values: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+def choice(values: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     """One of `allowed`, of which the first is the default."""
     value = values.get(name, allowed[0]).lower()
     if value not in allowed:

@@ -50,5 +50,5 @@ def register(spark: SparkSession) -> None:
     from tallystick.pipeline.channel import Channel
     from tallystick.pipeline.source import TallyDataSource
 
-    channel = Channel.of(dict(spark.sparkContext.getConf().getAll()))
+    channel = Channel.of_session(spark)
     spark.dataSource.register(TallyDataSource.over(channel))

@@ -8,15 +8,18 @@ A streaming query is named by its identifier, which lies in its checkpoint and w
 started again goes on with its batches, and another query in the same folder is another write. A job is a write of its
 own, unless it is given a name: a job that is run again under that name finishes what was begun, or finds it done.
 
-What Spark ships, logs and shows are options, a schema and places. Each process opens its own session as the identity in
-`home`; signing and lane keys stay there.
+What Spark logs and shows are options, a schema and places. In `local[n]` each process opens its own session as the
+identity in `home`; signing and lane keys stay there. On a cluster `home` stays with the driver, and a loan goes with
+the write (`writing`), once the channel was found fit for it (`channel`): lanes then lie on the executors' own disks.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -27,17 +30,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from tallystick.client.session import Session
-from tallystick.client.writes import Committer, PartWriter, held
+from tallystick.client.writes import Committer, PartWriter, Sealing, held
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.parcel.commit import CommitList, WrittenRun
+from tallystick.pipeline.channel import Channel, settle_keys
 from tallystick.pipeline.columns import DoesNotFit, spark_schema
 from tallystick.pipeline.explain import explained
+from tallystick.pipeline.options import choice
+from tallystick.pipeline.writing import BorrowedWriter, WritingLoan, lend
 from tallystick.record.schema import Schema
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.trust.permit import Operation
 
-NAMES = ("home", "topic", "write", "writes")
+NAMES = ("home", "topic", "write", "writes", "lanes", "keys", "channel")
 _FOLDER = "spark"  # in the identity's folder
 _SLOTS_MAX = 1_024  # processes of one identity that write to one topic from one machine at once
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark tells a task
@@ -49,7 +55,10 @@ class SinkOptions:
     topic: str
     write: str | None = None  # a job's name
     writes: str | None = None  # the folder of lists
+    lanes: str | None = None  # the folder of lanes on an executor that has no `home`
     checkpoint: str | None = None
+    keys: str = "auto"  # whence tasks have theirs: the driver lends them, or each opens `home`; auto: as the master is
+    is_channel_trusted: bool = False  # the query vouches for the network between driver and executors
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -63,12 +72,26 @@ class SinkOptions:
         if not values.get("home") or not topic:
             missing = "topic" if values.get("home") else "home"
             raise Misuse(f'option "{missing}" is missing', hint=f'.option("{missing}", …); home is an identity folder')
-        return cls(values["home"], topic, values.get("write"), values.get("writes"), values.get("checkpointLocation"))
+        return cls(
+            home=values["home"],
+            topic=topic,
+            write=values.get("write"),
+            writes=values.get("writes"),
+            lanes=values.get("lanes"),
+            checkpoint=values.get("checkpointLocation"),
+            keys=choice(values, "keys", ("auto", "driver", "home")),
+            is_channel_trusted=choice(values, "channel", ("encrypted", "trusted")) == "trusted",
+        )
 
     def folder(self, part: str) -> Path:
         """The identity's own folder for what writes to this topic need."""
         name = named_hash("tallystick spark topic 1", self.topic.encode()).hex()[:16]
         return Path(self.home) / _FOLDER / part / name
+
+    def lent(self, place: str) -> Path:
+        """An executor's own folder for what it seals with what was lent: Spark's, which goes with the executor."""
+        given = self.lanes or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+        return Path(given) / "tallystick" / place
 
     def lists(self) -> Path:
         """Where the driver's lists lie: they must be there again when the query is started again."""
@@ -97,17 +120,28 @@ class Sealed(WriterCommitMessage):
 class _Sink:
     """What both writers do; on the driver made anew for each batch, on executors unpickled."""
 
-    def __init__(self, options: SinkOptions, token: bytes) -> None:
-        self._options, self._token = options, token
+    def __init__(self, options: SinkOptions, token: bytes, loan: WritingLoan | None) -> None:
+        self._options, self._token, self._loan = options, token, loan
+
+    @contextmanager
+    def _sealing(self) -> Iterator[tuple[Sealing, Path]]:
+        """What a task seals with, and where its lanes lie."""
+        options, loan = self._options, self._loan
+        if loan is None:
+            with Session.open(options.home) as session:
+                yield session, options.folder("lanes")
+        else:
+            folder = options.lent(loan.place)
+            with closing(BorrowedWriter(loan, folder)) as borrowed:
+                yield borrowed, folder / "lanes"
 
     def _seal(self, write: tuple[bytes, int], batches: Iterator[pa.RecordBatch]) -> Sealed:
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
             return Sealed(*write, ())
-        options = self._options
-        with Session.open(options.home) as session, _slot(options.folder("lanes")) as folder:
-            writer = PartWriter(session, options.topic, folder)
+        with self._sealing() as (sealing, lanes), _slot(lanes) as folder:
+            writer = PartWriter(sealing, self._options.topic, folder)
             return Sealed(*write, writer.write(write, chain([first], filled), _fitted))
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -124,8 +158,8 @@ class _Sink:
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
-    def __init__(self, options: SinkOptions, token: bytes) -> None:
-        super().__init__(options, token)
+    def __init__(self, options: SinkOptions, token: bytes, loan: WritingLoan | None) -> None:
+        super().__init__(options, token, loan)
         if options.write is None:
             self._write = SystemEntropy().bytes(32)
         else:
@@ -151,17 +185,17 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
             self._commit(messages)
 
 
-def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
+def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool, channel: Channel | None) -> BatchSink:
     """The writer of a job."""
     with explained():
-        options = SinkOptions.parse(given)
-        return BatchSink(options, _checked(options, schema, overwrite))
+        options = _fit(given, channel)
+        return BatchSink(options, *_checked(options, schema, overwrite))
 
 
-def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamSink:
+def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool, channel: Channel | None) -> StreamSink:
     """The writer of a streaming query's batch."""
     with explained():
-        options = SinkOptions.parse(given)
+        options = _fit(given, channel)
         if options.write is not None:
             raise Misuse("a streaming query is named by its checkpoint", hint="leave out write")
         if options.checkpoint is None and options.writes is None:
@@ -170,11 +204,17 @@ def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -
                 hint=".option('checkpointLocation', …)",
             )
         options.lists()
-        return StreamSink(options, _checked(options, schema, overwrite))
+        return StreamSink(options, *_checked(options, schema, overwrite))
 
 
-def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> bytes:
-    """The topic's token, if the frame can be sealed onto it."""
+def _fit(given: Mapping[str, str], channel: Channel | None) -> SinkOptions:
+    """The options of a write that may begin over this channel."""
+    options = SinkOptions.parse(given)
+    return replace(options, keys=settle_keys(channel, options.keys, is_trusted=options.is_channel_trusted))
+
+
+def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> tuple[bytes, WritingLoan | None]:
+    """The topic's token and what tasks borrow, if the frame can be sealed onto it."""
     if overwrite:
         raise Misuse(
             "a topic cannot be overwritten: what was anchored stays",
@@ -182,7 +222,7 @@ def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> bytes
         )
     with Session.open(options.home) as session:
         try:
-            grant = session.grants.obtain(Operation.ADVERTISE, options.topic)
+            granted = session.grants.obtain(Operation.ADVERTISE, options.topic)
         except Refused as error:
             if error.reason != "unknown-topic":
                 raise
@@ -190,8 +230,8 @@ def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> bytes
             raise Misuse(
                 f'topic "{options.topic}" is unknown, or not to be known by this identity', hint=hint
             ) from error
-    check_columns(schema, grant.schemas[-1])
-    return grant.grant.token
+        check_columns(schema, granted.schemas[-1])
+        return granted.grant.token, lend(session, granted) if options.keys == "driver" else None
 
 
 def check_columns(given: StructType, schema: Schema) -> None:

@@ -41,7 +41,7 @@ from tallystick.client.reader import Anchored
 from tallystick.errors import Misuse
 from tallystick.pipeline import checkpoint, sink, task
 from tallystick.pipeline.access import Access, admit
-from tallystick.pipeline.channel import Channel
+from tallystick.pipeline.channel import Channel, settle_keys
 from tallystick.pipeline.columns import Projection, check_wanted, spark_schema
 from tallystick.pipeline.explain import explained
 from tallystick.pipeline.loan import Loan
@@ -78,14 +78,9 @@ class TallyDataSource(DataSource):
     def _fit(self) -> Options:
         """The options of a query that may be planned over this channel."""
         with explained():
-            options, channel = self._options, self.channel
-            if channel is None:
-                raise Misuse("the source knows nothing of its session", hint="tallystick.pipeline.register(spark)")
-            if not options.is_channel_trusted:
-                channel.check()
-            if options.keys == "auto":
-                options = replace(options, keys="home" if channel.is_local else "driver")
-            return options
+            options = self._options
+            keys = settle_keys(self.channel, options.keys, is_trusted=options.is_channel_trusted)
+            return replace(options, keys=keys)
 
     @classmethod
     def name(cls) -> str:
@@ -113,10 +108,10 @@ class TallyDataSource(DataSource):
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return sink.batch_sink(self._given, schema, overwrite)
+        return sink.batch_sink(self._given, schema, overwrite, self.channel)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return sink.stream_sink(self._given, schema, overwrite)
+        return sink.stream_sink(self._given, schema, overwrite, self.channel)
 
 
 @contextmanager

@@ -30,10 +30,11 @@ SETTINGS = {
 
 
 class ClusterDriver:
-    """`cluster_child.py` at work; `folder` is where it tells."""
+    """`cluster_child.py` at work; `folder` is where it runs and tells."""
 
-    def __init__(self, cluster: Cluster, folder: Path, options: Mapping[str, Any], **more: Any) -> None:
-        self.folder, self._cluster, self._more = folder, cluster, more
+    def __init__(self, cluster: Cluster, folder: Path, work: str, options: Mapping[str, Any], **more: Any) -> None:
+        """`work` is one of its functions, which gets `options` and `more`."""
+        self.folder, self._cluster, self._work, self._more = folder, cluster, work, more
         self._options = {name: str(value) for name, value in options.items()}
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,8 +44,9 @@ class ClusterDriver:
             "folder": str(self.folder),
             "master": self._cluster.url,
             "settings": {**SETTINGS, **settings},
+            "work": self._work,
             "options": self._options,
-            **self._more,
+            "more": self._more,
         }
         path = os.pathsep.join([*map(str, (HERE, HERE.parent, HERE.parent.parent)), os.environ.get("PYTHONPATH", "")])
         conf = {"SPARK_CONF_DIR": str(self._cluster.conf), "SPARK_LOCAL_IP": DRIVER, "PYTHONPATH": path}
@@ -52,6 +54,7 @@ class ClusterDriver:
             self._process = subprocess.Popen(
                 [sys.executable, str(HERE / "cluster_child.py"), json.dumps(given)],
                 env={**os.environ, **conf},
+                cwd=self.folder,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

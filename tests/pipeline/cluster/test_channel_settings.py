@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import re
+import zipfile
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
 from lake import Lake, fails, rows, seqs
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql.types import StructType
 from searches import found
 from stack import wait_until
@@ -15,7 +22,7 @@ from tallystick.authority.grant import Grant
 from tallystick.client.identity import read_keys
 from tallystick.errors import Misuse
 from tallystick.ledger.contracts.topics import ERASABLE
-from tallystick.pipeline import task
+from tallystick.pipeline import register, task
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.channel import SECURE, Channel
 from tallystick.pipeline.columns import Projection
@@ -24,6 +31,7 @@ from tallystick.pipeline.options import Options
 from tallystick.pipeline.source import BatchReader, TallyDataSource
 from tallystick.trust.permit import Operation
 
+PARTS = ("core", "common-utils", "network-common", "kubernetes", "yarn")  # of Spark
 CLUSTERS = ("spark://127.0.0.1:7077", "yarn", "k8s://https://127.0.0.1:6443", "local-cluster[2,1,1024]", "")
 
 
@@ -59,16 +67,51 @@ def test_on_one_machine_nothing_is_asked_for(master: str) -> None:
     Channel.of({"spark.master": master}).check()
 
 
-def test_a_source_refuses_before_it_plans() -> None:
+def test_source_and_sink_refuse_before_they_look_at_anything() -> None:
     given, schema = {"home": "nowhere", "topic": "brakes"}, StructType()
     open_channel = TallyDataSource.over(Channel.of({"spark.master": "yarn"}))
-    for reader in (open_channel(given).reader, open_channel(given).streamReader):
+    source = open_channel(given)
+    writers = (partial(one, overwrite=False) for one in (source.writer, source.streamWriter))
+    for begin in (source.reader, source.streamReader, *writers):
         with pytest.raises(TallyFailed, match=r"spark.authenticate=true.*docs/guides/clusters.md"):
-            reader(schema)
+            begin(schema)
+    with pytest.raises(TallyFailed, match="no identity is here"):  # where it is vouched for, the sink goes on
+        open_channel({**given, "channel": "trusted"}).writer(schema, False)
     assert open_channel({**given, "channel": "trusted"}).reader(schema)._options.keys == "driver"
     assert TallyDataSource.over(Channel("local[2]"))(given).reader(schema)._options.keys == "home"
     with pytest.raises(TallyFailed, match=r"register\(spark\)"):
         TallyDataSource(given).reader(schema)
+    with pytest.raises(TallyFailed, match=r"register\(spark\)"):
+        TallyDataSource(given).writer(schema, False)
+
+
+def test_a_session_that_shows_no_settings_is_refused() -> None:
+    class Connected:
+        """As a Spark Connect session answers, whose package is not installed here."""
+
+        version = "4.3.0"
+
+        def __getattr__(self, name: str) -> Any:
+            raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name})
+
+    with pytest.raises(Misuse, match="a Spark Connect session does not show the settings of its cluster"):
+        register(Connected())  # type: ignore[arg-type]
+
+
+def test_every_setting_that_the_guide_names_is_one_of_this_spark() -> None:
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "clusters.md"
+    names = set(re.findall(r"(?<!\()\bspark(?:\.[A-Za-z]+)+", guide.read_text()))
+    assert names >= {*SECURE, "spark.authenticate.secret.driver.file", "spark.task.maxFailures"}
+    jars = Path(pyspark.__file__).parent / "jars"
+    known = b"".join(_classes(jar) for part in PARTS for jar in jars.glob(f"spark-{part}_*.jar"))
+    open_ended = re.compile(r"(spark\.kubernetes\.(?:driver|executor)\.volumes|spark\.executorEnv|spark\.ssl)\..*")
+    assert {name for name in names if open_ended.sub(r"\1", name).encode() not in known} == set()
+
+
+def _classes(jar: Path) -> bytes:
+    """Everything that a jar's classes say."""
+    with zipfile.ZipFile(jar) as opened:
+        return b"".join(opened.read(name) for name in opened.namelist() if name.endswith(".class"))
 
 
 def test_a_loan_is_all_that_a_task_needs_and_not_the_identity(lake: Lake) -> None:

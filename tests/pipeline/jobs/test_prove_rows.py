@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from lake import Lake, rows
+from lake import Lake, fails, rows
 from tables import pipeline
 
 from tallystick.cli import main
 from tallystick.parcel.prove import Prover, verify_proof
+from tallystick.pipeline.access import admit
+from tallystick.pipeline.jobs.prove import prove_rows, wanted
+from tallystick.pipeline.jobs.warehouse import Warehouse
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +138,15 @@ def test_what_cannot_be_proved_is_said_before_anything_is_written(
     assert prove(lake, warehouse, out, "--where", "seq = 1") == 2
     assert prove(lake, tmp_path / "nowhere", tmp_path / "other") == 2
     assert [path.name for path in out.iterdir()] == ["mine"]
+
+
+def test_with_what_is_lent_a_task_proves_without_the_identity(lake: Lake, warehouse: Path, tmp_path: Path) -> None:
+    shutil.copytree(lake.home, tmp_path / "home")
+    access = admit(str(tmp_path / "home"), "proven")
+    table = wanted(Warehouse(warehouse).table("bronze").read(lake.spark), "seq < 5", 5)
+    lent, own = (prove_rows(table, access, lent=lent) for lent in (True, False))
+    (tmp_path / "home").rename(tmp_path / "away")
+    proofs = [verify_proof(one["proof"], lake.stack.node.trust) for one in lent.collect()]
+    assert sorted(one.row["seq"] for one in proofs) == list(range(5))
+    assert "no identity is here" in fails(own)
+    access.close()

@@ -5,15 +5,18 @@ For each parcel one task fetches it, checks its receipt under the trust file, op
 that are wanted. What a proof holds is the row as it was sealed, never the row of the table; the two are compared, and
 the manifest says where they differ. A table that somebody edited is thus found, column by column.
 
-Proofs go back to the driver as bytes, a few kilobytes each, which writes them: a cluster needs no shared folder. Left
-out: rows of tables that were computed from several rows; they have no provenance columns.
+Proofs go back to the driver as bytes, a few kilobytes each, which writes them; on a cluster it lends its tasks the keys
+that open (`loan`), and the identity stays with it. Left out: rows of tables that were computed from several rows; they
+have no provenance columns.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -27,12 +30,13 @@ from tallystick.errors import Misuse, Refused
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.prove import Prover, verify_proof
 from tallystick.parcel.verify import verify_named
-from tallystick.pipeline.access import Access, admit, join
+from tallystick.pipeline.access import Access, TopicKeys, admit, borrow, join
 from tallystick.pipeline.columns import Projection
 from tallystick.pipeline.jobs.ingest import BRONZE
 from tallystick.pipeline.jobs.run import Run, explained
 from tallystick.record.schema import Schema
 from tallystick.trust.receipt import Receipt
+from tallystick.trust.trustfile import TrustFile
 
 PLACE = ("_partition", "_offset", "_leaf")
 PROVED, DIFFERS, FAILED = "proved", "differs", "failed"
@@ -56,7 +60,7 @@ def run(run: Run) -> dict[str, Any]:
     try:
         with explained():
             rows = wanted(table.read(run.spark), where, most)
-            proofs = prove_rows(rows, str(run.home), access.permit)
+            proofs = prove_rows(rows, access, lent=not run.channel.is_local)
             return _write([one.asDict() for one in proofs.collect()], out, run)
     finally:
         access.close()
@@ -81,15 +85,22 @@ def wanted(rows: DataFrame, where: str | None, most: int) -> DataFrame:
     return rows
 
 
-def prove_rows(rows: DataFrame, home: str, permit: bytes) -> DataFrame:
-    """A row for each proof (partition, offset, leaf, group, parcel, status, message, proof), a parcel opened once."""
-    schema = rows.schema
+def prove_rows(rows: DataFrame, access: Access, *, lent: bool) -> DataFrame:
+    """A row for each proof (partition, offset, leaf, group, parcel, status, message, proof), a parcel opened once.
+
+    Tasks work with what is lent to them, or else as the identity of `access`.
+    """
+    schema, identity = rows.schema, access.session.identity
+    trust, authority = identity.trust.to_json(), identity.authority.encode()
+    keys: Callable[[], TopicKeys] = partial(join, str(identity.home), access.permit)
+    if lent:
+        keys = partial(borrow, access.loan())
 
     def prove(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        access, projection = join(home, permit), Projection(schema)
+        opener, projection = _Opener(keys(), TrustFile.parse(trust), authority), Projection(schema)
         share = list(batches)
         for batch in _by_parcel(pa.Table.from_batches(share)) if share else ():
-            yield pa.RecordBatch.from_pylist(_prove_parcel(access, projection, batch), schema=_ARROW)
+            yield pa.RecordBatch.from_pylist(_prove_parcel(opener, projection, batch), schema=_ARROW)
 
     # The parcels of a table are dealt to tasks whole, so that none is opened twice. A place that somebody took out of
     # the table is no place.
@@ -119,22 +130,31 @@ def _by_parcel(table: pa.Table) -> Iterator[pa.Table]:
             first = at
 
 
-def _prove_parcel(access: Access, projection: Projection, rows: pa.Table) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Opener:
+    """What a task opens and proves with."""
+
+    keys: TopicKeys
+    trust: TrustFile
+    authority: bytes  # its certificate
+
+
+def _prove_parcel(opener: _Opener, projection: Projection, rows: pa.Table) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = rows.to_pylist()
     partition, offset = shown[0]["_partition"], shown[0]["_offset"]
     try:
-        opened = _Opened(access, partition, offset)
+        opened = _Opened(opener, partition, offset)
         provers = {group: opened.prover(group) for group in projection.groups(opened.schema)}
         sealed = {group: projection.apply(prover.batch.data, {}).to_pylist() for group, prover in provers.items()}
     except Refused as error:
         return [_result(row, 0, FAILED, f"{error.reason}: {error}") for row in shown]
-    trust, found = access.session.identity.trust, []
+    found = []
     for group, prover in provers.items():
         columns = [name for name in opened.schema.groups[group] if name in shown[0]]
         for row in shown:
             try:
                 data = prover.prove(row["_leaf"]).encode()
-                verify_proof(data, trust)  # what we hand out we have checked
+                verify_proof(data, opener.trust)  # what we hand out we have checked
             except (Refused, Misuse) as error:
                 found.append(_result(row, group, FAILED, str(error), opened.name))
                 continue
@@ -146,26 +166,26 @@ def _prove_parcel(access: Access, projection: Projection, rows: pa.Table) -> lis
 class _Opened:
     """A parcel that its receipt proves to lie at this place, and what its proofs need."""
 
-    def __init__(self, access: Access, partition: int, offset: int) -> None:
-        self._access, node, token = access, access.session.node, access.token
-        fetched = node.fetch(token, partition, access.permit, offset, bytes_max=_PARCEL_BYTES, end=offset + 1)
+    def __init__(self, opener: _Opener, partition: int, offset: int) -> None:
+        self._opener, keys = opener, opener.keys
+        node, token = keys.node, keys.token
+        fetched = node.fetch(token, partition, keys.permit, offset, bytes_max=_PARCEL_BYTES, end=offset + 1)
         if fetched.first != offset or not fetched.parcels:
             raise Refused(f"partition {partition} has no parcel at offset {offset}", reason="missing")
         parcel = Parcel.decode(fetched.parcels[0])
         self._receipt = Receipt.decode(node.receipt(token, partition, offset))
-        anchored = self._receipt.verify(parcel.hash, token, access.session.identity.trust)
+        anchored = self._receipt.verify(parcel.hash, token, opener.trust)
         if (anchored.partition, anchored.offset) != (partition, offset):
             raise Refused("the receipt is for another place", reason="wrong-place")
         self.name = parcel.hash
         self._verified = verify_named(parcel, parcel.hash)
         header = parcel.header
-        self.schema: Schema = access.schema(header.schema_version, header.schema_hash)
+        self.schema: Schema = keys.schema(header.schema_version, header.schema_hash)
         self._permit = node.permit(header.topic(token).permit)
 
     def prover(self, group: int) -> Prover:
-        access = self._access
-        authority = access.session.identity.authority.encode()
-        return Prover(self._verified, access.ring, self.schema, group, self._permit, authority, self._receipt)
+        ring, authority = self._opener.keys.ring, self._opener.authority
+        return Prover(self._verified, ring, self.schema, group, self._permit, authority, self._receipt)
 
 
 def _differences(row: dict[str, Any], sealed: dict[str, Any], columns: list[str], parcel: bytes) -> list[str]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.jobs.warehouse import Warehouse
 from tallystick.pipeline.session import configure, register
 from tallystick.runtime.clock import Clock
@@ -62,7 +63,14 @@ class Run:
         from pyspark.sql import SparkSession
 
         active = SparkSession.getActiveSession()  # a notebook's
-        return active or start_spark({**_SETTINGS, **self.settings}, self.warehouse.log)
+        spark = active or start_spark({**_SETTINGS, **self.settings}, self.warehouse.log)
+        Channel.of_session(spark).check()  # rows in the clear go over it, also where a job lends no key
+        return spark
+
+    @property
+    def channel(self) -> Channel:
+        """That of the session."""
+        return Channel.of_session(self.spark)
 
 
 @contextmanager
