@@ -159,7 +159,7 @@ def measure_kafka(folder: Path, scale: Scale) -> Iterator[Row]:
     with ExitStack() as stack:
         arms = {arm: Producer(folder / arm, arm == "on", stack) for arm in ("on", "off")}
         for producer in arms.values():
-            producer.produce(rows[:1_000])  # connections, and the rights reach every thread of the broker
+            producer.produce(rows)  # connections, rights in every thread of the broker, code that its JVM has compiled
         for run in range(scale.runs):
             for messages in scale.messages:
                 for arm, producer in arms.items():
