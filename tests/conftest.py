@@ -60,6 +60,10 @@ _VERSIONS = f"{version('tallystick')}-{version('numba')}"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS))
 os.environ.setdefault("TALLY_ENGINES", str(Path.home() / ".cache" / "tallystick" / "engines"))
 
+# Spark's drivers live for seconds or minutes here, on cores that others want too: compiling everything a second time,
+# and better, takes more than it gives back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+
 # The machine may be shared and slow: neither deadlines nor slow generation say anything about the code.
 settings.register_profile(
     "ci",
