@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,6 +93,16 @@ def test_the_remedy_names_where_the_last_batch_ended_that_is_done(folder: Path) 
     with pytest.raises(Misuse) as caught:
         check(str(folder))
     assert 'startingOffsets={"0": 10, "1": 7}, where batch 0 ended' in str(caught.value.hint)
+
+
+def test_a_query_that_had_no_batch_yet_is_let_pass_and_one_without_its_logs_is_not(folder: Path) -> None:
+    for name in ("offsets", "commits"):
+        shutil.rmtree(folder / name)
+    with pytest.raises(Misuse, match="offsets is missing: the query would begin from its first row again"):
+        check(str(folder))
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir()
+    check(str(folder))
 
 
 def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,13 +71,13 @@ def test_a_checkpoint_of_another_topic_or_none_at_all_is_told(lake: Lake, tmp_pa
             run(topic.stream(), tmp_path / "out", checkpoint)
 
 
-def test_a_query_whose_offsets_were_lost_does_not_begin_anew(lake: Lake, tmp_path: Path) -> None:
+def test_a_query_whose_logs_were_lost_does_not_begin_anew(lake: Lake, tmp_path: Path) -> None:
     topic, checkpoint = lake.topic("lost-offsets"), tmp_path / "checkpoint"
     topic.publish(rows(range(3)))
     run(topic.stream(checkpointLocation=str(checkpoint)), tmp_path / "out", checkpoint)
-    for path in (checkpoint / "offsets").iterdir():
-        path.unlink()
-    with pytest.raises(PySparkException, match="offsets/0 is missing, though batch 0 is committed; restore it"):
+    for name in ("offsets", "commits"):
+        shutil.rmtree(checkpoint / name)
+    with pytest.raises(PySparkException, match=r"offsets is missing: .*; restore it from a copy"):
         run(topic.stream(checkpointLocation=str(checkpoint)), tmp_path / "again", checkpoint)
     run(topic.stream(), tmp_path / "again", checkpoint)  # a reader that is not told of the folder
     assert arrived_seqs(tmp_path / "again") == [0, 1, 2]

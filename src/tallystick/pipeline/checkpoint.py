@@ -2,8 +2,8 @@
 
 Spark keeps in it the offsets of each batch before the batch begins (`offsets/N`), a note when the batch is done
 (`commits/N`), and the query's identity (`metadata`). A power cut leaves files empty or torn, a careless hand takes some
-away. Spark stops at most of that in words of its own, which name no remedy; one thing it does not notice: where the
-offsets are gone and the rest is there, the query begins again from its first row.
+away. Spark stops at most of that, in words of its own that name no remedy ("assertion failed"); one thing it does not
+notice: where both logs are gone and the rest is there, the query begins again from its first row.
 
 Where the reader is told the folder (option `checkpointLocation`), it is checked here first, and the error says how far
 the query had come. Only what Spark will read is looked at: the two newest batches. Versions are Spark's to judge.
@@ -46,6 +46,8 @@ def check(location: str) -> None:
     try:
         if offsets or commits:
             _check_metadata(folder / "metadata")
+        elif (folder / "metadata").exists() and not (folder / "offsets").exists():
+            raise Misuse("offsets is missing: the query would begin from its first row again")
         if commits and (not offsets or offsets[-1] < commits[-1]):
             raise Misuse(f"offsets/{commits[-1]} is missing, though batch {commits[-1]} is committed")
         for number in offsets[-_NEWEST:]:
