@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from lake import SCHEMA, Lake, Topic, fails, rows, seqs
+from stack import wait_until
 
 from tallystick.client.grants import _name
 from tallystick.client.keeper import Held
@@ -18,8 +19,9 @@ from tallystick.client.view import View
 from tallystick.errors import Withheld
 from tallystick.ledger.contracts.access import Operation as Right
 from tallystick.parcel.prove import verify_proof
-from tallystick.pipeline import plan
+from tallystick.pipeline import plan, task
 from tallystick.pipeline.access import admit
+from tallystick.pipeline.columns import Projection
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner
 from tallystick.pipeline.source import BatchReader
@@ -91,11 +93,31 @@ def test_slices_together_are_the_topic_however_many(brakes: Topic, monkeypatch: 
         options = Options.parse(brakes.options(partitionsMax=str(most)))
         tasks = [one.value for one in BatchReader(options, brakes.read().schema).partitions()]
         assert (len(tasks) == most) if most < 256 else (5 < len(tasks) < 256)
-        covered = sorted((one.partition, one.first, one.end) for task in tasks for one in task)
+        covered = sorted((one.partition, one.first, one.end) for share in tasks for one in share)
         for partition in range(3):
             mine = [(first, end) for of, first, end in covered if of == partition]
             assert [first for first, _ in mine] == [0, *(end for _, end in mine)][: len(mine)]
             assert sum(end - first for first, end in mine) == brakes.size(partition)
+
+
+def test_the_next_slice_comes_while_one_is_opened(lake: Lake, steps: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, schema = Options.parse(steps.options()), steps.read().schema
+    (share,) = BatchReader(options, schema).partitions()
+    (whole,) = share.value
+    names, publishers = 5 * plan.NAME_BYTES, 5 * plan.PUBLISHER_BYTES
+    slices = (
+        whole._replace(end=5, names=whole.names[:names], publishers=whole.publishers[:publishers]),
+        whole._replace(first=5, names=whole.names[names:], publishers=whole.publishers[publishers:]),
+    )
+    monkeypatch.setattr(task, "_ROWS_MIN", 1)  # a parcel at a time
+    shown: list[int] = []
+    with lake.lying(lambda fetched, _: shown.append(fetched.first) or fetched):
+        batches = task.read(slices, options, Projection(schema))
+        found = next(batches)["seq"].to_pylist()
+        wait_until(lambda: shown == [0, 5])  # while nobody asks for the second row
+        found += [seq for batch in batches for seq in batch["seq"].to_pylist()]
+    assert found == list(range(10))
+    assert shown == [0, 5]
 
 
 def test_the_users_schema_is_the_projection(brakes: Topic) -> None:

@@ -2,13 +2,14 @@
 
 The driver verified headers and lanes and named each parcel by its hash. Here the bytes must have that name and the body
 the root in the header (parcel/verify.py, `verify_named`), the commitment, the columns and, unless `verify=fast`, every
-leaf must hold (parcel/open.py). While one range is opened the next one is fetched.
+leaf must hold (parcel/open.py). While one range is opened the next one is fetched, be it of another slice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 
 _FETCH_BYTES = 4 << 20
+_FIRST_BYTES = 1 << 20  # of a task's first request: until it is answered there is nothing to open
 _LATE_MS = 60_000  # a parcel sealed so long before its anchor is late
 _ROWS_MIN = 8192  # parcels with fewer rows are joined before they go to the JVM
 
@@ -45,14 +47,17 @@ def read(
     `home`."""
     waiting: list[Any] = []
     rows = 0
-    with ThreadPoolExecutor(1, "fetch") as ahead:
-        for slice_ in slices:
-            for batch in _SliceReader(slice_, options, projection, loan).read(ahead):
-                waiting.append(batch)
-                rows += batch.num_rows
-                if rows >= _ROWS_MIN:
-                    yield _joined(waiting)
-                    waiting, rows = [], 0
+    readers = [_SliceReader(slice_, options, projection, loan) for slice_ in slices]
+    for reader, offset, fetched in _ranges(readers):
+        for at, data in enumerate(fetched.parcels, offset):
+            batch = reader.read(data, at)
+            if batch is None or not batch.num_rows:
+                continue
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= _ROWS_MIN:
+                yield _joined(waiting)
+                waiting, rows = [], 0
     if waiting:
         yield _joined(waiting)
 
@@ -61,9 +66,29 @@ def _joined(batches: list[Any]) -> Any:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
+def _ranges(readers: Sequence[_SliceReader]) -> Iterator[tuple[_SliceReader, int, Fetched]]:
+    """What the node shows of each slice, range by range: from which offset on, and what; the next one is on its way."""
+    if not readers:
+        return
+    with ThreadPoolExecutor(1, "fetch") as ahead:
+        coming = ahead.submit(readers[0].fetch, readers[0].first, _FIRST_BYTES)
+        for reader, following in zip_longest(readers, readers[1:]):
+            offset = reader.first
+            while offset < reader.end:
+                fetched = reader.take(coming, offset)
+                end = offset + max(1, len(fetched.parcels))
+                if end < reader.end:
+                    coming = ahead.submit(reader.fetch, end)
+                elif following is not None:
+                    coming = ahead.submit(following.fetch, following.first)
+                yield reader, offset, fetched
+                offset = end
+
+
 class _SliceReader:
     def __init__(self, slice_: Slice, options: Options, projection: Projection, loan: Loan | None) -> None:
         self._slice, self._options, self._projection = slice_, options, projection
+        self.first, self.end = slice_.first, slice_.end
         self._access: TopicKeys = borrow(loan) if loan else join(options.home, slice_.permit, slice_.version)
         self._interest = self._read_interest()
 
@@ -74,33 +99,19 @@ class _SliceReader:
         wanted = next((one for one in schemas if one.version == version), schemas[-1])
         return read_interest(self._options.interest, wanted.arrow)
 
-    def read(self, ahead: ThreadPoolExecutor) -> Iterator[Any]:
-        offset, coming = self._slice.first, ahead.submit(self._fetch, self._slice.first)
-        while offset < self._slice.end:
-            fetched = self._await(coming, offset)
-            end = offset + max(1, len(fetched.parcels))
-            if end < self._slice.end:
-                coming = ahead.submit(self._fetch, end)
-            for data in fetched.parcels:
-                batch = self._read_parcel(data, offset)
-                if batch is not None and batch.num_rows:
-                    yield batch
-                offset += 1
-            offset = end
-
-    def _fetch(self, offset: int) -> Fetched:
+    def fetch(self, offset: int, bytes_max: int = _FETCH_BYTES) -> Fetched:
         slice_ = self._slice
         return self._access.carrier.fetch(
             slice_.token,
             slice_.partition,
             slice_.permit,
             offset,
-            bytes_max=_FETCH_BYTES,
+            bytes_max=bytes_max,
             size=slice_.size,
             end=slice_.end,
         )
 
-    def _await(self, coming: Future[Fetched], offset: int) -> Fetched:
+    def take(self, coming: Future[Fetched], offset: int) -> Fetched:
         """What was asked for from `offset` on; nothing, where the node sent something else or lost it: that is told."""
         try:
             fetched = coming.result()
@@ -117,8 +128,8 @@ class _SliceReader:
 
     # ── One parcel ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_parcel(self, data: bytes | memoryview, offset: int) -> Any | None:
-        """Its rows, if it has any; what does not hold is reported."""
+    def read(self, data: bytes | memoryview, offset: int) -> Any | None:
+        """The rows of the parcel at `offset`, if it has any; what does not hold is reported."""
         at = offset - self._slice.first
         name = self._slice.names[at * NAME_BYTES : (at + 1) * NAME_BYTES]
         if name == NO_NAME:  # the driver found something in it, and told; or the query does not want it
