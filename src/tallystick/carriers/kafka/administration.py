@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tallystick.carriers.kafka.failures import explain, library, translated
+from tallystick.carriers.kafka.failures import FINAL, explain, is_final, library, translated
 from tallystick.carriers.log.segments import Place
-from tallystick.errors import Unavailable
+from tallystick.errors import Misuse, Unavailable
 
 log = logging.getLogger(__name__)  # the library's own lines too
 
 PARCEL_BYTES_MAX = 16 << 20  # what a topic of ours takes; guards hold publishers to less
 ASK_S = 15.0  # one administrative request
 SCRAM_ROUNDS = 8192
-BACK_OFF_MS = 2_000  # between attempts to reach a broker, at most
-DENIED_S = 10.0  # how long a failed authentication explains why nothing is answered
+BACK_OFF_MS = 500, 2_000  # between attempts to reach a broker, at first and at most
+HEARD_S = 10.0  # how long an error of a connection explains why nothing is answered
 TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is for `retire` alone
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -52,37 +52,47 @@ class Spot(NamedTuple):
     place: Place
 
 
+class Found(NamedTuple):
+    """A sealed topic as Kafka has it."""
+
+    identity: bytes  # that Kafka gave it when it was made: another topic of the same name has another
+    partitions: int
+    offline: frozenset[int]  # partitions that no broker serves now
+
+
 class Administration:
     """Thread-safe. `settings` are librdkafka's (`bootstrap.servers`, `security.protocol`, …)."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings: dict[str, Any] = {
-            "reconnect.backoff.max.ms": str(BACK_OFF_MS),
+            "reconnect.backoff.ms": str(BACK_OFF_MS[0]),
+            "reconnect.backoff.max.ms": str(BACK_OFF_MS[1]),
             **settings,
             "logger": log,
             "error_cb": self._hear,
         }
-        self._denied: tuple[Any, float] | None = None  # Kafka does not know us: its error, and when we heard it
+        self._heard: tuple[Any, float] | None = None  # an error that does not pass by itself, and when we heard it
         self._lock = threading.Lock()
         self._admin: Any = None
 
     def _hear(self, error: Any) -> None:
         """What the library tells about its connections; it goes on trying by itself."""
-        if error.name() == "_AUTHENTICATION":
-            self._denied = error, time.monotonic()
+        if is_final(error):
+            self._heard = error, time.monotonic()
 
     @contextmanager
     def _asking(self, act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
-        """Foreign errors become ours; and a Kafka that does not know us is told as such, not as one that is away."""
+        """Foreign errors become ours; and a Kafka that does not know us, or whom we do not believe, is told as such and
+        not as one that is away."""
         try:
             with translated(act, ignore):
                 yield
         except Unavailable as error:
             if self._admin is not None:
                 self._admin.poll(0)  # what it heard
-            if self._denied is None or time.monotonic() - self._denied[1] > DENIED_S:
+            if self._heard is None or time.monotonic() - self._heard[1] > HEARD_S:
                 raise
-            raise explain(self._denied[0], act) from error
+            raise explain(self._heard[0], act) from error
 
     # Topics.
 
@@ -103,6 +113,19 @@ class Administration:
         with self._asking("list topics"):
             found = self.admin.list_topics(timeout=ASK_S).topics
         return {token: len(topic.partitions) for name, topic in found.items() if (token := token_of(name))}
+
+    def find_topics(self, tokens: Sequence[bytes]) -> dict[bytes, Found]:
+        """Which of these topics Kafka has, and what they are there."""
+        if not tokens:
+            return {}
+        found: dict[bytes, Found] = {}
+        names = library().TopicCollection([token.hex() for token in tokens])
+        with self._asking("describe topics"):
+            answers = self.admin.describe_topics(names, request_timeout=ASK_S)
+        for name, future in answers.items():
+            with self._asking(f"describe topic {name}", ignore=("UNKNOWN_TOPIC_OR_PART",)):
+                found[bytes.fromhex(name)] = _found(future.result(ASK_S))
+        return found
 
     def make_shared_topic(self, name: str) -> None:
         """A topic of one partition for what gateways share; made where it is missing."""
@@ -223,6 +246,15 @@ class Administration:
             for one in answer.topic_partitions:
                 if one.error is not None:
                     raise explain(one.error, f"write the offsets of group {group}")
+
+
+def _found(topic: Any) -> Found:
+    high, low = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
+    if not high and not low:
+        raise Misuse(f"kafka: topic {topic.name} has no identity", hint=FINAL["UNSUPPORTED_VERSION"])
+    identity = high.to_bytes(8, "big", signed=True) + low.to_bytes(8, "big", signed=True)
+    offline = frozenset(one.id for one in topic.partitions if one.leader is None or one.leader.id < 0)
+    return Found(identity, len(topic.partitions), offline)
 
 
 def _binding(kind: Any, entry: Entry) -> Any:

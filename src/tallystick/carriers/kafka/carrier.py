@@ -24,6 +24,7 @@ from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.kafka.reconcile import Drift, Reconciler
 from tallystick.carriers.kafka.shared import Shared, What
+from tallystick.carriers.kafka.topics import Topics
 from tallystick.carriers.kafka.turns import Turns
 from tallystick.carriers.log.carrier import LogCarrier
 from tallystick.carriers.log.deposits import permit_name, undo_name
@@ -34,7 +35,7 @@ from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import Staged
 from tallystick.carriers.voids import is_void
 from tallystick.crypto.signatures import VerifyKey
-from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable
+from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.publish import Accepted, Contradiction, Repeated
 from tallystick.guards.rules import Act, Right
@@ -49,7 +50,9 @@ from tallystick.trust.promise import Anchor
 log = logging.getLogger(__name__)
 
 CHECK_MS = 1_000  # how often Kafka's rules are held to the ledger's
+UNCHECKED_MS = 20_000  # after a look that failed, which may itself have taken most of it
 POLL_S = 0.02  # how long the notary waits for records where none are there
+BEHIND_MS = 10_000  # before anchors that could not be taken over are tried again
 FRONT_BYTES = 4 << 20  # of headers in one answer with bodies
 
 
@@ -83,7 +86,10 @@ class KafkaCarrier(LogCarrier):
         self._reconciler, self._checked_ms = reconciler, 0
         self._drift: list[bytes] = []  # found, and not yet on the ledger
         self._followed = -1
+        self._behind: dict[Place, list[tuple[Anchor, int, int]]] = {}  # anchors that were not taken over yet
+        self._behind_until_ms: dict[Place, int] = {}  # when to try again
         self._made: dict[bytes, Carried] = {}
+        self._sealed = Topics(kafka, self._store, self._is_anchored)
         self._turns = Turns(self._node)
         self._new_blobs: list[tuple[bytes, bytes]] = []  # staged, and not yet shared
         self._shared = Shared(kafka, self._rules.instance, self._rules, self._take_shared)
@@ -116,39 +122,61 @@ class KafkaCarrier(LogCarrier):
                 self._send()
                 self._sync()
             except (Unavailable, Misuse) as error:
-                failure = error if isinstance(error, Unavailable) else Unavailable(str(error), hint=error.hint)
-                return [failure if isinstance(answer, list) else answer for answer in judged]
+                return [_ours(error) if isinstance(answer, list) else answer for answer in judged]
         self.on_growth()
-        return [self._promise(answer) if isinstance(answer, list) else answer for answer in judged]
+        return [self._answer(answer) if isinstance(answer, list) else answer for answer in judged]
+
+    def _answer(self, judged: list[tuple[Parcel, Staged, bool] | NotStored]) -> list[Outcome] | TallystickError:
+        """Promises for a request, or why some parcel of it is not stored."""
+        for one in judged:
+            if not isinstance(one, NotStored) and one[1].error is not None:
+                return one[1].error
+        return self._promise(judged)
 
     def _stage(self, accepted: Accepted, act: Act, asked: Asked) -> Staged:
         header = accepted.parcel.header
-        self._charge(accepted.permit.tenant, header.body_bytes, asked.now)
         topics = zip(header.topics, accepted.partitions, strict=True)
         staged = Staged(tuple(Place(topic.token, partition) for topic, partition in topics), ())
+        trouble = next(filter(None, map(self._sealed.trouble, staged.places)), None)
+        if trouble is not None:
+            raise trouble
+        self._charge(accepted.permit.tenant, header.body_bytes, asked.now)
         self._lanes.advance(act.principal, header)
         self._gate[act.principal, header.lane] = staged
         self._leaving.append((accepted, act, asked, staged))
         return staged
 
     def _send(self) -> None:
-        """Bring what the guards took to Kafka, and note each act with the offset that it got."""
+        """Bring what the guards took to Kafka, and note each act with the offset that it got. What one partition does
+        not take keeps no parcel of another from its promise."""
         leaving, self._leaving = self._leaving, []
         if not leaving:
             return
+        failed: dict[tuple[bytes, bytes], TallystickError] = {}  # lanes: nothing counts behind a parcel that is missing
         try:
             sent = self._produce(leaving)
         except TallystickError:
-            for accepted, act, _, _ in leaving:  # what did get there comes back through the index
-                self._lanes.restore(act.principal, accepted.parcel.header.lane, None)
-                self._gate.pop((act.principal, accepted.parcel.header.lane), None)
+            for accepted, act, _, _ in leaving:
+                self._take_back(act.principal, accepted.parcel.header.lane)
             raise
-        for (accepted, _, asked, staged), records in zip(leaving, sent, strict=True):
+        for (accepted, act, asked, staged), records in zip(leaving, sent, strict=True):
+            lane = act.principal, accepted.parcel.header.lane
+            error = failed.get(lane) or next((_ours(one.error) for one in records if one.error is not None), None)
+            if error is not None:
+                failed[lane] = error
+                staged.settle(error)
+                self._take_back(*lane)
+                continue
             staged.planned = tuple(record.offset or 0 for record in records)
             staged.settle(None)
             self._passed[accepted.parcel.hash] = staged
             for place, offset in zip(staged.places, staged.planned, strict=True):
                 self._note_stored(asked, place, offset)
+
+    def _take_back(self, principal: bytes, lane: bytes) -> None:
+        """Forget how far a lane is: what did get to Kafka comes back through the index."""
+        self._lanes.restore(principal, lane, None)
+        self._gate.pop((principal, lane), None)
 
     def _produce(self, leaving: Sequence[tuple[Accepted, Act, Asked, Staged]]) -> list[list[Sent]]:
         height, _ = self._block()
@@ -159,15 +187,10 @@ class KafkaCarrier(LogCarrier):
             parcel = accepted.parcel
             key, headers = act.principal + parcel.header.lane, [*describe(parcel), (PASSAGE, passage.encode())]
             written.append([Outgoing(place, key, parcel.encode(), headers) for place in staged.places])
-        sent = self._kafka.store(written)
+        sent = self._kafka.store(written, self._sealed.trouble)
         for one in (one for records in sent for one in records):
-            if one.error is not None:
-                raise one.error
-            if (one.offset or 0) < self._store.end_offset(one.place):
-                hint = (
-                    "somebody deleted the topic and made another: restore it from a replica, or close it on the ledger"
-                )
-                raise Unavailable(f"kafka: {one.place}: offset {one.offset} was anchored before", hint=hint)
+            if one.offset is not None and one.offset < self._store.end_offset(one.place):
+                one.error = self._sealed.replaced(one.place.token)  # Kafka counts from 0 again
         return sent
 
     def _find(self, repeated: Repeated) -> Staged:
@@ -192,6 +215,8 @@ class KafkaCarrier(LogCarrier):
 
     def _sync(self) -> None:
         """Others have what is new before anybody is told that it counts."""
+        if self._new_blobs and self._sealed.away is not None:
+            raise self._sealed.away
         new, self._new_blobs = self._new_blobs, []
         if new:
             self._shared.put([(_what(name, data), data) for name, data in new])
@@ -258,9 +283,16 @@ class KafkaCarrier(LogCarrier):
         return bool(judged)
 
     def _places(self) -> list[Place]:
-        return [Place(token, n) for token, topic in self._made.items() for n in range(topic.partitions)]
+        kept = {token: topic for token, topic in self._made.items() if not self._sealed.is_lost(token)}
+        return [Place(token, n) for token, topic in kept.items() for n in range(topic.partitions)]
+
+    def _is_anchored(self, token: bytes) -> bool:
+        topic = self._topics().get(token)
+        return topic is not None and any(self._anchored.size(Place(token, n)) for n in range(topic.partitions))
 
     def _is_due(self, place: Place, now_ms: int) -> bool:
+        if self._sealed.is_lost(place.token) or place in self._behind:
+            return False
         return self._turns.is_due(place, self._made[place.token].nodes, now_ms)
 
     def _keep(self, now_ms: int) -> None:
@@ -268,9 +300,14 @@ class KafkaCarrier(LogCarrier):
         if now_ms - self._checked_ms < CHECK_MS:
             return
         self._checked_ms = now_ms
-        for one in self._reconciler.check():
-            log.error("kafka was changed: %s: %s", one.reason, one.what)
-            self._drift.append(_tell(one, now_ms))
+        try:
+            for check in (self._check_topics, self._reconciler.check):
+                for one in check():
+                    log.error("kafka was changed: %s: %s", one.reason, one.what)
+                    self._drift.append(_tell(one, now_ms))
+        except Unavailable as error:  # without a controller; records are judged all the same
+            log.warning("%s", error)
+            self._checked_ms += UNCHECKED_MS
         if not self._drift:
             return
         told, self._drift = self._drift, []
@@ -280,16 +317,35 @@ class KafkaCarrier(LogCarrier):
             self._drift = told
             raise
 
+    def _check_topics(self) -> list[Drift]:
+        return self._sealed.check({token: topic.partitions for token, topic in self._topics().items()})
+
     def _catch_up(self, anchors: Sequence[tuple[Anchor, int, int]], now_ms: int) -> None:
-        """Take over what notaries wrote since: others, or this one before a crash."""
-        for anchor, number, index in anchors:
-            with self._lock:
-                place, items = Place(anchor.token, anchor.partition), self.notary.catch_up(anchor, now_ms)
-                self._take_over(place, items)
-                self._anchored.remember(anchor, number, index)
-            if items:
-                self._turns.followed(place)
-                self.on_growth()
+        """Take over what notaries wrote since: others, or this one before a crash. A partition that cannot be read, or
+        that holds other records than were anchored, keeps no other from going on: its anchors wait."""
+        for found in anchors:
+            self._behind.setdefault(Place(found[0].token, found[0].partition), []).append(found)
+        for place in [one for one in self._behind if self._behind_until_ms.get(one, 0) <= now_ms]:
+            if self._sealed.trouble(place) is not None:
+                continue
+            try:
+                while self._behind[place]:
+                    self._follow_anchor(place, *self._behind[place][0], now_ms)
+                    self._behind[place].pop(0)
+            except (Unavailable, Withheld) as error:
+                log.error("%s", error)
+                self._behind_until_ms[place] = now_ms + BEHIND_MS
+                return  # it may have taken long: the others next time
+            del self._behind[place]
+
+    def _follow_anchor(self, place: Place, anchor: Anchor, number: int, index: int, now_ms: int) -> None:
+        with self._lock:
+            items = self.notary.catch_up(anchor, now_ms)
+            self._take_over(place, items)
+            self._anchored.remember(anchor, number, index)
+        if items:
+            self._turns.followed(place)
+            self.on_growth()
 
     def _write_judgement(self, judgement: Judgement, now_ms: int) -> None:
         written = [judgement.anchor.encode_entry(), *self.notary.operations(judgement, now_ms)]
@@ -328,7 +384,7 @@ class KafkaCarrier(LogCarrier):
     def _make_topics(self) -> None:
         for token, topic in self._topics().items():
             if token not in self._made:
-                self._kafka.make_topic(token, topic.partitions, topic.replicas)
+                self._sealed.make(token, topic.partitions, topic.replicas)
             self._made[token] = topic
 
     def _grown(self) -> list[Anchor]:
@@ -348,6 +404,11 @@ class KafkaCarrier(LogCarrier):
         other = self._find_sequence(place, error.permit.principal, error.parcel.header)
         if other is not None and other.hash != error.parcel.hash:
             self._accuse(error.permit, other, error.parcel, self._block()[1])
+
+
+def _ours(error: TallystickError) -> Unavailable:
+    """To clients, a mistake in this gateway's settings is a gateway that is away."""
+    return error if isinstance(error, Unavailable) else Unavailable(str(error), hint=error.hint)
 
 
 def _what(name: bytes, data: bytes) -> What:

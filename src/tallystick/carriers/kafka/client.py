@@ -11,13 +11,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tallystick.carriers.kafka.administration import ASK_S, PARCEL_BYTES_MAX, Administration, log
-from tallystick.carriers.kafka.failures import explain, library, translated
+from tallystick.carriers.kafka.failures import REPLICAS, explain, library, translated
 from tallystick.carriers.kafka.ranges import RangeReader, choose
 from tallystick.carriers.log.segments import Place
 from tallystick.errors import TallystickError, Unavailable
@@ -56,6 +56,9 @@ class Sent:
     error: TallystickError | None = None
 
 
+Trouble = Callable[[Place], TallystickError | None]
+
+
 class KafkaClient(Administration):
     """Thread-safe. `settings` are librdkafka's (`bootstrap.servers`, `security.protocol`, …)."""
 
@@ -69,16 +72,21 @@ class KafkaClient(Administration):
 
     # Writing.
 
-    def store(self, parcels: Sequence[Sequence[Outgoing]]) -> list[list[Sent]]:
+    def store(self, parcels: Sequence[Sequence[Outgoing]], trouble: Trouble = lambda _: None) -> list[list[Sent]]:
         """Write each parcel's records, those of several topics together; all are stored by all replicas, or failed,
-        when it returns."""
+        when it returns. `trouble` tells why a place cannot be written to now, as far as anybody knows."""
         several = [one for records in parcels if len(records) > 1 for one in records]
         together = iter(self._store_together(several) if several else ())
         sent = [
             [next(together) for _ in records] if len(records) > 1 else [self.produce(*one) for one in records]
             for records in parcels
         ]
-        self.flush([one for records in sent for one in records])
+        waiting = [one for records in sent for one in records]
+        try:
+            self.flush(waiting, trouble=trouble)
+        except Unavailable as error:
+            for one in waiting:
+                one.error = one.error or (error if one.offset is None else None)
         return sent
 
     def _store_together(self, records: Sequence[Outgoing]) -> list[Sent]:
@@ -91,7 +99,7 @@ class KafkaClient(Administration):
                     producer.begin_transaction()
                     sent = [self._hand_over(producer, one.place.token.hex(), *one) for one in records]
                     if producer.flush(TOGETHER_S):
-                        raise Unavailable("kafka: records were not stored in time", retry_after_s=1.0)
+                        raise _late()
                     for one in sent:
                         if one.error is not None:
                             raise one.error
@@ -147,7 +155,7 @@ class KafkaClient(Administration):
             else:
                 sent.error = explain(error, f"store in {topic}")
 
-        with self._asking(f"write to {topic}"):
+        with self._writing(f"write to {topic}"):
             producer.produce(topic, value, key, place.partition, headers=list(headers), on_delivery=delivered)
         return sent
 
@@ -160,14 +168,28 @@ class KafkaClient(Administration):
             if one.error is not None:
                 raise one.error
 
-    def flush(self, sent: Sequence[Sent], timeout_s: float = SEND_S) -> None:
-        """Wait until each is stored by all its replicas, or failed."""
+    def flush(self, sent: Sequence[Sent], timeout_s: float = SEND_S, trouble: Trouble = lambda _: None) -> None:
+        """Wait until each is stored by all its replicas, or failed; one whose place is in trouble is not waited for."""
         producer, deadline = self._producing(), time.monotonic() + timeout_s
-        while any(one.offset is None and one.error is None for one in sent):
-            producer.poll(0.1)
-            if time.monotonic() > deadline:
-                with self._asking("store records"):
-                    raise Unavailable("kafka: records were not stored in time", retry_after_s=1.0)
+        while waiting := [one for one in sent if one.offset is None and one.error is None]:
+            with self._writing("store records"):
+                producer.poll(0.1)
+                if time.monotonic() > deadline:
+                    raise _late()
+            for one in waiting:
+                one.error = one.error or trouble(one.place)
+
+    @contextmanager
+    def _writing(self, act: str) -> Iterator[None]:
+        """As `_asking`. A producer that met what it calls a fatal error (no right yet, a broker too old) takes nothing
+        any more, whatever is mended: the next record gets another one."""
+        with self._asking(act):
+            try:
+                yield
+            except library().KafkaException as error:
+                if error.args[0].fatal() or error.args[0].name() == "_FATAL":
+                    self._producer = None
+                raise
 
     def _producing(self) -> Any:
         with self._lock:
@@ -213,9 +235,9 @@ class KafkaClient(Administration):
     def _check_readable(self, consumer: Any, place: Place) -> None:
         """Raise what Kafka says of a partition that does not answer: a reader is told nothing by itself."""
         name = place.token.hex()
-        error = consumer.list_topics(name, timeout=ASK_S).topics[name].error
-        if error is not None:
-            raise explain(error, f"read {place}")
+        topic = consumer.list_topics(name, timeout=ASK_S).topics.get(name)
+        if topic is not None and topic.error is not None:
+            raise explain(topic.error, f"read {place}")
 
     @contextmanager
     def _reader(self, place: Place, first: int) -> Iterator[RangeReader]:
@@ -261,6 +283,10 @@ class KafkaClient(Administration):
                 except TallystickError as error:
                     log.info("%s", error)  # whoever waited for it was not told that it is stored
             self._producer = self._transactional = self._admin = None  # their threads end with them
+
+
+def _late() -> Unavailable:
+    return Unavailable("kafka: records were not stored in time", retry_after_s=1.0, hint=REPLICAS)
 
 
 def describe(parcel: Parcel) -> list[tuple[str, bytes]]:

@@ -2,6 +2,7 @@
 
 What passes by itself (a broker that is away, replicas that are missing, a full disk) is `Unavailable` and tried again;
 what does not (a wrong password, a right that is not there, a version too old) is `Misuse`, and says what to correct.
+Kafka has no word for a full disk: a broker that cannot write ends itself, and its clients see one that is away.
 """
 
 from __future__ import annotations
@@ -15,17 +16,25 @@ from tallystick.errors import Misuse, TallystickError, Unavailable
 
 LIBRARY_OLDEST = 0x020600FF  # librdkafka 2.6.0: older ones speak versions of the protocol that Kafka 4 has dropped
 
+_AWAY = "start the brokers, or correct bootstrap.servers and security.protocol; a broker whose disk is full ends itself"
+_WAITING = "see whether the brokers are up and reachable, and whether their disks are full"
+REPLICAS = (
+    "bring the missing brokers back; a broker whose disk is full ends itself, and starts again when there is room"
+)
 _REMEDIES = {
-    "_ALL_BROKERS_DOWN": "start the brokers, or correct bootstrap.servers",
-    "_TRANSPORT": "start the brokers, or correct bootstrap.servers",
+    "_ALL_BROKERS_DOWN": _AWAY,
+    "_TRANSPORT": _AWAY,
     "_RESOLVE": "correct the host names in bootstrap.servers",
-    "_TIMED_OUT": "see whether the brokers are up and reachable",
-    "_MSG_TIMED_OUT": "see whether enough replicas are in sync",
-    "NOT_ENOUGH_REPLICAS": "bring the missing brokers back",
+    "_TIMED_OUT": _WAITING,
+    "_MSG_TIMED_OUT": REPLICAS,
+    "NOT_ENOUGH_REPLICAS": REPLICAS,
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": REPLICAS,
+    "LEADER_NOT_AVAILABLE": REPLICAS,
+    "KAFKA_STORAGE_ERROR": "make room on the broker's disk, then start the broker again",
     "_UNKNOWN_TOPIC": "the notary makes topics that are on the ledger: start one",
     "UNKNOWN_TOPIC_OR_PART": "the notary makes topics that are on the ledger: start one",
 }
-_FINAL = {
+FINAL = {
     "_AUTHENTICATION": "check user name, password or certificate in the Kafka settings",
     "SASL_AUTHENTICATION_FAILED": "check user name and password in the Kafka settings",
     "_SSL": "check ssl.ca.location and the client's certificate",
@@ -39,10 +48,24 @@ _FINAL = {
 
 
 def explain(error: Any, act: str) -> TallystickError:
-    message = f"kafka: cannot {act}: {error.str()}"
-    if error.name() in _FINAL:
-        return Misuse(message, hint=_FINAL[error.name()])
-    return Unavailable(message, retry_after_s=1.0, hint=_REMEDIES.get(error.name()))
+    message, kind = f"kafka: cannot {act}: {error.str()}", _kind(error)
+    if kind in FINAL:
+        return Misuse(message, hint=FINAL[kind])
+    return Unavailable(message, retry_after_s=1.0, hint=_REMEDIES.get(kind))
+
+
+def is_final(error: Any) -> bool:
+    """Whether it will not pass by itself."""
+    return _kind(error) in FINAL
+
+
+def _kind(error: Any) -> str:
+    """The library's name for it. A broker that goes away in the middle of a TLS handshake is an error of TLS to the
+    library, and one that wants another certificate an error of the connection: certificates are told by the text."""
+    name = str(error.name())
+    if name in ("_SSL", "_TRANSPORT"):
+        return "_SSL" if "certificate" in error.str().lower() else "_TRANSPORT"
+    return name
 
 
 @contextmanager
@@ -55,9 +78,7 @@ def translated(act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
         if cause.name() not in ignore:
             raise explain(cause, act) from error
     except TimeoutError as error:  # of a future: the library had no answer to give yet
-        raise Unavailable(
-            f"kafka: cannot {act}: no answer in time", retry_after_s=1.0, hint=_REMEDIES["_TIMED_OUT"]
-        ) from error
+        raise Unavailable(f"kafka: cannot {act}: no answer in time", retry_after_s=1.0, hint=_WAITING) from error
     except BufferError as error:
         raise Unavailable("kafka: too many records wait to be sent", retry_after_s=0.2) from error
 

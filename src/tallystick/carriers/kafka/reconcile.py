@@ -1,10 +1,8 @@
-"""Kafka's own rules kept to the ledger's: rights as access control entries, topics as they were made.
+"""Kafka's own rules kept to the ledger's: rights as access control entries.
 
-Threat: an administrator of Kafka who grants what the ledger does not (BPS 2.3, threat 1), takes away what it does,
-switches compaction or retention on for a sealed topic, or adds partitions, so that lanes would land elsewhere. Every
-`check` compares what Kafka has with what the ledger says, undoes the difference, and names what nobody of ours did:
-a *drift*. Partitions cannot be taken away again, nor does a deleted topic come back: that is told and left. A new topic
-of the same name would begin at offset 0, where other records are anchored.
+Threat: an administrator of Kafka who grants what the ledger does not (BPS 2.3, threat 1), or takes away what it does.
+Every `check` compares what Kafka has with what the ledger says, undoes the difference, and names what nobody of ours
+did: a *drift*. What happens to the topics themselves is looked after next door (`topics`).
 
 Only what concerns this instance is looked at: entries on its topics and groups, whoever they are for; entries of its
 principals on anything; and entries for everybody (`User:*`) that reach its topics, groups or the cluster by a wildcard
@@ -25,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Administration, Entry, Spot, token_of
+from tallystick.carriers.kafka.administration import Administration, Entry, Spot, token_of
 from tallystick.carriers.kafka.offsets import Offsets
 
 USER, ANYBODY = "User:", "User:*"
@@ -35,7 +33,7 @@ USER, ANYBODY = "User:", "User:*"
 class Drift:
     """Something in Kafka that the ledger does not say; `token` is empty where it concerns no one topic."""
 
-    reason: str  # acl-added, acl-removed, topic-changed, topic-deleted, partitions-added, offset-moved
+    reason: str  # acl-added, acl-removed, offset-moved; topic-changed, -deleted, -replaced, partitions-added
     what: str
     token: bytes = b""
 
@@ -102,8 +100,6 @@ class Reconciler:
         self._added: frozenset[Entry] = frozenset()  # differences at the last look
         self._missing: frozenset[Entry] = frozenset()
         self._denied: set[str] = set()
-        self._settled: set[bytes] = set()  # topics whose added partitions were told
-        self._topics: set[bytes] = set()  # that Kafka had at the last look
         self._offsets = Offsets(kafka)
         self._untold: list[Drift] = []  # found, where the rest of the round failed
 
@@ -111,7 +107,6 @@ class Reconciler:
         """Bring Kafka to what the ledger says; what nobody of ours had changed."""
         wanted = self._wanted()
         self._untold += self._check_entries(wanted)
-        self._untold += self._check_topics(wanted)
         self._untold += self._check_offsets(wanted)
         told, self._untold = self._untold, []
         return told
@@ -133,24 +128,6 @@ class Reconciler:
         self._seen = (self._seen | (desired & found)) - lost
         drift = [Drift("acl-added", _say(entry), _token(entry)) for entry in sorted(odd)]
         return drift + [Drift("acl-removed", _say(entry), _token(entry)) for entry in sorted(lost)]
-
-    def _check_topics(self, wanted: Wanted) -> list[Drift]:
-        found = self._kafka.topics()
-        gone = (self._topics & set(wanted.partitions)) - set(found)
-        drift = [Drift("topic-deleted", f"topic {token.hex()} is gone", token) for token in sorted(gone)]
-        self._topics = set(found)
-        tokens = [token for token in wanted.partitions if token in found]
-        for token, settings in self._kafka.topic_settings(tokens).items():
-            changed = {name: value for name, value in settings.items() if value != TOPIC_SETTINGS[name]}
-            if changed:
-                self._kafka.restore_settings(token)
-                what = ", ".join(f"{name} was {value}" for name, value in sorted(changed.items()))
-                drift.append(Drift("topic-changed", f"topic {token.hex()}: {what}", token))
-            if found[token] != wanted.partitions[token] and token not in self._settled:
-                self._settled.add(token)
-                what = f"topic {token.hex()}: {found[token]} partitions, {wanted.partitions[token]} on the ledger"
-                drift.append(Drift("partitions-added", what, token))
-        return drift
 
     def _check_offsets(self, wanted: Wanted) -> list[Drift]:
         return [

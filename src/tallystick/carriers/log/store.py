@@ -79,6 +79,11 @@ class Staged:
             raise Misuse("the parcel is staged, not stored", hint="call sync first")
         return self.planned
 
+    @property
+    def error(self) -> TallystickError | None:
+        """Why it was not stored, if it was not."""
+        return self._error
+
     def settle(self, error: TallystickError | None) -> None:
         self._is_durable, self._error = error is None, error
 

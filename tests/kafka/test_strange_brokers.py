@@ -1,0 +1,87 @@
+"""Brokers that we cannot work with: away, too old, or not those that they should be. Each is told with its remedy."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from strange_broker import KAFKA_0_10, NO_KAFKA, strange_broker
+
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.log.segments import Place
+from tallystick.errors import Misuse, TallystickError, Unavailable
+from tallystick.node.devcertificates import Certificates
+
+PLACE = Place(bytes(16), 0)
+
+
+def told(act: Callable[[], object]) -> TallystickError:
+    with pytest.raises(TallystickError) as error:
+        act()
+    return error.value
+
+
+def test_an_unreachable_broker_is_named_with_the_remedy() -> None:
+    client = KafkaClient({"bootstrap.servers": "127.0.0.1:1"})
+    error = told(lambda: client.broker_count(timeout_s=1))
+    assert isinstance(error, Unavailable)
+    assert "start the brokers, or correct bootstrap.servers" in (error.hint or "")
+    assert error.retry_after_s
+    error = told(lambda: client.flush([client.produce(PLACE, b"k", b"v", [])], 0.5))
+    assert "records were not stored in time" in str(error)
+    assert "bring the missing brokers back" in (error.hint or "")
+
+
+def test_whoever_hangs_up_is_asked_again_less_and_less_often() -> None:
+    with strange_broker(NO_KAFKA) as server:
+        client = KafkaClient({"bootstrap.servers": server.address})
+        assert isinstance(told(lambda: client.broker_count(timeout_s=2)), Unavailable)
+        assert 2 <= server.conversations <= 15  # the library left to itself asks 15 times a second
+
+
+def test_a_broker_too_old_is_told_with_the_version_that_is_needed() -> None:
+    with strange_broker(KAFKA_0_10) as server:
+        client = KafkaClient({"bootstrap.servers": server.address})
+        assert client.broker_count() == 1
+        for act in (
+            lambda: client.make_shared_topic("tallystick-shared"),  # the first thing that a node asks for
+            lambda: client.make_user("car", b"secret"),
+            lambda: client.restore_settings(bytes(16)),
+        ):
+            error = told(act)
+            assert isinstance(error, Misuse)
+            assert "not supported by broker" in str(error)
+            assert error.hint == "Kafka 4.0 or newer is needed"
+        client.close()
+
+
+def test_a_producer_that_a_broker_ended_for_good_is_replaced() -> None:
+    with strange_broker(KAFKA_0_10) as server:
+        client = KafkaClient({"bootstrap.servers": server.address})
+        for _ in range(2):  # the second time too: a broker may have been upgraded, or a right given
+            error = told(lambda: client.flush([client.produce(PLACE, b"k", b"v", [])]))
+            assert isinstance(error, Misuse)
+            assert "Idempotent producer not supported" in str(error)
+            assert error.hint == "Kafka 4.0 or newer is needed"
+        client.close()
+
+
+@pytest.mark.parametrize("whose", ["broker", "client"])
+def test_a_certificate_that_is_not_believed_is_told_as_such_and_not_as_a_broker_that_is_down(
+    whose: str, tmp_path: Path
+) -> None:
+    ours, theirs = Certificates(tmp_path / "ours"), Certificates(tmp_path / "theirs")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain((ours if whose == "client" else theirs).issue("broker"))
+    settings = {"security.protocol": "ssl", "ssl.ca.location": str(ours.authority)}
+    if whose == "client":
+        tls.verify_mode = ssl.CERT_REQUIRED
+        tls.load_verify_locations(ours.authority)
+    with strange_broker(KAFKA_0_10, tls) as server:
+        client = KafkaClient({**settings, "bootstrap.servers": server.address})
+        error = told(lambda: client.broker_count(timeout_s=2))
+        assert isinstance(error, Misuse), error
+        assert "certificate" in str(error)
+        assert error.hint == "check ssl.ca.location and the client's certificate"
