@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -15,12 +16,14 @@ from typing import Any
 
 import pytest
 from lake import SCHEMA, Lake, rows
+from pyspark.errors.exceptions import base
+from pyspark.logger import PySparkLogger
 from stack import wait_until
 from tables import pipeline, rows_of
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.errors import Misuse
-from tallystick.pipeline.jobs.run import check_engine
+from tallystick.pipeline.jobs.run import QUERY_LOGGERS, check_engine, hush
 from tallystick.pipeline.jobs.warehouse import Warehouse
 
 SPARK = ("--conf", "spark.master=local[2]", "--conf", "spark.driver.memory=1g")
@@ -246,3 +249,15 @@ def test_a_missing_extra_and_a_missing_java_are_told(monkeypatch: pytest.MonkeyP
     old.chmod(0o755)
     with pytest.raises(Misuse, match="java 17 or newer expected, found 11"):
         check_engine()
+
+
+def test_errors_of_spark_are_said_once() -> None:
+    """PySpark's own loggers, which print a document of each error with its stack, by the names that it gives them."""
+    source = Path(base.__file__).read_text()
+    for name in QUERY_LOGGERS:
+        assert f'"{name}"' in source
+        before = PySparkLogger.getLogger(name).level
+        hush()
+        assert not PySparkLogger.getLogger(name).isEnabledFor(logging.ERROR)
+        PySparkLogger.getLogger(name).setLevel(before)
+    assert source.count("PySparkLogger.getLogger(") == len(QUERY_LOGGERS)

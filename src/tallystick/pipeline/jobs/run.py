@@ -8,6 +8,7 @@ people.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
+QUERY_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")  # PySpark's
 _FAILED = re.compile(r"TallyFailed: (?:([a-z][a-z-]+): )?([^\n]+)")  # as pipeline/explain.py writes it
 _SETTINGS = {
     "spark.master": "local[*]",
@@ -121,8 +123,17 @@ def start_spark(settings: Mapping[str, str], log: Path) -> SparkSession:
             spark = builder.getOrCreate()
     except PySparkException as error:
         raise Unavailable(f"spark did not start: {error}", hint=f"see {log}") from error
+    hush()
     register(spark)
     return spark
+
+
+def hush() -> None:
+    """PySpark logs a JSON document of each error to stderr, stack included, besides raising it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in QUERY_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
