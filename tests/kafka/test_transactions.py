@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from actors import SCHEMA, Hand, await_topic, read_rows, rows
 from broker import broker, node_settings, straight
+from confluent_kafka import TopicPartition
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient, Outgoing, Sent
@@ -56,7 +57,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def visible(kafka: KafkaClient, token: bytes) -> list[bytes]:
     """What anybody sees who reads what is committed."""
-    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
     partition = TopicPartition(token.hex(), 0)
@@ -118,6 +118,9 @@ def test_what_an_aborted_transaction_leaves_is_an_empty_leaf(pair: Pair) -> None
     producer.produce(token.hex(), second.encode(), b"k", 0)
     assert producer.flush(PATIENCE_S) == 0  # it lies there
     producer.abort_transaction(PATIENCE_S)
+    consumer, partition = pair.kafka.consumer(), TopicPartition(token.hex(), 0)
+    wait_until(lambda: consumer.get_watermark_offsets(partition, PATIENCE_S)[1] == 3)  # Kafka marks it in its own time
+    consumer.close()
     write(second.encode())
     ends = pair.stack.node.carrier.ends
     wait_until(
