@@ -65,11 +65,14 @@ def jobs(spark: SparkSession, folder: Path, options: Options) -> None:
 
 def refused(spark: SparkSession, folder: Path, options: Options, onto: Options) -> None:
     """Everything that a channel may be too open for; `error` has what was said."""
-    numbers = spark.range(3).selectExpr("'V' AS vin", "id AS seq", "CAST(0.5 AS float) AS speed")
+    columns = ("'V' AS vin", "seq", "CAST(0.5 AS float) AS speed")
+    numbers = spark.range(3).withColumnRenamed("id", "seq").selectExpr(*columns)
+    coming = spark.readStream.format("rate").load().withColumnRenamed("value", "seq").selectExpr(*columns)
+    lists = {**onto, "checkpointLocation": str(folder / "checkpoint")}
     attempts: list[Callable[[], Any]] = [
         lambda: read(spark, options).collect(),
         lambda: numbers.write.format("tally").options(**onto).mode("append").save(),
-        lambda: stream(spark, {**options, "channel": "trusted"}, str(folder / "checkpoint"), onto=onto),
+        lambda: coming.writeStream.format("tally").options(**lists).start().awaitTermination(),
         lambda: Run(Warehouse(folder / "tables"), SystemClock()).spark,
     ]
     told = []
