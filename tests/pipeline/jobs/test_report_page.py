@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tallystick.cli import main
+from tallystick.errors import Misuse
 from tallystick.pipeline.jobs import audit_findings, audit_ledger, audit_parcels
 from tallystick.pipeline.jobs.report_data import Tables
 from tallystick.pipeline.jobs.report_html import tag
@@ -260,6 +261,20 @@ def test_a_damaged_table_is_named_with_the_remedy(tmp_path: Path, capsys: pytest
             assert str(part) in shown
             assert "hint: restore the batch from a copy" in shown
             assert len(shown.splitlines()) == 2
+
+
+def test_a_batch_that_lost_a_part_is_not_fewer_rows(tmp_path: Path) -> None:
+    """Which Spark would make of it: it passes over files of no bytes."""
+    fill(tmp_path)
+    table = Warehouse(tmp_path).table("trips")
+    table.check(0)
+    part = table.place(0) / "part.parquet"
+    part.write_bytes(b"")
+    with pytest.raises(Misuse, match="a table is damaged"):
+        table.read(None)  # type: ignore[arg-type]
+    part.unlink()
+    with pytest.raises(Misuse, match="1 rows were written, 0 are there"):
+        table.read(None)  # type: ignore[arg-type]
 
 
 def test_numbers_for_people() -> None:

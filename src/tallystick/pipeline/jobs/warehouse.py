@@ -126,8 +126,20 @@ class Table:
         chosen = self.batches() if numbers is None else list(numbers)
         if not chosen:
             raise Misuse(f"{self.folder}: the table has no batch yet", hint=f"run the job that writes {self.name}")
+        for number in chosen:
+            self.check(number)
         places = [str(self.place(number)) for number in chosen]
         return spark.read.option("mergeSchema", "true").parquet(*places)  # columns may have been added since
+
+    def check(self, number: int) -> None:
+        """Raise `Misuse` where a batch has lost rows since: Spark passes over files that are empty or gone."""
+        with reading():
+            found = _count(self.place(number))
+        if found != self.facts(number)["rows"]:
+            raise Misuse(
+                f"{self.place(number)}: {self.facts(number)['rows']} rows were written, {found} are there",
+                hint="restore the batch from a copy, or remove the table and run its job anew",
+            )
 
     def write(
         self,
