@@ -47,7 +47,7 @@ witness: setup ## build a witness of others' making (Go), for the tests that ask
 	@$(BIN)/python -m engines.litewitness
 
 # Bytecode too: the suite starts hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile the
-# package for itself, 0.4 s of 0.9.
+# package for itself, a third of the time of its start or more.
 warm: setup
 	@$(BIN)/python -m compileall -q src/tallystick
 	@$(BIN)/python -m tallystick.record.warm
