@@ -1,4 +1,5 @@
-"""`tally pipeline run audit --stream`: operations of the ledger to findings while they come, until it is stopped."""
+"""`tally pipeline run audit --stream`: operations of the ledger to findings while they come, across stops, crashes and
+a node that is away."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import audit_attacks as attacks
 import pyarrow.parquet as pq
@@ -81,6 +83,12 @@ def newest(warehouse: Path) -> set[str]:
     return {row["rule"] for part in place.glob("*.parquet") for row in pq.read_table(part).to_pylist()}
 
 
+def entries(warehouse: Path) -> list[tuple[int, int]]:
+    parts = (warehouse / "ledger").glob("batch=*/*.parquet")
+    columns = ["height", "index"]
+    return [(row["height"], row["index"]) for part in parts for row in pq.read_table(part, columns=columns).to_pylist()]
+
+
 def has_batches(warehouse: Path) -> bool:
     return bool(Table(warehouse / TABLE).batches())
 
@@ -94,3 +102,63 @@ def test_findings_come_while_it_runs_and_it_ends_in_order(crime: Crime, warehous
 
     assert follow(crime, warehouse, act) == 0
     assert newest(warehouse) == {"unauthorised", "probing"}
+
+
+@pytest.mark.soak
+def test_a_restart_goes_on_and_says_nothing_twice(crime: Crime, warehouse: Path) -> None:
+    batches, known = Table(warehouse / TABLE).batches(), len(entries(warehouse))
+
+    def act() -> None:
+        wait_until(lambda: len(entries(warehouse)) > known)  # rounds that find nothing new
+        assert Table(warehouse / TABLE).batches() == batches
+        attacks.replay(crime)
+        wait_until(lambda: "replay" in newest(warehouse))
+
+    crime.another("later")  # entries for the first round
+    assert follow(crime, warehouse, act) == 0
+    found = entries(warehouse)
+    assert len(found) == len(set(found)) > known
+    assert newest(warehouse) == {"unauthorised", "probing", "replay"}
+
+
+@pytest.mark.soak
+def test_a_crash_between_ledger_and_findings_loses_nothing(
+    crime: Crime, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Table.write
+
+    def write(table: Table, *args: Any, **options: Any) -> Any:
+        if table.name == TABLE:
+            raise OSError("the power went")
+        return honest(table, *args, **options)
+
+    attacks.flood(crime)
+    attacks.settle(crime.stack)
+    with monkeypatch.context() as crashing:
+        crashing.setattr(Table, "write", write)
+        with pytest.raises(OSError, match="the power went"):
+            main.run(command(crime, warehouse))
+    assert "flood" not in newest(warehouse)
+    assert follow(crime, warehouse, lambda: wait_until(lambda: "flood" in newest(warehouse))) == 0
+    found = entries(warehouse)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.soak
+def test_a_node_that_is_away_ends_no_stream(crime: Crime, warehouse: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+
+    def is_told(text: str) -> bool:
+        told.append(capsys.readouterr().err)
+        return text in "".join(told)
+
+    def act() -> None:
+        wait_until(lambda: is_told(" findings\n"))  # a stream that never had a round ends: it may ask the wrong node
+        crime.stack.stop_node()
+        wait_until(lambda: is_told("note: no round: "))
+        crime.stack.start_node()
+        known = len(entries(warehouse))
+        crime.another("after")
+        wait_until(lambda: len(entries(warehouse)) > known)
+
+    assert follow(crime, warehouse, act) == 0
