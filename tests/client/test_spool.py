@@ -33,7 +33,7 @@ def test_what_was_synced_is_there_and_what_follows_is_one_run(number: int) -> No
     disk, sealed = SeededDisk(number), parcels(8)
     lane = sealed[0].header.lane
     spool = spool_with(disk, sealed[:4])
-    spool.sync()
+    spool.unsynced().sync()
     for parcel in sealed[4:]:
         spool.append(parcel)
     disk.crash()
@@ -45,7 +45,7 @@ def test_what_was_synced_is_there_and_what_follows_is_one_run(number: int) -> No
 def test_rot_below_the_end_is_damage_and_never_cut() -> None:
     """To go on below a sequence that was sent would be equivocation."""
     disk, sealed = SeededDisk(1), parcels(8)
-    spool_with(disk, sealed).sync()
+    spool_with(disk, sealed).unsynced().sync()
     folder = sealed[0].header.lane.hex()
     disk.flip(f"{folder}/0", 100)
     with pytest.raises(Malformed, match="damaged"):
@@ -56,13 +56,13 @@ def test_a_full_disk_is_told_and_tried_again() -> None:
     disk, sealed = SeededDisk(1), parcels(3)
     lane = sealed[0].header.lane
     spool = spool_with(disk, sealed[:1])
-    spool.sync()
+    spool.unsynced().sync()
     disk.fill(100)
     with pytest.raises(Unavailable):
         spool.append(sealed[1])
     disk.fill(None)
     spool.append(sealed[1])
-    spool.sync()
+    spool.unsynced().sync()
     disk.crash()
     assert Spool(disk, SMALL).kept(lane) == [0, 1]
 
@@ -72,7 +72,7 @@ def test_a_sync_that_fails_ends_the_use_of_the_spool() -> None:
     spool = spool_with(disk, parcels(1))
     disk.fail_sync()
     with pytest.raises(Unsure):
-        spool.sync()
+        spool.unsynced().sync()
 
 
 def test_what_is_written_while_the_disk_syncs_is_not_taken_for_durable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_what_is_written_while_the_disk_syncs_is_not_taken_for_durable(monkeypat
     waiting.sync()
     assert spool.unsynced() == [segment]
     monkeypatch.setattr(segment.file, "sync", sync)
-    spool.sync()
+    spool.unsynced().sync()
     assert not spool.unsynced()
 
 
@@ -108,7 +108,7 @@ def test_a_lane_is_dropped_whole_or_not_at_all(change: int) -> None:
     disk, sealed = SeededDisk(change), parcels(8)
     lane = sealed[0].header.lane
     spool = spool_with(disk, sealed)
-    spool.sync()
+    spool.unsynced().sync()
     disk.power_off_after(change)
     with suppress(Unavailable, OSError):
         spool.drop_lane(lane)

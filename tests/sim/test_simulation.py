@@ -15,7 +15,7 @@ import pytest
 
 from tallystick.carriers.log.partition import Write
 from tallystick.client.lane_keys import KeptLane
-from tallystick.client.spool import Spool
+from tallystick.client.spool import Unsynced
 from tallystick.errors import Refused
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.route import Window
@@ -54,7 +54,7 @@ def test_a_seed_replays_to_the_last_request() -> None:
 # Without one defence.
 
 
-def no_sync(spool: Spool) -> None:
+def no_sync(segments: Unsynced) -> None:
     """The spool calls durable what is not."""
 
 
@@ -77,7 +77,7 @@ def sync_later(write: Write, disk: object) -> None:
 
 # (what is missing, where, in its place, what is then noticed, from which seed on to look: some worlds are rare)
 MUTATIONS: list[tuple[str, Any, str, Callable[..., Any], tuple[str, ...], int]] = [
-    ("the spool is not synced before sending", Spool, "sync", no_sync, ("sealed sequence", "equivocation"), 0),
+    ("the spool is not synced before sending", Unsynced, "sync", no_sync, ("sealed sequence", "equivocation"), 0),
     ("any sequence is taken", Lanes, "check_next", lambda *_: None, ("repeated", "came twice", "broken-chain"), 0),
     ("segments are not synced before the promise", Write, "sync", sync_later, ("damage", "promised"), 0),
     ("an ended lane counts again after a crash", KeptLane, "encode", ends_forgotten, ("came twice", "lies at"), 290),

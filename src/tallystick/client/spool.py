@@ -112,7 +112,7 @@ class Spool:
             self._clear(lane.hex())
 
     def append(self, parcel: Parcel) -> None:
-        """Write a parcel; durable after `sync`."""
+        """Write a parcel; durable when what is `unsynced` was synced."""
         header, front = parcel.header, parcel.encode_front()
         length = len(front) + len(parcel.body)
         segments = self._lanes[header.lane]
@@ -135,10 +135,6 @@ class Spool:
             file = self._disk.open(self._path(lane, first), create=True)
             self._disk.sync_dir(lane.hex())
         segments.append(_Segment(first, file))
-
-    def sync(self) -> None:
-        """Make everything durable that was appended; `Unsure` if the disk does not say so."""
-        self.unsynced().sync()
 
     def unsynced(self) -> Unsynced:
         """What was appended and is not durable yet."""

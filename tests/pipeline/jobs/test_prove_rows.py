@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +108,18 @@ def test_a_parcel_is_opened_once_for_all_its_rows(lake: Lake, warehouse: Path) -
     """In this process, so that openings can be counted: what a task does with its share of the table."""
     from pyspark.sql.types import StructType
 
-    from tallystick.pipeline.access import admit
     from tallystick.pipeline.columns import Projection
     from tallystick.pipeline.jobs import prove as job
 
     frame = lake.spark.read.parquet(str(warehouse / "bronze" / "batch=0"))
     schema: StructType = frame.schema
     table, opened = frame.toArrow(), []
-    access = admit(str(lake.home), "proven")
-    with pytest.MonkeyPatch.context() as patch:
+    with closing(admit(str(lake.home), "proven")) as access, pytest.MonkeyPatch.context() as patch:
+        identity = access.session.identity
+        opener = job._Opener(access, identity.trust, identity.authority.encode())
         init = Prover.__init__
         patch.setattr(Prover, "__init__", lambda self, *given: opened.append(1) or init(self, *given))
-        found = [one for part in job._by_parcel(table) for one in job._prove_parcel(access, Projection(schema), part)]
-    access.close()
+        found = [one for part in job._by_parcel(table) for one in job._prove_parcel(opener, Projection(schema), part)]
     assert {one["status"] for one in found} == {"proved"}
     assert len(found) == table.num_rows
     assert len(opened) == len({(one["partition"], one["offset"]) for one in found}) < len(found)
@@ -142,11 +142,10 @@ def test_what_cannot_be_proved_is_said_before_anything_is_written(
 
 def test_with_what_is_lent_a_task_proves_without_the_identity(lake: Lake, warehouse: Path, tmp_path: Path) -> None:
     shutil.copytree(lake.home, tmp_path / "home")
-    access = admit(str(tmp_path / "home"), "proven")
-    table = wanted(Warehouse(warehouse).table("bronze").read(lake.spark), "seq < 5", 5)
-    lent, own = (prove_rows(table, access, lent=lent) for lent in (True, False))
-    (tmp_path / "home").rename(tmp_path / "away")
-    proofs = [verify_proof(one["proof"], lake.stack.node.trust) for one in lent.collect()]
-    assert sorted(one.row["seq"] for one in proofs) == list(range(5))
-    assert "no identity is here" in fails(own)
-    access.close()
+    with closing(admit(str(tmp_path / "home"), "proven")) as access:
+        table = wanted(Warehouse(warehouse).table("bronze").read(lake.spark), "seq < 5", 5)
+        lent, own = (prove_rows(table, access, lent=lent) for lent in (True, False))
+        (tmp_path / "home").rename(tmp_path / "away")
+        proofs = [verify_proof(one["proof"], lake.stack.node.trust) for one in lent.collect()]
+        assert sorted(one.row["seq"] for one in proofs) == list(range(5))
+        assert "no identity is here" in fails(own)
