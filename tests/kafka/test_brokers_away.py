@@ -12,7 +12,8 @@ from stack import READ, WRITE, Stack, wait_until
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.log.segments import Place
 from tallystick.client.findings import Finding
-from tallystick.errors import Misuse
+from tallystick.client.session import Session
+from tallystick.errors import Misuse, Unavailable
 
 PATIENCE_S = 90.0  # until a broker that was killed is up again, on a busy machine
 
@@ -49,6 +50,16 @@ def test_wrong_credentials_are_told_as_such_and_not_as_a_broker_that_is_down() -
     client.close()
 
 
+def publishes(session: Session, row: int) -> bool:
+    """Whether the row was stored; not where the node cannot take a permit now."""
+    try:
+        with session.publisher("brakes", retry_s=0.1) as publisher:
+            publisher.send(rows(row))
+            return publisher.flush(PATIENCE_S) == 0
+    except Unavailable:
+        return False
+
+
 def test_rows_wait_in_the_spool_while_the_brokers_are_away(tmp_path: Path) -> None:
     cluster = broker()
     kafka = KafkaClient(cluster.operator())
@@ -72,9 +83,14 @@ def test_rows_wait_in_the_spool_while_the_brokers_are_away(tmp_path: Path) -> No
             cluster.start()
             assert one.flush(PATIENCE_S) == 0
             assert other.flush(PATIENCE_S) == 0
+        # As if it had just gone again: a permit that is shown meanwhile is refused, and keeps nobody from going on.
+        stack.node.carrier._sealed.away = Unavailable("kafka is away")  # type: ignore[attr-defined]
+        latecomer = stack.principal("acme", "latecomer")
+        stack.grant(owner, token, latecomer, WRITE)
+        wait_until(lambda: publishes(latecomer, 4), PATIENCE_S)
         findings: list[Finding] = []
         with reader.subscriber("brakes", on_finding=findings.append) as subscriber:
             received: list[int] = []
-            wait_until(lambda: received.extend(read_rows(subscriber, 1)) or len(received) >= 4, PATIENCE_S)
-        assert (sorted(received), findings) == ([0, 1, 2, 3], [])
+            wait_until(lambda: received.extend(read_rows(subscriber, 1)) or len(received) >= 5, PATIENCE_S)
+        assert (sorted(received), findings) == ([0, 1, 2, 3, 4], [])
     kafka.close()

@@ -215,9 +215,9 @@ class KafkaCarrier(LogCarrier):
 
     def _sync(self) -> None:
         """Others have what is new before anybody is told that it counts."""
-        if self._new_blobs and self._sealed.away is not None:
-            raise self._sealed.away
         new, self._new_blobs = self._new_blobs, []
+        if new and self._sealed.away is not None:
+            raise self._sealed.away  # to whoever brought them, and will again: the notary's own work goes on
         if new:
             self._shared.put([(_what(name, data), data) for name, data in new])
         super()._sync()
