@@ -20,7 +20,7 @@ from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.columns import spark_schema
 from tallystick.pipeline.explain import TallyFailed
 from tallystick.pipeline.sink import BatchSink, batch_sink
-from tallystick.pipeline.writing import EPOCH_S, _Lender
+from tallystick.pipeline.writing_loan import EPOCH_S, _Lender
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import ManualClock
 from tallystick.trust.permit import Operation

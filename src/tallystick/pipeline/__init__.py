@@ -3,9 +3,9 @@ data source `tally`, batch and streaming, `sink` its other direction. The driver
 `committed`): it proves anchors and headers, joins lanes and resolves commit parcels. The executors read (`task`):
 they fetch, check, open and project (`columns`). Both speak to node and authority as the identity
 in the folder that the query names (`access`), and between them travel plain values. On a cluster the folder stays with
-the driver, which lends its tasks the query's keys (`loan`), or what seals (`writing`), over a channel that was checked
-(`channel`). What did not hold becomes a row of a table of its own (`quarantine`), or an error that Spark can show
-(`explain`). `daemon` is the process from which Spark forks its Python workers."""
+the driver, which lends its tasks the query's keys (`loan`), or what seals (`writing_loan`), over a channel that was
+checked (`channel`). What did not hold becomes a row of a table of its own (`quarantine`), or an error that Spark can
+show (`explain`). `daemon` is the process from which Spark forks its Python workers."""
 
 from tallystick.pipeline.session import configure, register
 

@@ -1,8 +1,8 @@
 """The channel between a driver and its executors, as the session's settings make it.
 
 Threat: whoever listens on the network of a cluster, or speaks into it. Over it goes what a driver lends its tasks
-(`loan`, `writing`), and every row that a task opened, to other executors and back to the driver; shuffled rows lie on
-the disks of workers. Invariant: on a cluster neither source nor sink nor job begins unless every connection is
+(`loan`, `writing_loan`), and every row that a task opened, to other executors and back to the driver; shuffled rows
+lie on the disks of workers. Invariant: on a cluster neither source nor sink nor job begins unless every connection is
 authenticated by the application's secret and encrypted with a tag, no party can talk it down to less, and what is
 written to local disks is encrypted.
 

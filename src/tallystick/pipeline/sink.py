@@ -10,7 +10,8 @@ own, unless it is given a name: a job that is run again under that name finishes
 
 What Spark logs and shows are options, a schema and places. In `local[n]` each process opens its own session as the
 identity in `home`; signing and lane keys stay there. On a cluster `home` stays with the driver, and a loan goes with
-the write (`writing`), once the channel was found fit for it (`channel`): lanes then lie on the executors' own disks.
+the write (`writing_loan`), once the channel was found fit for it (`channel`): lanes then lie on the executors' own
+disks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -35,10 +35,11 @@ from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.pipeline.channel import Channel, settle_keys
+from tallystick.pipeline.checkpoint import local_folder
 from tallystick.pipeline.columns import DoesNotFit, spark_schema
 from tallystick.pipeline.explain import explained
 from tallystick.pipeline.options import choice
-from tallystick.pipeline.writing import BorrowedWriter, WritingLoan, lend
+from tallystick.pipeline.writing_loan import BorrowedWriter, WritingLoan, lend
 from tallystick.record.schema import Schema
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.trust.permit import Operation
@@ -99,13 +100,13 @@ class SinkOptions:
             return Path(self.writes)
         if self.checkpoint is None:
             return self.folder("writes")
-        place = urlsplit(self.checkpoint)
-        if place.scheme not in ("", "file"):
+        folder = local_folder(self.checkpoint)
+        if folder is None:
             raise Misuse(
                 f"checkpointLocation {self.checkpoint} is not a folder of this machine",
                 hint="name one that outlives the driver: .option('writes', …)",
             )
-        return Path(unquote(place.path) if place.scheme else self.checkpoint) / "tally"
+        return folder / "tally"
 
 
 @dataclass(frozen=True)
