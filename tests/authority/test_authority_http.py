@@ -18,6 +18,7 @@ from stack import wait_until
 from tallystick import wire
 from tallystick.authority.backup import restore
 from tallystick.authority.client import Holder, HttpEnroller, OverHttp, enrol, topic_entries
+from tallystick.authority.grant import Grant
 from tallystick.authority.http import Service
 from tallystick.authority.operator import OperatorClient, operator_identity
 from tallystick.authority.rates import Rates
@@ -136,15 +137,17 @@ def test_the_whole_flow_over_http(site: Site) -> None:
     assert refusal.value.reason == UNAUTHENTICATED
 
 
+def subscribed(site: Site) -> tuple[Person, bytes, OverHttp, Grant, bytes]:
+    """An owner, its topic, and somebody who reads it: client, grant, and the permit's identifier."""
+    owner, reader = site.world.tenant(), site.world.member("S")
+    token = site.world.topic(owner)
+    site.world.grant(owner, token, reader, READ)
+    granted = site.over_http(reader).permit(Operation.SUBSCRIBE, token)
+    return owner, token, site.over_http(reader), granted, Permit.decode(granted.permit).identifier
+
+
 def test_a_long_poll_hears_of_rotation_without_a_restart(site: Site) -> None:
-    world = site.world
-    owner = world.tenant()
-    token = world.topic(owner)
-    s = world.member("S")
-    world.grant(owner, token, s, READ)
-    reader = site.over_http(s)
-    granted = reader.permit(Operation.SUBSCRIBE, token)
-    permit = Permit.decode(granted.permit).identifier
+    owner, token, reader, granted, permit = subscribed(site)
     assert reader.keys(permit, granted.version, wait_ms=20) is None
 
     found: list[object] = []
@@ -158,15 +161,7 @@ def test_a_long_poll_hears_of_rotation_without_a_restart(site: Site) -> None:
 
 
 def test_who_waits_is_answered_when_the_service_ends_and_does_not_hold_it_up(site: Site) -> None:
-    world = site.world
-    owner = world.tenant()
-    token = world.topic(owner)
-    s = world.member("S")
-    world.grant(owner, token, s, READ)
-    reader = site.over_http(s)
-    granted = reader.permit(Operation.SUBSCRIBE, token)
-    permit = Permit.decode(granted.permit).identifier
-
+    _, _, reader, granted, permit = subscribed(site)
     found: list[object] = []  # stays empty where the poll is cut: that is an error of the client's
     waiting = threading.Thread(target=lambda: found.append(reader.keys(permit, granted.version, wait_ms=60_000)))
     waiting.start()

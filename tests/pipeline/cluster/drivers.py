@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -100,3 +102,25 @@ def tapped(driver: ClusterDriver) -> Iterator[list[Tap]]:
         driver.kill()
         for tap in taps:
             tap.close()
+
+
+def kill_each(
+    killed: Sequence[str], driver: ClusterDriver, cluster: Cluster, chance: random.Random, batches: Callable[[], int]
+) -> None:
+    """Kill the driver or a worker, one after the other, anywhere in one of the next batches; `batches` tells how many
+    there are. A worker comes back at once, a driver before the next is killed."""
+    try:
+        for whom in killed:
+            if driver.is_dead:
+                driver.start()
+            begun = batches() + chance.randint(1, 3)
+            wait_until(lambda begun=begun: batches() >= begun or driver.is_dead, WAIT_S)  # type: ignore[misc]
+            assert not driver.is_dead, (driver.folder / "log").read_text()[-4000:]
+            time.sleep(chance.random())  # anywhere in a batch
+            if whom == "driver":
+                driver.kill()
+            else:
+                chance.choice(cluster.workers).kill()
+                cluster.start()
+    finally:
+        driver.kill()

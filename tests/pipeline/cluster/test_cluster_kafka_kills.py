@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from broker import broker, node_settings
-from drivers import WAIT_S, ClusterDriver
+from drivers import ClusterDriver, kill_each
 from lake import Lake, Topic, rows
 from pyspark.sql import SparkSession
 from stack import Stack, wait_until
@@ -67,21 +66,7 @@ def test_whoever_is_killed_each_row_is_there_once(
     chance = random.Random(seed)
     killed = ["driver", "worker", *(chance.choice(("driver", "worker", "worker")) for _ in range(KILLS - 2))]
     chance.shuffle(killed)
-    try:
-        for whom in killed:
-            if driver.is_dead:
-                driver.start()
-            begun = _batches(out) + chance.randint(1, 4)
-            wait_until(lambda begun=begun: _batches(out) >= begun or driver.is_dead, WAIT_S)  # type: ignore[misc]
-            assert not driver.is_dead, (driver.folder / "log").read_text()[-4000:]
-            time.sleep(chance.random())  # anywhere in a batch
-            if whom == "driver":
-                driver.kill()
-            else:
-                chance.choice(cluster.workers).kill()
-                cluster.start()
-    finally:
-        driver.kill()
+    kill_each(killed, driver, cluster, chance, lambda: _batches(out))
     done = _batches(out)
     assert done < PARCELS, "the stream was done before it was killed"
     print(f"seed {seed}: {killed}, {done} of {PARCELS} batches when it was left")

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
-from drivers import WAIT_S, ClusterDriver
+from drivers import ClusterDriver, kill_each
 from lake import Lake, rows, seqs
-from stack import wait_until
 from test_cluster_channel import homes
 from test_spark_sink import delivered, stream
 
@@ -38,21 +36,7 @@ def test_whoever_is_killed_each_row_is_written_once(lake: Lake, cluster: Cluster
     chance = random.Random(seed)
     killed = ["driver", "worker", *(chance.choice(("driver", "worker")) for _ in range(KILLS - 2))]
     chance.shuffle(killed)
-    try:
-        for whom in killed:
-            if driver.is_dead:
-                driver.start()
-            begun = _batches(checkpoint) + chance.randint(1, 3)
-            wait_until(lambda begun=begun: _batches(checkpoint) >= begun or driver.is_dead, WAIT_S)  # type: ignore[misc]
-            assert not driver.is_dead, (driver.folder / "log").read_text()[-4000:]
-            time.sleep(chance.random())  # anywhere in a batch
-            if whom == "driver":
-                driver.kill()
-            else:
-                chance.choice(cluster.workers).kill()
-                cluster.start()
-    finally:
-        driver.kill()
+    kill_each(killed, driver, cluster, chance, lambda: _batches(checkpoint))
     done = _batches(checkpoint)
     assert done < PARCELS, "the stream was done before it was killed"
     print(f"seed {seed}: {killed}, {done} of {PARCELS} batches when it was left")
