@@ -8,6 +8,7 @@ labels the node may leave out the bodies of parcels that share none; which those
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
 from tallystick.client.findings import Finding
@@ -21,6 +22,8 @@ from tallystick.parcel.parcel import VerifiedHeader, VerifiedParcel
 from tallystick.parcel.verify import PermitBook
 from tallystick.runtime.clock import Clock
 from tallystick.trust.permit import Permit
+
+_Asked = tuple[bytes, int, int | None]  # the permit, the first offset, the anchored size
 
 
 class Fetcher:
@@ -36,7 +39,11 @@ class Fetcher:
         token: bytes,
         partitions: int,
         permit: Permit,
+        pool: ThreadPoolExecutor | None = None,
     ) -> None:
+        """With a `pool`, the next range is on its way while the last one is opened."""
+        self._pool = pool
+        self._coming: dict[int, tuple[_Asked, Future[Fetched]]] = {}  # by partition
         self._identity, self._carrier, self._view, self._clock = identity, carrier, view, clock
         self._settings, self._token, self._partitions = settings, token, partitions
         self.reading = received(lambda header: self.wanted.asks_for(header))
@@ -93,7 +100,11 @@ class Fetcher:
                 reason="missing",
                 hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
             )
-        return _whole(reader.take(fetched, anchor))
+        found = _whole(reader.take(fetched, anchor))
+        if self._pool is not None and reader.offset < anchor.size:
+            asked = self._asked(reader, anchor.size)
+            self._coming[reader.partition] = asked, self._pool.submit(self._ask, reader.partition, *asked)
+        return found
 
     def _read_stored(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
         """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
@@ -109,23 +120,33 @@ class Fetcher:
                     reason="altered",
                 )
             reader.confirm(len(shown.parcels), shown.proof, anchor)
-        fetched = self._ask(reader, wait_ms, stored=True)
+        fetched = self._ask(reader.partition, *self._asked(reader, None), wait_ms=wait_ms, stored=True)
         return _whole(reader.take_stored(fetched, int(self._clock.now() * 1000))) if fetched.parcels else []
 
     def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
-        fetched = self._ask(reader, wait_ms, size=size)
+        asked = self._asked(reader, size)
+        coming = self._coming.pop(reader.partition, None)
+        if coming is not None and coming[0] == asked:
+            fetched = coming[1].result()
+        else:
+            fetched = self._ask(reader.partition, *asked, wait_ms=wait_ms)
         if fetched.retired > reader.offset:
             self.check_retired(reader.partition, fetched.retired)
             reader.skip_to(fetched.retired)
             return self._fetch(reader, size, wait_ms)
         return fetched
 
-    def _ask(self, reader: ParcelReader, wait_ms: int, *, stored: bool = False, size: int | None = None) -> Fetched:
+    def _asked(self, reader: ParcelReader, size: int | None) -> _Asked:
+        return self._permit, reader.offset, size
+
+    def _ask(
+        self, partition: int, permit: bytes, offset: int, size: int | None, *, wait_ms: int = 0, stored: bool = False
+    ) -> Fetched:
         return self._carrier.fetch(
             self._token,
-            reader.partition,
-            self._permit,
-            reader.offset,
+            partition,
+            permit,
+            offset,
             bytes_max=self._settings.fetch_bytes_max,
             wait_ms=wait_ms,
             stored=stored,

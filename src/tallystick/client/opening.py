@@ -6,9 +6,11 @@ others are as certain as ever, since each group is verified in full on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from tallystick.authority.client import AuthorityClient
 from tallystick.authority.grant import Grant
@@ -18,7 +20,9 @@ from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.header import Header, Kind
+from tallystick.parcel.keyring import KeyRing, LaneKeys
+from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.missing import MissingKey
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import VerifiedParcel
@@ -28,6 +32,10 @@ from tallystick.record.schema import Schema
 from tallystick.runtime.clock import Clock
 
 T = TypeVar("T")
+
+HANDED_OVER_BYTES_MIN = 64 << 10  # of a body: a smaller one is open before another thread has heard of it
+
+_Columns = tuple[Batch | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -49,26 +57,45 @@ class Opener:
         view: View,
         clock: Clock,
         settings: SubscriberSettings,
+        pool: ThreadPoolExecutor | None = None,
     ) -> None:
+        """With a `pool`, what was begun is opened there."""
         self.held = held
+        self._pool = pool
+        self._begun: WeakKeyDictionary[VerifiedParcel, Future[_Columns]] = WeakKeyDictionary()
         self._authority, self._view, self._settings = authority, view, settings
         attributes = AttributeHolder(authority, clock, settings.attributes_again_s, self._attribute_epoch_begins_ms)
         self.ring = KeyRing(fetch_lock, attributes.key)
         self._add_keys()
 
+    def begin(self, verified: VerifiedParcel) -> None:
+        """Begin to open a parcel whose `rows` will be asked for, if all that it takes is here; nobody is asked."""
+        header = verified.header
+        if self._pool is None or header.kind is not Kind.DATA or header.body_bytes < HANDED_OVER_BYTES_MIN:
+            return
+        schema = self._known_schema(header.schema_version, header.schema_hash)
+        keys = [self.ring.known_key(header, group) for group in range(len(header.groups))]
+        if verified not in self._begun and schema is not None and None not in keys:
+            self._begun[verified] = self._pool.submit(self._open, verified, _FixedKeys(keys), schema)
+
     def rows(self, verified: VerifiedParcel) -> Opened:
         """The records of a data parcel, in the schema that the subscriber wants, without the columns that are closed to
         it; `MissingKey` or `CannotOpen`, and `NotEntitled` where closed columns are an error."""
-        header, fast = verified.header, self._settings.verify == "fast"
-        schema = self.schema(header.schema_version, header.schema_hash)
-        target = self._target_schema(schema)
-        if self._settings.closed == "error":
-            batch = self._opened(lambda: open_batch(verified, self.ring, schema, fast=fast))
-            return Opened(batch.upgraded(target), ())
-        found, closed = self._opened(lambda: open_columns(verified, self.ring, schema, fast=fast))
+        schema = self.schema(verified.header.schema_version, verified.header.schema_hash)
+        target, begun = self._target_schema(schema), self._begun.pop(verified, None)
+        if begun is not None:
+            found, closed = begun.result()
+        else:
+            found, closed = self._opened(lambda: self._open(verified, self.ring, schema))
         kept = [group for group in range(len(target.groups)) if group not in closed]
         names = tuple(name for group in closed for name in target.groups[group])
         return Opened(None if found is None else found.upgraded(target.only(*kept)), names)
+
+    def _open(self, verified: VerifiedParcel, keys: LaneKeys, schema: Schema) -> _Columns:
+        fast = self._settings.verify == "fast"
+        if self._settings.closed == "error":
+            return open_batch(verified, keys, schema, fast=fast), ()
+        return open_columns(verified, keys, schema, fast=fast)
 
     def content(self, verified: VerifiedParcel) -> bytes:
         """What a gap or a commit parcel says; `MissingKey` or `CannotOpen`."""
@@ -84,13 +111,16 @@ class Opener:
 
     def schema(self, version: int, schema_hash: bytes) -> Schema:
         """The topic's schema of this version, from the authority; the hash is the header's."""
-        for attempt in (1, 2):
-            for schema in self.held.schemas:
-                if (schema.version, schema.hash) == (version, schema_hash):
-                    return schema
-            if attempt == 1:
-                self.update_keys()
-        raise CannotOpen(hint="the topic has no such schema version")
+        known = self._known_schema(version, schema_hash)
+        if known is None:
+            self.update_keys()
+            known = self._known_schema(version, schema_hash)
+        if known is None:
+            raise CannotOpen(hint="the topic has no such schema version")
+        return known
+
+    def _known_schema(self, version: int, schema_hash: bytes) -> Schema | None:
+        return next((one for one in self.held.schemas if (one.version, one.hash) == (version, schema_hash)), None)
 
     def _target_schema(self, schema: Schema) -> Schema:
         pinned = self._settings.schema_version
@@ -133,6 +163,18 @@ class Opener:
             return False
         key = b"erasure/" + error.token + error.publisher + error.period.to_bytes(4, "big")
         return self._view.value(key) is not None
+
+
+class _FixedKeys:
+    """The lane keys of one parcel, in the place of the ring, which belongs to one thread."""
+
+    def __init__(self, keys: Sequence[LaneKey | None]) -> None:
+        self._keys = keys
+
+    def lane_key(self, header: Header, group: int) -> LaneKey:
+        key = self._keys[group]
+        assert key is not None
+        return key
 
 
 def add_keys(ring: KeyRing, instance: bytes, grant: Grant) -> None:

@@ -53,6 +53,7 @@ class SubscriberSettings:
     closed: str = "omit"  # columns that our attributes do not open are left out; or error
     attributes_again_s: float = 30.0  # what is closed may have been opened to us since: ask so often
     fetch_bytes_max: int = 4 << 20
+    threads: int = 2  # that open parcels, while another fetches the next range; 0: the caller's does it all
     wait_ms: int = 5_000  # a long poll for new parcels
     head_age_max_s: float = 60.0  # an older checkpoint is a withheld tail
     silence_s: float = 120.0  # four heartbeats
@@ -68,3 +69,5 @@ class SubscriberSettings:
             raise Misuse(f'closed "{self.closed}" is unknown, expected omit or error')
         if self.on_bad not in ("fail", "report"):
             raise Misuse(f'on_bad "{self.on_bad}" is unknown, expected fail or report')
+        if not 0 <= self.threads <= 64:
+            raise Misuse(f"threads: 0 to 64 expected, found {self.threads}")

@@ -15,7 +15,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from tallystick.authority.client import AuthorityClient
@@ -131,10 +133,13 @@ class Subscriber:
         held = self._obtain()
         self.token, self.partitions = held.grant.token, held.grant.partitions
         carrier.subscribe(held.grant.permit)
-        self._opener = Opener(held, carrier.lock, authority, view, clock, settings)
+        self._pool = ThreadPoolExecutor(settings.threads + 1, "subscriber") if settings.threads else None
+        self._opener = Opener(held, carrier.lock, authority, view, clock, settings, self._pool)
         if self._interest:
             self._interest.formula(self._opener.wanted_schema)  # wrong for the schema that was asked for: said at once
-        self._fetcher = Fetcher(identity, carrier, view, clock, settings, self.token, self.partitions, held.permit)
+        self._fetcher = Fetcher(
+            identity, carrier, view, clock, settings, self.token, self.partitions, held.permit, self._pool
+        )
         self._labelled = self._fetcher.wanted.newest  # for which epoch and version of the code labels were asked for
         group = member(self.token, self.partitions) if member is not None else None
         self._assigned = Assigned(self._fetcher, group, self.partitions, clock, settings)
@@ -220,6 +225,7 @@ class Subscriber:
             reader, item = self._taken[0]
             if isinstance(item, _Committed) and self._fetched_bytes >= self._settings.fetch_bytes_max:
                 return
+            self._begin_next()
             rest: list[_Item] = []
             try:
                 if self._assigned.readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
@@ -229,6 +235,15 @@ class Subscriber:
                 raise
             self._taken.popleft()
             self._taken.extendleft((reader, one) for one in reversed(rest))
+
+    def _begin_next(self) -> None:
+        """Let other threads open what comes after the first that is taken."""
+        for _, item in islice(self._taken, 1, 2 + self._settings.threads):
+            match item:
+                case _Counted():
+                    self._opener.begin(item.placed.verified)
+                case Placed() if not item.verified.header.pending:
+                    self._opener.begin(item.verified)
 
     def _open_item(self, reader: ParcelReader, item: _Item, received: list[Received]) -> list[_Item]:
         """Add the item's rows to `received`; what is to be opened in its place."""
@@ -502,6 +517,8 @@ class Subscriber:
     def close(self) -> None:
         """Stop, and leave the group."""
         self.stop()
+        if self._pool is not None:
+            self._pool.shutdown()
         if self._assigned.member is not None:
             try:
                 self._assigned.member.leave()

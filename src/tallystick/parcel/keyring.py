@@ -29,7 +29,7 @@ from tallystick.parcel.policy_seed import PolicyPlace, open_seed
 LANE_KEYS_MAX = 131_072  # lanes of a large fleet at once; about 60 MiB
 
 T = TypeVar("T")
-_Place = tuple[object, ...]
+_Place = tuple[bytes, int, tuple[bytes, ...], tuple[bytes, ...]]  # lane, group, locks, permits
 
 
 class LaneKeys(Protocol):
@@ -76,15 +76,22 @@ class KeyRing:
         self._erasure_keys.pop((token, publisher, period), None)
         self._lane_keys.clear()
 
-    def lane_key(self, header: Header, group: int) -> LaneKey:
-        """The lane key of a group of the header's lane. Raises `MissingKey` if the ring lacks a key of the topic,
-        `NotEntitled` if its attributes do not satisfy a policy, `CannotOpen` for everything else."""
-        names, permits = header.groups[group].locks, tuple(topic.permit for topic in header.topics)
-        place = (header.lane, group, names, permits)
+    def known_key(self, header: Header, group: int) -> LaneKey | None:
+        """The lane key of a group of the header's lane, if it was opened before."""
+        place = _place(header, group)
         known = self._lane_keys.get(place)
         if known is not None:
             self._lane_keys.move_to_end(place)
+        return known
+
+    def lane_key(self, header: Header, group: int) -> LaneKey:
+        """The lane key of a group of the header's lane. Raises `MissingKey` if the ring lacks a key of the topic,
+        `NotEntitled` if its attributes do not satisfy a policy, `CannotOpen` for everything else."""
+        known = self.known_key(header, group)
+        if known is not None:
             return known
+        place = _place(header, group)
+        _, _, names, permits = place
         self._check_closed(place)
         try:
             secrets = self._secrets(header, group, permits)
@@ -142,6 +149,10 @@ class KeyRing:
         if key is None or not satisfies(key, Capsule.decode(capsule)):
             raise NotEntitled(epoch)
         return hpke.PrivateKey.decode(open_seed(key, capsule, sealed_seed, epoch, place))
+
+
+def _place(header: Header, group: int) -> _Place:
+    return header.lane, group, header.groups[group].locks, tuple(topic.permit for topic in header.topics)
 
 
 def _remember(cache: OrderedDict[_Place, T], place: _Place, value: T, at_most: int) -> None:

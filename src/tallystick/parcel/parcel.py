@@ -83,7 +83,7 @@ _KEY = object()
 class VerifiedHeader:
     """A parcel whose signature, permits and chain hold, whatever its body is. Only parcel/verify.py makes one."""
 
-    __slots__ = ("parcel", "permits")
+    __slots__ = ("__weakref__", "parcel", "permits")
 
     def __init__(self, parcel: Parcel, permits: tuple[Permit, ...], key: object) -> None:
         if key is not _KEY:

@@ -220,7 +220,7 @@ class SubscriberActor:
                 authority=person.authority,
                 view=person.view(),
                 clock=person.clock,
-                settings=SubscriberSettings(on_bad="report", wait_ms=0),
+                settings=SubscriberSettings(on_bad="report", wait_ms=0, threads=0),
                 member=member if self._group else None,
                 on_finding=self._find,
             )
