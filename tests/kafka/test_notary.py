@@ -220,6 +220,26 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
     )
 
 
+def test_an_offset_that_kafka_shows_twice_has_one_leaf(direct: Direct, tmp_path: Path) -> None:
+    name, token = direct.topic()
+    hand, place = Hand(direct.car, name), Place(token, 0)
+    direct.write(token, hand.seal(1), hand.seal(2), hand.seal(3))
+    direct.fetch(name, token, 3)
+    _, anchors = direct.stack.node.core._notarised(-1)
+    (anchor,) = [one for one, _, _ in anchors if one.token == token][-1:]
+    notary = second_notary(direct, tmp_path)
+    first, second, third = direct.kafka.read(place, 0, 3, 1 << 20)
+    shown = iter([{place: [first, second, second]}, {place: [second, first, third]}])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(notary._tail, "poll", lambda _: next(shown))
+        patch.setattr(notary._tail, "follow", lambda _: None)
+        notary.poll([place], 0)
+        notary.poll([place], 0)
+    (judgement,) = notary.judge(direct.stack.node.carrier._block()[1])
+    assert [one.offset for one in judgement.items] == [0, 1, 2]
+    assert (judgement.anchor.size, judgement.anchor.root) == (anchor.size, anchor.root)
+
+
 def fail(*_: object) -> None:
     raise Unavailable("the process is gone")
 

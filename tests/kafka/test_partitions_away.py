@@ -1,7 +1,12 @@
-"""A partition whose broker is down: told with the remedy, others go on, and nothing is lost when it is back."""
+"""A partition whose broker is down, and a broker whose disk is full: told with the remedy, other partitions go on, and
+nothing that was acknowledged is lost when they are back."""
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +19,15 @@ from stack import READ, WRITE, Stack, wait_until
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.log.segments import Place
 from tallystick.client.findings import Finding
+from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
 from tallystick.errors import Unavailable
-from tallystick.node.devkafka import Cluster
+from tallystick.node.devkafka import Broker, Cluster
 
 pytestmark = pytest.mark.soak
 
 PATIENCE_S = 300.0  # until brokers notice, and are up again, on a busy machine
+DISK_MB = 160
 
 
 class Town:
@@ -113,3 +120,98 @@ def test_a_partition_goes_offline_the_others_go_on_and_nothing_is_lost(tmp_path:
             assert publisher.flush(PATIENCE_S) == 0
         town.check_read(lost[1], [1, 2])
         kafka.close()
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of its own, small enough to fill."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tallystick", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system of its own for a broker: {mounted.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@contextmanager
+def small_disk_of(broker: Broker) -> Iterator[Path]:
+    """The same below the data of a broker that was made already."""
+    made = broker.folder.with_suffix(".made")
+    broker.folder.rename(made)
+    with small_disk(broker.folder):
+        shutil.copytree(made, broker.folder, dirs_exist_ok=True)
+        yield broker.folder
+
+
+def fill(path: Path) -> None:
+    """Until nothing more fits."""
+    piece = bytes(1 << 16)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT), "wb", buffering=0) as file:
+        while piece:
+            try:
+                file.write(piece)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                piece = piece[: len(piece) // 2]
+
+
+def test_a_full_disk_ends_the_broker_and_nothing_is_lost_when_there_is_room_again(tmp_path: Path) -> None:
+    """Kafka may come back with a record several times under one offset: its index found no room when its log had."""
+    with (
+        small_disk(tmp_path / "kafka") as disk,
+        Cluster.create(disk) as cluster,
+        Stack(tmp_path / "stack", node=node_settings(cluster)) as stack,
+    ):
+        town = Town(stack)
+        town.topic("brakes")
+        with town.car.publisher("brakes", retry_s=0.1, batch_rows_max=1) as publisher:
+            sent = publish_until_it_ends(publisher, cluster.brokers[0], disk)
+            publisher.send(rows(sent))
+            assert publisher.flush(1) > 0
+            wait_until(lambda: stack.node.carrier._sealed.away is not None, PATIENCE_S)
+            told = refusal(town.car, "brakes")
+            assert "disk is full" in (told.hint or "")
+            (disk / "filler").unlink()
+            cluster.start()
+            assert publisher.flush(PATIENCE_S) == 0
+        town.check_read("brakes", list(range(sent + 1)))
+
+
+def test_a_full_disk_of_one_broker_of_three_stops_nobody(tmp_path: Path) -> None:
+    cluster = Cluster.create(tmp_path / "kafka", 3)
+    with (
+        small_disk_of(cluster.brokers[2]) as disk,
+        cluster,
+        Stack(tmp_path / "s", node=node_settings(cluster)) as stack,
+    ):
+        town = Town(stack)
+        town.topic("brakes")
+        with town.car.publisher("brakes", retry_s=0.1, batch_rows_max=1) as publisher:
+            sent = publish_until_it_ends(publisher, cluster.brokers[2], disk)
+            publisher.send(rows(sent))
+            assert publisher.flush(PATIENCE_S) == 0  # by the two that are left
+            town.check_read("brakes", list(range(sent + 1)))
+            (disk / "filler").unlink()
+            cluster.start()
+            publisher.send(rows(sent + 1))
+            assert publisher.flush(PATIENCE_S) == 0
+        town.check_read("brakes", list(range(sent + 2)))
+
+
+def publish_until_it_ends(publisher: Publisher, broker: Broker, disk: Path) -> int:
+    """Publish, fill the disk, and go on until the broker has ended; how many rows were sent."""
+    for number in range(20):
+        publisher.send(rows(number))
+    assert publisher.flush(PATIENCE_S) == 0
+    fill(disk / "filler")
+    sent = 20
+    while broker.pid is not None:  # a page of its files may have had room yet
+        publisher.send(rows(sent))
+        sent += 1
+        publisher.flush(0.5)
+    return sent

@@ -177,7 +177,8 @@ class KafkaClient(Administration):
                 if time.monotonic() > deadline:
                     raise _late()
             for one in waiting:
-                one.error = one.error or trouble(one.place)
+                if one.offset is None:
+                    one.error = one.error or trouble(one.place)
 
     @contextmanager
     def _writing(self, act: str) -> Iterator[None]:

@@ -133,7 +133,7 @@ class Notary:
         if sum(len(record.value) for records in self._waiting.values() for record in records) < WAITING_BYTES:
             self._tail.follow({place: self._read_end(place) for place in places})
             for place, records in self._tail.poll(timeout_s).items():
-                self._waiting.setdefault(place, []).extend(records)
+                self._waiting.setdefault(place, []).extend(_rising(records, self._read_end(place)))
         return any(self._waiting.values())
 
     def judge(self, time_ms: int, is_due: Callable[[Place], bool] = lambda _: True) -> list[Judgement]:
@@ -263,7 +263,7 @@ class Notary:
             raise Withheld(f"{place}: the index ends at {end}, the anchor continues {anchor.before}", reason="missing")
         items: list[Judged] = []
         taken: set[bytes] = set()
-        for record in self._records_below(place, end, anchor.size):
+        for record in _rising(self._records_below(place, end, anchor.size), end):
             items += _empty(end + len(items), record.offset)
             items.append(self._recall(record, place, anchor.refused, taken))
         items += _empty(end + len(items), anchor.size)
@@ -338,6 +338,15 @@ class Notary:
         if head is None or header.sequence > head.sequence:
             lanes.advance(principal, header)
         self._bytes[place] = self._bytes.get(place, 0) + header.body_bytes
+
+
+def _rising(records: Iterable[Record], first: int) -> Iterator[Record]:
+    """Each offset once, from `first` on: a broker whose disk was full comes back with a record two or three times under
+    one offset, and a hostile one shows what it likes."""
+    for record in records:
+        if record.offset >= first:
+            yield record
+            first = record.offset + 1
 
 
 def _add(refused: list[Refusal], one: Judged) -> bool:
