@@ -35,14 +35,16 @@ class Anchoring:
         lanes: Lanes,
         spool: Spool,
         sender: Sender,
+        turn: threading.RLock,
         changed: threading.Condition,
         clock: Clock,
         settings: PublisherSettings,
     ) -> None:
-        """`author` brings broken promises to the ledger, where given; `changed` is of the publisher's lock."""
+        """`author` brings broken promises to the ledger, where given; `turn` is that to seal, `changed` is of the
+        publisher's lock."""
         self._carrier, self._view, self._author = carrier, view, author
         self._lanes, self._spool, self._sender = lanes, spool, sender
-        self._changed, self._clock, self._settings = changed, clock, settings
+        self._turn, self._changed, self._clock, self._settings = turn, changed, clock, settings
         self._places: dict[tuple[bytes, int], set[Place]] = {}  # of (lane, sequence): where it is anchored already
 
     def check(self) -> None:
@@ -81,7 +83,7 @@ class Anchoring:
         reason = self._carrier.verdict(*place)
         if not reason:
             return False
-        with self._changed:
+        with self._turn, self._changed:
             if one in state.stored:
                 again = [other for other in state.stored if other.sequence >= one.sequence]
                 for other in reversed(again):

@@ -52,7 +52,7 @@ __all__ = ["Delivery", "OnDelivery", "Publisher", "PublisherSettings"]
 
 log = logging.getLogger(__name__)
 
-HELD_S = 0.008  # how long the sealer holds the lock, a few parcels; who has rows, or sends, waits so long
+HELD_S = 0.02  # how long the sealer keeps its turn, some parcels: who commits, or deals with a refusal, waits so long
 LET_GO_S = 0.0002  # a lock that is taken again at once is never handed over
 
 
@@ -83,7 +83,8 @@ class Publisher:
     ) -> None:
         """`grants` keeps permits across starts, and `author` brings broken promises to the ledger, where given."""
         self._clock, self._settings = clock, settings
-        self._lock = threading.RLock()
+        self._turn = threading.RLock()  # to seal: lanes and their keys. Taken before the lock, never under it
+        self._lock = threading.RLock()  # rows, batches and parcels that wait; held for moments
         self._changed = threading.Condition(self._lock)
         self._pumping = threading.Lock()
         self._rows: list[dict[str, Any]] = []
@@ -115,12 +116,15 @@ class Publisher:
             spool,
             self._sealer,
             self._reports,
+            self._turn,
             self._lock,
             clock,
             settings,
             self._pause,
         )
-        self._anchoring = Anchoring(carrier, view, author, lanes, spool, self._sender, self._changed, clock, settings)
+        self._anchoring = Anchoring(
+            carrier, view, author, lanes, spool, self._sender, self._turn, self._changed, clock, settings
+        )
         self._packer = Packer(settings.codec, background=background)
         self._stopping = False
         self._threads: list[threading.Thread] = []
@@ -216,7 +220,7 @@ class Publisher:
 
     def _seal_step(self) -> bool:
         """Seal what is due and make it durable in the spool; whether anything was sealed."""
-        with self._lock:
+        with self._turn, self._lock:
             try:
                 self._seal_waiting()
             finally:
@@ -225,17 +229,21 @@ class Publisher:
 
     def _seal_waiting(self, until: float = inf) -> None:
         """Seal what is due into lanes, and write it to the spool; what is left when time is up waits for the next."""
-        if self._rows and self._now_ms - self._since_ms >= self._settings.linger_s * 1000:
-            self._cut_rows()
-        self._seal_gap()
+        with self._lock:
+            if self._rows and self._now_ms - self._since_ms >= self._settings.linger_s * 1000:
+                self._cut_rows()
+            self._seal_gap()
         while self._has_batches and self._clock.monotonic() < until:
-            while self._batches and len(self._parts) < AHEAD:
-                self._deal_next()
-            number, part, packed, size, told = self._parts[0]
+            with self._lock:
+                while self._batches and len(self._parts) < AHEAD:
+                    self._deal_next()
+                number, part, packed, size, told = self._parts[0]
             self._sealer.seal_rows(number, part, packed, told)
-            self._parts.popleft()
-            self._waiting_bytes -= size
-        self._sealer.seal_heartbeats()
+            with self._lock:
+                self._parts.popleft()
+                self._waiting_bytes -= size
+        with self._lock:
+            self._sealer.seal_heartbeats()
 
     def _deal_next(self) -> None:
         """Deal the rows of the next batch to lanes."""
@@ -258,7 +266,7 @@ class Publisher:
     def commit(self, content: bytes, on_delivery: OnDelivery | None = None) -> None:
         """Seal the commit parcel of this publisher's write (parcel/commit.py). When this returns it is spooled, and
         will be sent, by this process or the next."""
-        with self._lock:
+        with self._turn, self._lock:
             self._sealer.seal_commit(content, Told([on_delivery] if on_delivery is not None else [], 1))
             self._changed.notify_all()
 
@@ -275,7 +283,7 @@ class Publisher:
     def set_policy(self, policy: PolicyText | None, *, hide: bool | None = None) -> None:
         """Say anew who may open: a formula over attributes, formulas by column, or None. What was produced before is
         sealed under the old policy first; raises `Misuse` for one that cannot be, and then nothing changes."""
-        with self._lock:
+        with self._turn, self._lock:
             own = self._own_policy(policy, self._settings.hide_policy if hide is None else hide)
             self._cut_rows()
             self._seal_step()
@@ -319,7 +327,7 @@ class Publisher:
     def close(self, timeout_s: float = 30.0) -> None:
         """Deliver what waits, seal a closing parcel in every lane, and stop. What could not be sent stays spooled."""
         self.flush(timeout_s)
-        with self._lock:
+        with self._turn, self._lock:
             self._sealer.seal_closes()
             self._changed.notify_all()
         self.flush(timeout_s)
@@ -355,10 +363,11 @@ class Publisher:
         return self._send_step()
 
     def _seal_part(self) -> bool:
-        """A part of what waits, and then a moment without the lock: the sender must get at what is sealed. Whether
-        something is left."""
-        with self._lock:
+        """A part of what waits, and then a moment in which somebody else may have the turn. Whether something is
+        left."""
+        with self._turn:
             self._seal_waiting(self._clock.monotonic() + HELD_S)
+        with self._lock:
             left = self._has_batches
             if self._sealer.has_unsynced:
                 self._changed.notify_all()
@@ -461,23 +470,25 @@ class Publisher:
 
 
 def _cut(batch: pa.RecordBatch, rows_max: int, bytes_max: int) -> list[tuple[pa.RecordBatch, int]]:
-    """Slices that fit a parcel even uncompressed, each with its bytes."""
-    per_row = max(1, batch.nbytes // max(1, batch.num_rows))
-    rows = max(1, min(rows_max, bytes_max // per_row))
-    pieces = []
-    for first in range(0, batch.num_rows, rows):
-        piece = batch.slice(first, rows)
-        size = piece.nbytes  # asked for once: Arrow walks the slice's buffers, which takes as long as encrypting it
-        if size > bytes_max and piece.num_rows > 1:  # a few fat rows among thin ones
-            pieces += _cut(piece, piece.num_rows // 2, bytes_max)
-        elif size > bytes_max:
-            raise Misuse(
-                f"a record of {size} bytes does not fit a parcel of {bytes_max}",
-                hint="store large objects elsewhere and publish their hash, or raise parcel_bytes_max",
-            )
-        else:
-            pieces.append((piece, size))
-    return pieces
+    """Slices that fit a parcel even uncompressed, each with its bytes, about.
+
+    What Arrow says of a slice's bytes takes as long as encrypting it, so it is asked of halves, as long as they are too
+    large, and not of every slice: what is cut from a part that fits, fits.
+    """
+    rows, size = batch.num_rows, batch.nbytes
+    if size <= bytes_max:
+        per_row = size / max(1, rows)
+        pieces = [batch.slice(first, rows_max) for first in range(0, rows, rows_max)]
+        return [(piece, int(per_row * piece.num_rows)) for piece in pieces]
+    if rows == 1:
+        raise Misuse(
+            f"a record of {size} bytes does not fit a parcel of {bytes_max}",
+            hint="store large objects elsewhere and publish their hash, or raise parcel_bytes_max",
+        )
+    half = rows // 2
+    if half > rows_max:
+        half -= half % rows_max  # or a short parcel would stand in the middle
+    return _cut(batch.slice(0, half), rows_max, bytes_max) + _cut(batch.slice(half), rows_max, bytes_max)
 
 
 def _deal(batch: Batch, lanes: int, key: str | None, turn: int) -> list[tuple[int, Batch]]:

@@ -1,7 +1,8 @@
 """Step 2 of docs/life-of-a-record.md, a publisher's side: batches become parcels of its lanes, in the spool.
 
 Invariants: a sequence of a lane is sealed once; a parcel is in the spool, synced, before it may be sent; nothing is
-sealed under a key that a restart would not find. Single-threaded by the publisher's lock, but for `sync`.
+sealed under a key that a restart would not find. Whoever seals has the publisher's turn to seal, and its lock: but for
+`seal_rows`, which takes the lock where it needs it, and `sync`.
 """
 
 from __future__ import annotations
@@ -58,15 +59,18 @@ class Sealer:
     # ── Parcels ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def seal_rows(self, number: int, part: Batch, packed: Callable[[], Packed], told: Told) -> None:
-        """Seal rows into the lane of this number; `packed` are the same rows, packed."""
-        state = self._lane(number)
+        """Seal rows into the lane of this number; `packed` are the same rows, packed. Mostly without the lock, so that
+        rows are taken and parcels sent meanwhile: a lane is used by whoever has the turn to seal, and nobody else."""
+        with self._lock:
+            state = self._lane(number)
+            batch = part.upgraded(state.lane.schema)  # the topic's schema may have grown while the rows waited
+            labels = self._labelling.labels(batch, state.lane.topics)
         with self._sealing(state) as (lane, entropy):
-            batch = part.upgraded(lane.schema)  # the topic's schema may have grown while the rows waited
             rows = packed() if batch is part else batch
             seen, write = self._view.accepted, self._settings.write
-            labels = self._labelling.labels(batch, lane.topics)
             parcel = lane.seal(rows, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, labels=labels, write=write)
-            self._spool_parcel(state, parcel, part.rows, told)
+            with self._lock:
+                self._spool_parcel(state, parcel, part.rows, told)
 
     def seal_gap(self, gap: Gap) -> None:
         state = self._lane(0)

@@ -43,6 +43,7 @@ class Sender:
         spool: Spool,
         sealer: Sealer,
         reports: Reports,
+        turn: threading.RLock,
         lock: threading.RLock,
         clock: Clock,
         settings: PublisherSettings,
@@ -50,7 +51,7 @@ class Sender:
     ) -> None:
         self._identity, self._carrier, self._advertised = identity, carrier, advertised
         self._lanes, self._spool, self._sealer, self._reports = lanes, spool, sealer, reports
-        self._lock, self._clock, self._settings, self._pause = lock, clock, settings, pause
+        self._turn, self._lock, self._clock, self._settings, self._pause = turn, lock, clock, settings, pause
         self._vow: tuple[bytes, bytes, bytes] | None = None  # the last signature that held: node, signature, message
 
     def send_lane(self, state: LaneState) -> bool:
@@ -65,22 +66,21 @@ class Sender:
         if locks:
             try:
                 self._carrier.put_locks(topic.token, topic.permit, locks)
-            except Refused as refusal:  # what is wrong with the locks is wrong with the parcels that need them
-                with self._lock:
-                    self.take_refusal(state, batch[0], NotStored(refusal.reason, str(refusal)))
+            except Refused as error:  # what is wrong with the locks is wrong with the parcels that need them
+                self._refused(state, batch[0], NotStored(error.reason, str(error)))
                 return False
             state.locks_sent.update(locks)
-        outcomes = self._carrier.publish(topic.token, parcels)
-        with self._lock:
-            moved = False
-            for one, outcome in zip(batch, outcomes, strict=True):
-                if isinstance(outcome, Stored):
-                    self._take_promise(state, one, outcome)
-                    moved = True
-                else:
-                    self.take_refusal(state, one, outcome)
-                    break
-            return moved
+        for number, outcome in enumerate(self._carrier.publish(topic.token, parcels)):
+            if isinstance(outcome, NotStored):
+                self._refused(state, batch[number], outcome)
+                return number > 0
+            with self._lock:
+                self._take_promise(state, batch[number], outcome)
+        return True
+
+    def _refused(self, state: LaneState, one: Sent, refusal: NotStored) -> None:
+        with self._turn, self._lock:  # in this order: what is to be sealed again waits for its turn
+            self.take_refusal(state, one, refusal)
 
     def _next_request(self, state: LaneState) -> list[Sent]:
         taken: list[Sent] = []

@@ -65,14 +65,25 @@ def publish(
     limits: GuardLimits,
 ) -> Accepted | Repeated:
     """Judge one parcel; the caller stores what is `Accepted` and then advances the lane."""
-    if len(data) > limits.parcel_bytes_max:
+    check_sender(len(data), act, rules, limits)
+    return judge(Parcel.decode(data), act, rules, live, lanes, has_lock)
+
+
+def check_sender(size_bytes: int, act: Act, rules: Rules, limits: GuardLimits) -> None:
+    """What can be told of a parcel without reading it."""
+    if size_bytes > limits.parcel_bytes_max:
         raise Refused(
-            f"parcel: {len(data)} bytes, at most {limits.parcel_bytes_max} are taken",
+            f"parcel: {size_bytes} bytes, at most {limits.parcel_bytes_max} are taken",
             reason="too-large",
             hint="seal fewer records a parcel",
         )
     check_principal(rules, act)
-    parcel = Parcel.decode(data)
+
+
+def judge(
+    parcel: Parcel, act: Act, rules: Rules, live: Live, lanes: Lanes, has_lock: Callable[[bytes], bool]
+) -> Accepted | Repeated:
+    """The rest of `publish`."""
     header = parcel.header
     if header.instance != rules.instance:
         raise Malformed("parcel: of another instance", reason="wrong-instance")

@@ -33,7 +33,7 @@ from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused, Withheld
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.live import Live
-from tallystick.guards.publish import Contradiction, Repeated, publish
+from tallystick.guards.publish import Contradiction, Repeated, check_sender, judge
 from tallystick.guards.rules import Act, GuardLimits, Right, Rules, TopicRules
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.operations import Role
@@ -170,7 +170,8 @@ class Notary:
             act = Act(principal, HOST, parcel.hash, time_ms)
             rules: Rules = _Passed(self._rules) if passed else self._rules
             try:
-                judged = publish(record.value, act, rules, self._live, lanes, self._has_lock, self._limits)
+                check_sender(len(record.value), act, rules, self._limits)
+                judged = judge(parcel, act, rules, self._live, lanes, self._has_lock)
                 partitions, repeated = judged.partitions, isinstance(judged, Repeated)
             except Contradiction as error:
                 if not self._is_known(place, parcel, taken):
