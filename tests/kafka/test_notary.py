@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, read_rows, stored
@@ -12,6 +14,7 @@ from broker import broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
+from tallystick.carriers.kafka.failures import library
 from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.kafka.shared import What
@@ -287,3 +290,40 @@ def test_what_gateways_share_counts_under_its_signature_alone(direct: Direct, mo
     assert not share()
     monkeypatch.setattr(carrier._shared, "_check", lambda *_: None)  # a gateway that believes Kafka
     assert share()
+
+
+def test_what_kafka_does_not_take_keeps_no_other_parcel_of_its_group_from_its_promise(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (taken, _), (broken, token) = direct.topic(), direct.topic()
+    hands = [Hand(direct.car, name) for name in (taken, taken, broken)]
+    node, answers = direct.stack.node, []
+    waiting, publish = node.service._worker._queue, node.carrier.publish
+
+    def watched(requests: Any) -> Any:
+        answers.append(publish(requests))
+        return answers[-1]
+
+    monkeypatch.setattr(node.carrier, "publish", watched)
+    with ThreadPoolExecutor(3) as pool:
+        with node.carrier._lock:
+            before = waiting.unfinished_tasks
+            first = pool.submit(hands[0].send, hands[0].seal(0))  # the worker takes it, and waits for the lock
+            wait_until(lambda: waiting.unfinished_tasks > before and waiting.empty())
+            group = [pool.submit(hand.send, hand.seal(1)) for hand in hands[1:]]
+            wait_until(lambda: waiting.qsize() == 2)
+            shrink(direct.kafka, token)
+        for one in (first, *group):
+            assert stored(one.result(60)[0])  # the last at a second attempt, when the gateway has put the setting back
+    together = answers[1]
+    (refused,) = [str(answer) for answer in together if isinstance(answer, Unavailable)]
+    assert (len(together), "too large" in refused.lower()) == (2, True)
+
+
+def shrink(kafka: KafkaClient, token: bytes) -> None:
+    """Let a topic take no parcel, until the gateway notices and puts it back."""
+    admin = library("confluent_kafka.admin")
+    entry = admin.ConfigEntry("max.message.bytes", "10", incremental_operation=admin.AlterConfigOpType.SET)
+    resource = admin.ConfigResource(admin.ResourceType.TOPIC, token.hex(), incremental_configs=[entry])
+    for future in kafka.admin.incremental_alter_configs([resource]).values():
+        future.result(30)

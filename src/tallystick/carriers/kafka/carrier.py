@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from tallystick.carriers.acts import Asked
 from tallystick.carriers.carrier import NotStored, Outcome
+from tallystick.carriers.kafka.behind import Behind, Found
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Outgoing, Sent, describe
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
 from tallystick.carriers.kafka.passage import sign_passages
@@ -35,7 +36,7 @@ from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import Staged
 from tallystick.carriers.voids import is_void
 from tallystick.crypto.signatures import VerifyKey
-from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
+from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.publish import Accepted, Contradiction, Repeated
 from tallystick.guards.rules import Act, Right
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 CHECK_MS = 1_000  # how often Kafka's rules are held to the ledger's
 UNCHECKED_MS = 20_000  # after a look that failed, which may itself have taken most of it
 POLL_S = 0.02  # how long the notary waits for records where none are there
-BEHIND_MS = 10_000  # before anchors that could not be taken over are tried again
 FRONT_BYTES = 4 << 20  # of headers in one answer with bodies
 
 
@@ -72,7 +72,7 @@ class KafkaCarrier(LogCarrier):
         kafka: KafkaClient,
         *log: Any,
         write: Callable[[Sequence[bytes]], int],
-        follow: Callable[[int], tuple[int, list[tuple[Anchor, int, int]]]],
+        follow: Callable[[int], tuple[int, list[Found]]],
         topics: Callable[[], Mapping[bytes, Carried]],
         reconciler: Reconciler,
         node_key: Callable[[bytes], VerifyKey | None],
@@ -86,10 +86,9 @@ class KafkaCarrier(LogCarrier):
         self._reconciler, self._checked_ms = reconciler, 0
         self._drift: list[bytes] = []  # found, and not yet on the ledger
         self._followed = -1
-        self._behind: dict[Place, list[tuple[Anchor, int, int]]] = {}  # anchors that were not taken over yet
-        self._behind_until_ms: dict[Place, int] = {}  # when to try again
         self._made: dict[bytes, Carried] = {}
         self._sealed = Topics(kafka, self._store, self._is_anchored)
+        self._behind = Behind(self._sealed.trouble, self._follow_anchor)
         self._turns = Turns(self._node)
         self._new_blobs: list[tuple[bytes, bytes]] = []  # staged, and not yet shared
         self._shared = Shared(kafka, self._rules.instance, self._rules, self._take_shared)
@@ -272,7 +271,7 @@ class KafkaCarrier(LogCarrier):
         with self._lock:  # after the records: whose permits and locks are then among what is shared
             if self._shared.catch_up() if waits or anchors else self._shared.poll():
                 self._store.sync()
-        self._catch_up(anchors, now_ms)
+        self._behind.catch_up(anchors, now_ms)
         self._followed = height
         with self._lock:
             judged = self.notary.judge(self._block()[1], lambda place: self._is_due(place, now_ms))
@@ -320,29 +319,11 @@ class KafkaCarrier(LogCarrier):
     def _check_topics(self) -> list[Drift]:
         return self._sealed.check({token: topic.partitions for token, topic in self._topics().items()})
 
-    def _catch_up(self, anchors: Sequence[tuple[Anchor, int, int]], now_ms: int) -> None:
-        """Take over what notaries wrote since: others, or this one before a crash. A partition that cannot be read, or
-        that holds other records than were anchored, keeps no other from going on: its anchors wait."""
-        for found in anchors:
-            self._behind.setdefault(Place(found[0].token, found[0].partition), []).append(found)
-        for place in [one for one in self._behind if self._behind_until_ms.get(one, 0) <= now_ms]:
-            if self._sealed.trouble(place) is not None:
-                continue
-            try:
-                while self._behind[place]:
-                    self._follow_anchor(place, *self._behind[place][0], now_ms)
-                    self._behind[place].pop(0)
-            except (Unavailable, Withheld) as error:
-                log.error("%s", error)
-                self._behind_until_ms[place] = now_ms + BEHIND_MS
-                return  # it may have taken long: the others next time
-            del self._behind[place]
-
-    def _follow_anchor(self, place: Place, anchor: Anchor, number: int, index: int, now_ms: int) -> None:
+    def _follow_anchor(self, place: Place, found: Found, now_ms: int) -> None:
         with self._lock:
-            items = self.notary.catch_up(anchor, now_ms)
+            items = self.notary.catch_up(found[0], now_ms)
             self._take_over(place, items)
-            self._anchored.remember(anchor, number, index)
+            self._anchored.remember(*found)
         if items:
             self._turns.followed(place)
             self.on_growth()
