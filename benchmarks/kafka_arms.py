@@ -165,8 +165,11 @@ class Sealed:
     def __init__(self, instance: Direct, name: str, size: int) -> None:
         self._instance, self.topic = instance, instance.create(name)
         self._publisher: Publisher = instance.car.publisher(name, batch_rows_max=size, heartbeat_s=3600.0)
-        self._subscriber: Subscriber = instance.reader.subscriber(name)
-        self._subscriber.poll(0)  # partitions are dealt with the first
+        self._subscribers: dict[str, Subscriber] = {
+            verify: instance.reader.subscriber(name, verify=verify) for verify in ("full", "fast")
+        }
+        for subscriber in self._subscribers.values():
+            subscriber.poll(0)  # partitions are dealt with the first
         self._end = 0
 
     def send(self, rows: Any) -> None:
@@ -186,13 +189,16 @@ class Sealed:
         while self._instance.anchored(self.topic) < self._end:
             time.sleep(0.05)
 
-    def fetch(self, records: int) -> None:
-        self._subscriber.seek(0, 0)
+    def fetch(self, records: int, verify: str = "full") -> None:
+        subscriber = self._subscribers[verify]
+        subscriber.seek(0, 0)
         while records > 0:
-            records -= sum(one.batch.rows for one in self._subscriber.poll(1_000))
+            records -= sum(one.batch.rows for one in subscriber.poll(1_000))
 
     def close(self) -> None:
         self._publisher.stop()
+        for subscriber in self._subscribers.values():
+            subscriber.close()
 
 
 class Direct(Ours):

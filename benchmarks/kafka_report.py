@@ -75,6 +75,12 @@ def _throughput(found: dict[str, Row]) -> str:
         if name in found:
             rates = [_thousands(value) for value in _arms(found, name)]
             lines.append(f"| {name} | {' | '.join(rates)} | thousand/s | {_judged(found[name])} |")
+        if f"{name}_fast" in found:
+            plain, _, fast = _arms(found, f"{name}_fast")
+            lines.append(
+                f"| {name}_fast | {_thousands(plain)} | | {_thousands(fast)} | thousand/s |"
+                f" {_judged(found[f'{name}_fast'])} |"
+            )
     for name in ("spark_batch", "spark_stream"):
         if name in found:
             plain, _, ours = _arms(found, name)
