@@ -50,6 +50,8 @@ def test_a_read_ends_at_its_bound_but_gives_at_least_one(disk: Disk) -> None:
     assert len(headers) > len(store.read(A, 3, 1000))
     assert all(entry.body is None and entry.body_bytes == 100 for entry in headers)
     assert headers[0].header == opaque(3).header
+    assert [entry.offset for entry in store.read(A, 3, EVERYTHING, below=6)] == [3, 4, 5]
+    assert store.read(A, 3, EVERYTHING, below=3) == []
     store.close()
 
 

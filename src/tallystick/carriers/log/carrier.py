@@ -373,7 +373,7 @@ class LogCarrier:
         )
 
     def _read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]:
-        return [entry for entry in self._store.read(place, offset, bytes_max, headers) if entry.offset < end]
+        return self._store.read(place, offset, bytes_max, headers, below=end)
 
     def check_fetch(self, asked: Asked, token: bytes, partition: int, identifier: bytes) -> Permit:
         """The subscribe guard's word on a fetch, and the permit that it is under; a refusal is noted."""
@@ -520,13 +520,20 @@ class LogCarrier:
             raise
         self._heads.settle()
 
+    def _headers(self, place: Place, first: int, below: int) -> Iterator[Entry]:
+        """All of a range, over as many segments as it lies in."""
+        while first < below:
+            entries = self._store.read(place, first, 1 << 24, True, below=below)
+            yield from entries
+            first = entries[-1].offset + 1 if entries else below
+
     def _scan_back(self, place: Place, below: int) -> Iterator[tuple[int, Parcel]]:
         """Offsets and fronts below an offset, newest first, within bounds."""
         lowest = max(0, below - self._settings.lane_scan_max)
         step = 256
         while below > lowest:
             first = max(lowest, below - step)
-            entries = self._store.read(place, first, 1 << 24, True)
-            for entry in reversed([entry for entry in entries if entry.offset < below and not is_void(entry.header)]):
-                yield entry.offset, Parcel.decode_front(entry.header)
+            for entry in reversed(list(self._headers(place, first, below))):
+                if not is_void(entry.header):
+                    yield entry.offset, Parcel.decode_front(entry.header)
             below = first

@@ -157,8 +157,9 @@ class Partition:
         """The offset that the next entry will get; everything below is committed."""
         return self._end
 
-    def read(self, offset: int, bytes_max: int, headers_only: bool = False) -> list[Entry]:
-        """Entries from `offset` on, as many as fit `bytes_max`, at least one; none at the end.
+    def read(self, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None) -> list[Entry]:
+        """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, at least one; none
+        at the end.
 
         A read stays within one segment, so a short answer is not the end. Raises `Retired` for bodies below the
         mark, and `Damaged` if the very first entry is; otherwise the answer ends before a damaged one.
@@ -167,14 +168,14 @@ class Partition:
             raise Misuse(f"{self.place}: offset {offset} is negative")
         bytes_max = min(bytes_max, self._limits.read_bytes_max)
         while True:
-            plan = self._plan(offset, bytes_max, headers_only)
+            plan = self._plan(offset, bytes_max, headers_only, below)
             if plan is None:
                 return []
             try:
                 return self._entries(plan, bytes_max, headers_only)
             except FileNotFoundError:
                 # Retention replaced the file between plan and read; the next plan knows its successor.
-                if self._plan(offset, bytes_max, headers_only) == plan:
+                if self._plan(offset, bytes_max, headers_only, below) == plan:
                     raise Damaged(f"{plan.path}: the file is missing") from None
             except OSError as error:
                 raise Unavailable(f"{plan.path}: cannot be read: {error.strerror}") from error
@@ -241,7 +242,7 @@ class Partition:
         with self._lock:
             return len(self._segments)
 
-    def _plan(self, offset: int, bytes_max: int, headers_only: bool) -> _Plan | None:
+    def _plan(self, offset: int, bytes_max: int, headers_only: bool, below: int | None) -> _Plan | None:
         with self._lock:
             if not headers_only and offset < self.below:
                 raise Retired(f"{self.place}: bodies below offset {self.below} were retired", self.below)
@@ -252,13 +253,14 @@ class Partition:
                 return None
             rows: list[Row] = []
             taken = 0
-            for at in range(offset, min(segment.index.end, self._end)):
+            end = min(segment.index.end, self._end)
+            for at in range(offset, end if below is None else min(end, below)):
                 row = segment.index.row(at)
                 taken += row.head_bytes + (0 if headers_only else row.body_bytes)
                 if rows and taken > bytes_max:
                     break
                 rows.append(row)
-            return _Plan(segment.path(self.folder), offset, rows)
+            return _Plan(segment.path(self.folder), offset, rows) if rows else None
 
     def _segment(self, offset: int) -> Segment | None:
         at = bisect_right(self._segments, offset, key=lambda segment: segment.index.base) - 1

@@ -282,10 +282,12 @@ class LogStore:
 
     # Reading.
 
-    def read(self, place: Place, offset: int, bytes_max: int, headers_only: bool = False) -> list[Entry]:
+    def read(
+        self, place: Place, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None
+    ) -> list[Entry]:
         """As `Partition.read`; a partition that does not exist is empty."""
         partition = self._partitions.get(place)
-        return partition.read(offset, bytes_max, headers_only) if partition else []
+        return partition.read(offset, bytes_max, headers_only, below=below) if partition else []
 
     def end_offset(self, place: Place) -> int:
         partition = self._partitions.get(place)
