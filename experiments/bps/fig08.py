@@ -23,8 +23,8 @@ Expected band, at the paper's scale (`--full`):
     cache      warm is quicker than cold
     share      the warm checks of 10 million messages take at most a tenth of the time that producing them takes
 
-`python -m experiments.bps.fig08 [--small | --full]` writes build/experiments/bps/fig08.csv and .png. It starts two
-Kafkas of its own (`make engines`).
+`python -m experiments.bps.fig08 [--small | --full] [--runs N]` writes build/experiments/bps/fig08.csv and .png, and
+starts two Kafkas of its own (`make engines`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kafka_arms import Plain
 from ledger_bench import NOW_MS, TENANT, Fleet
 
 from experiments import results
-from experiments.bps.transfer import CHUNK, PAPER, Scale, in_chunks, scale_of
+from experiments.bps.transfer import CHUNK, PAPER, Scale, add_scale, in_chunks, scale_of
 from experiments.results import Plot
 from tallystick.carriers.kafka.administration import Entry
 from tallystick.carriers.kafka.client import KafkaClient
@@ -217,7 +217,7 @@ def plot(rows: Sequence[Row]) -> Plot:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = results.make_parser("bps", "fig08")
-    parser.add_argument("--full", action="store_true", help="five runs of 2 to 10 million messages")
+    add_scale(parser)
     options = parser.parse_args(arguments)
     scale = scale_of(options)
     with tempfile.TemporaryDirectory(prefix="tally-bps-") as folder:

@@ -8,8 +8,8 @@ done before the next one starts. Before a fetch is timed, each arm has fetched t
 
 Each message of the paper is one record of `benchmarks/data.py`, 167 bytes as JSON; 4,096 of them make a parcel.
 
-`python -m experiments.bps.transfer [--small | --full]` draws all four figures from one run; each alone: `fig09` to
-`fig12`. It starts a Kafka of its own (`make engines`). Default: a hundredth of the paper's messages, once.
+`python -m experiments.bps.transfer [--small | --full] [--runs N]` draws all four figures from one run; each alone:
+`fig09` to `fig12`. It starts a Kafka of its own (`make engines`). Default: a hundredth of the paper's messages, once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -146,15 +146,21 @@ class Figure:
 
 def command(name: str, figures: Sequence[Figure], arguments: Sequence[str] | None) -> int:
     parser = results.make_parser("bps", name)
-    parser.add_argument("--full", action="store_true", help="five runs of 2 to 10 million messages")
+    add_scale(parser)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tally-bps-") as folder, Cluster.create(Path(folder) / "kafka") as cluster:
         rows = list(measure(cluster, Path(folder), scale_of(options)))
     return max(figure.report(rows, options.out) for figure in figures)
 
 
+def add_scale(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--full", action="store_true", help="five runs of 2 to 10 million messages")
+    parser.add_argument("--runs", type=int, help="another number of runs")
+
+
 def scale_of(options: argparse.Namespace) -> Scale:
-    return FULL if options.full else SMALL if options.small else DEFAULT
+    scale = FULL if options.full else SMALL if options.small else DEFAULT
+    return scale if options.runs is None else replace(scale, runs=options.runs)
 
 
 def figures() -> list[Figure]:

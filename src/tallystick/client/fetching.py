@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
 from tallystick.client.findings import Finding
@@ -81,7 +82,16 @@ class Fetcher:
             if not self._has_more(reader):
                 return []
         assert reader.anchor is not None
-        return self.read_anchored(reader, reader.anchor)
+        found = self.read_anchored(reader, reader.anchor)
+        self._fetch_ahead(reader, reader.anchor)
+        return found
+
+    def _fetch_ahead(self, reader: ParcelReader, anchor: Anchored) -> None:
+        """Ask for what will be read next, if the anchor at hand covers it."""
+        if self._pool is not None and reader.offset < anchor.size:
+            asked = self._asked(reader, anchor.size)
+            with suppress(RuntimeError):  # the subscriber was closed meanwhile
+                self._coming[reader.partition] = asked, self._pool.submit(self._ask, reader.partition, *asked)
 
     def _has_more(self, reader: ParcelReader) -> bool:
         """Whether an anchor covers more than was read: the one at hand, which vouches for all below it however old it
@@ -100,11 +110,7 @@ class Fetcher:
                 reason="missing",
                 hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
             )
-        found = _whole(reader.take(fetched, anchor))
-        if self._pool is not None and reader.offset < anchor.size:
-            asked = self._asked(reader, anchor.size)
-            self._coming[reader.partition] = asked, self._pool.submit(self._ask, reader.partition, *asked)
-        return found
+        return _whole(reader.take(fetched, anchor))
 
     def _read_stored(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
         """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""

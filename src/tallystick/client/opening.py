@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -76,7 +77,8 @@ class Opener:
         schema = self._known_schema(header.schema_version, header.schema_hash)
         keys = [self.ring.known_key(header, group) for group in range(len(header.groups))]
         if verified not in self._begun and schema is not None and None not in keys:
-            self._begun[verified] = self._pool.submit(self._open, verified, _FixedKeys(keys), schema)
+            with suppress(RuntimeError):  # the subscriber was closed meanwhile
+                self._begun[verified] = self._pool.submit(self._open, verified, _FixedKeys(keys), schema)
 
     def rows(self, verified: VerifiedParcel) -> Opened:
         """The records of a data parcel, in the schema that the subscriber wants, without the columns that are closed to
