@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
+from struct import Struct, unpack_from
 from typing import Any
 
 import pyarrow as pa
@@ -30,8 +30,9 @@ from tallystick.record.types import kind_name
 _CONTINUATION = b"\xff\xff\xff\xff"
 _RECORD_BATCH = 3  # MessageHeader.RecordBatch
 _METADATA_V5 = 4
-_U16, _I32, _U32, _I64 = Struct("<H"), Struct("<i"), Struct("<I"), Struct("<q")
+_U8, _U16, _I32, _U32, _I64 = Struct("<B"), Struct("<H"), Struct("<i"), Struct("<I"), Struct("<q")
 _PAIR = Struct("<qq")  # FieldNode(length, null_count) and Buffer(offset, length)
+_OUTSIDE = "batch: the metadata points outside itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,29 +180,28 @@ def check_message(view: memoryview, rows: int) -> None:
     size = _I32.unpack_from(view, 4)[0]
     if size < 8 or size % 8 or 8 + size > len(view):
         raise Malformed("batch: the metadata's length is out of range")
-    metadata = _Flatbuffer(view[8 : 8 + size])
+    message = _Table.root(view[8 : 8 + size])
     body_bytes = len(view) - 8 - size
-    message = metadata.root()
-    if metadata.scalar(message, 0, _U16, 0) != _METADATA_V5:
+    if message.scalar(0, _U16, 0) != _METADATA_V5:
         raise Malformed("batch: not Arrow metadata version 5")
-    if metadata.scalar(message, 1, Struct("<B"), 0) != _RECORD_BATCH:
+    if message.scalar(1, _U8, 0) != _RECORD_BATCH:
         raise Malformed("batch: the message is not a record batch")
-    if metadata.scalar(message, 3, _I64, 0) != body_bytes:
+    if message.scalar(3, _I64, 0) != body_bytes:
         raise Malformed("batch: the body's length is not what the metadata says")
-    if metadata.has(message, 4):
+    if message.has(4):
         raise Malformed("batch: the message carries metadata of its own")
-    batch = metadata.table(message, 2)
-    if metadata.scalar(batch, 0, _I64, 0) != rows:
+    batch = message.table(2)
+    if batch.scalar(0, _I64, 0) != rows:
         raise Malformed(f"batch: expected {rows} records, the message says otherwise")
-    if metadata.has(batch, 3):
+    if batch.has(3):
         raise Malformed("batch: inner compression is not allowed")
-    if metadata.has(batch, 4):
+    if batch.has(4):
         raise Malformed("batch: variadic buffers are not allowed")
-    for length, nulls in metadata.pairs(batch, 1):
+    for length, nulls in batch.pairs(1):
         if not 0 <= nulls <= length:
             raise Malformed("batch: a column's null count is out of range")
     end = 0
-    for offset, length in metadata.pairs(batch, 2):
+    for offset, length in batch.pairs(2):
         if offset < end or offset % 8 or length < 0 or offset + length > body_bytes:
             raise Malformed("batch: a buffer lies outside the body, overlaps another or is not aligned")
         end = offset + length
@@ -215,53 +215,55 @@ def front_bytes(view: memoryview) -> int:
 def message_buffers(view: memoryview) -> list[tuple[int, int]]:
     """Where the buffers of such a message lie in it: (start, length). The part before the body suffices."""
     front = front_bytes(view)
-    metadata = _Flatbuffer(view[8:front])
-    buffers = metadata.pairs(metadata.table(metadata.root(), 2), 2)
+    buffers = _Table.root(view[8:front]).table(2).pairs(2)
     return [(front + offset, length) for offset, length in buffers]
 
 
-class _Flatbuffer:
-    """Just enough of a flatbuffer reader: every access is bounded by the view, else `Malformed`."""
+class _Table:
+    """A table of a flatbuffer, as much of it as is needed: every access is bounded by the view, else `Malformed`."""
 
-    def __init__(self, view: memoryview) -> None:
-        self._view = view
+    def __init__(self, view: memoryview, at: int) -> None:
+        self._view, self._at = view, at
+        vtable = at - self._read(_I32, at)
+        count = max(0, self._read(_U16, vtable) - 4) // 2
+        if vtable + 4 + 2 * count > len(view):
+            raise Malformed(_OUTSIDE)
+        # Where each field lies; 0 when it is absent.
+        self._slots: tuple[int, ...] = unpack_from(f"<{count}H", view, vtable + 4)
+
+    @classmethod
+    def root(cls, view: memoryview) -> _Table:
+        """The table at which a flatbuffer begins."""
+        if len(view) < _U32.size:
+            raise Malformed(_OUTSIDE)
+        return cls(view, _U32.unpack_from(view)[0])
 
     def _read(self, form: Struct, at: int) -> int:
         if at < 0 or at + form.size > len(self._view):
-            raise Malformed("batch: the metadata points outside itself")
+            raise Malformed(_OUTSIDE)
         return int(form.unpack_from(self._view, at)[0])
 
-    def root(self) -> int:
-        return self._read(_U32, 0)
+    def has(self, number: int) -> bool:
+        return number < len(self._slots) and self._slots[number] != 0
 
-    def _field(self, table: int, number: int) -> int:
-        """Where field `number` of `table` lies; 0 when it is absent."""
-        vtable = table - self._read(_I32, table)
-        if 6 + 2 * number > self._read(_U16, vtable):
-            return 0
-        offset = self._read(_U16, vtable + 4 + 2 * number)
-        return table + offset if offset else 0
+    def scalar(self, number: int, form: Struct, default: int) -> int:
+        return self._read(form, self._at + self._slots[number]) if self.has(number) else default
 
-    def has(self, table: int, number: int) -> bool:
-        return self._field(table, number) != 0
-
-    def scalar(self, table: int, number: int, form: Struct, default: int) -> int:
-        at = self._field(table, number)
-        return self._read(form, at) if at else default
-
-    def table(self, table: int, number: int) -> int:
-        at = self._field(table, number)
-        if not at:
+    def table(self, number: int) -> _Table:
+        if not self.has(number):
             raise Malformed("batch: the metadata lacks a table")
-        return at + self._read(_U32, at)
+        return _Table(self._view, self._pointed(number))
 
-    def pairs(self, table: int, number: int) -> list[tuple[int, int]]:
+    def pairs(self, number: int) -> list[tuple[int, int]]:
         """A vector of structs of two int64."""
-        at = self._field(table, number)
-        if not at:
+        if not self.has(number):
             return []
-        start = at + self._read(_U32, at)
+        start = self._pointed(number)
         count = self._read(_U32, start)
         if start + 4 + 16 * count > len(self._view):
-            raise Malformed("batch: the metadata points outside itself")
+            raise Malformed(_OUTSIDE)
         return list(_PAIR.iter_unpack(self._view[start + 4 : start + 4 + 16 * count]))
+
+    def _pointed(self, number: int) -> int:
+        at = self._at + self._slots[number]
+        return at + self._read(_U32, at)
