@@ -24,6 +24,7 @@ from tallystick.node.devkafka import Cluster
 
 WARM = 3  # turns of each arm that do not count: a broker's code is compiled as it is used, and ours sends few requests
 SIZES = {64: 65_536, 512: 262_144, 4096: 524_288}  # records a parcel → records a run
+FETCHED = 4  # times as many are fetched as are sent at once: a fetch begins with waiting for its first records
 TARGETS = {
     "produce_dicts_4096": 3.0,
     "produce_columns_4096": 5.0,
@@ -76,16 +77,21 @@ class Transfer:
         if f"disk_{self._size}" in wanted:
             yield from self._disk(rows, _folder_bytes(self._instance.node_folder) - before)
         if f"fetch_{self._size}" in wanted:
-            works = {kind: lambda arm=arm: arm.fetch(self._records) for kind, arm in self._arms.items()}
-            works["fast"] = lambda: self._sealed.fetch(self._records, "fast")
-            yield from self._compare(f"fetch_{self._size}", works, rounds)
+            for arm in self._arms.values():
+                for _ in range(FETCHED - 1):
+                    arm.send(rows)
+                arm.settle()
+            count = FETCHED * self._records
+            works = {kind: lambda arm=arm: arm.fetch(count) for kind, arm in self._arms.items()}
+            works["fast"] = lambda: self._sealed.fetch(count, "fast")
+            yield from self._compare(f"fetch_{self._size}", works, rounds, count)
         for name, given in (("produce_dicts", rows), ("produce_columns", columns)):
             if f"{name}_{self._size}" in wanted:
                 works = {kind: lambda arm=arm, given=given: arm.send(given) for kind, arm in self._arms.items()}
                 works["plain"] = lambda: self._arms["plain"].send(rows)
-                yield from self._compare(f"{name}_{self._size}", works, rounds)
+                yield from self._compare(f"{name}_{self._size}", works, rounds, self._records)
 
-    def _compare(self, name: str, works: Works, rounds: int) -> Iterator[harness.Result]:
+    def _compare(self, name: str, works: Works, rounds: int, records: int) -> Iterator[harness.Result]:
         spent: dict[str, list[Spent]] = {kind: [] for kind in works}
         for _ in range(WARM):
             for kind, work in works.items():
@@ -105,15 +111,12 @@ class Transfer:
             ("_broker", "sealed", "broker", "ns CPU/record"),
         ):
             if kind in spent:
-                ours, peer = (self._each(spent[one], value) for one in (kind, "plain"))
+                ours, peer = (_each(spent[one], value, records) for one in (kind, "plain"))
                 yield harness.compare(name + suffix, ours, peer, unit, TARGETS.get(name + suffix))
-        yield harness.compare(f"{name}_notary", self._each(spent["sealed"], "notary"), None, "ns CPU/record")
+        yield harness.compare(f"{name}_notary", _each(spent["sealed"], "notary", records), None, "ns CPU/record")
 
     def _settle(self, kind: str) -> Callable[[], None]:
         return self._arms.get(kind, self._sealed).settle
-
-    def _each(self, spent: list[Spent], value: str) -> list[float]:
-        return [1e9 * getattr(one, value) / self._records for one in spent]
 
     def _turn(self, work: Callable[[], None], settle: Callable[[], None]) -> Spent:
         broker, notary = self._cluster.brokers[0].pid, self._instance.pid
@@ -140,6 +143,10 @@ class Transfer:
         """What a record takes in the segments of the topic's partition."""
         partition = self._cluster.brokers[0].folder / "data" / f"{topic}-0"
         return sum(path.stat().st_size for path in partition.glob("*.log")) / self._records
+
+
+def _each(spent: list[Spent], value: str, records: int) -> list[float]:
+    return [1e9 * getattr(one, value) / records for one in spent]
 
 
 def _processor_s(pid: int) -> float:
