@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, read_rows, reason, rows, stored
@@ -15,10 +18,13 @@ from stack import PASSPHRASE, READ, WRITE, Stack, wait_until
 from tallystick.carriers.log.carrier import LogCarrier
 from tallystick.client.enrol import enrol
 from tallystick.client.findings import Finding
+from tallystick.client.identity import Identity
 from tallystick.client.session import Session
+from tallystick.errors import Refused, Unavailable
 from tallystick.node.instance import create_node
 from tallystick.node.node import Node
 from tallystick.node.settings import NodeSettings
+from tallystick.runtime.server import ServerLimits
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chain, pytest.mark.soak]
 
@@ -56,8 +62,15 @@ class City:
             clock=stack.clock,
             entropy=stack.entropy,
         )
-        session = Session(identity, clock=stack.clock, entropy=stack.entropy)
-        stack._sessions.append(session)
+        return self._open(identity)
+
+    def again(self, session: Session) -> Session:
+        """The same principal in another process, as it were."""
+        return self._open(session.identity)
+
+    def _open(self, identity: Identity) -> Session:
+        session = Session(identity, clock=self.stack.clock, entropy=self.stack.entropy)
+        self.stack._sessions.append(session)
         return session
 
     def topic(self, name: str, writer: Session, reader: Session) -> bytes:
@@ -103,9 +116,8 @@ def test_permits_locks_and_sequences_hold_on_the_next_gateway(city: City) -> Non
     carrier = city.second.node.carrier
     wait_until(lambda: is_live(carrier, hand))
     assert there.node.permit(hand.permit.identifier) == hand.held.grant.permit
-    moved = Session(car.identity, clock=city.stack.clock, entropy=city.stack.entropy)
+    moved = city.again(car)
     moved._node_http._conversation._preferred = 1
-    city.stack._sessions.append(moved)
     again = Hand.__new__(Hand)
     again.__dict__.update(hand.__dict__, node=moved.node, session=moved)
     wait_until(lambda: stored(again.send(first)[0]).again)  # the same parcel: known there, or found there soon
@@ -142,3 +154,39 @@ def test_an_undo_on_one_gateway_counts_on_the_other(city: City) -> None:
     order = car.authority.undo(hand.held.grant.permit, hand.held.grant.undo_token)
     car.node.undo(order.encode())
     wait_until(lambda: not is_live(carrier, hand))
+
+
+def test_who_floods_one_gateway_drives_clients_to_the_next_and_no_further(city: City) -> None:
+    """As many connections as a gateway takes, and nothing said on them: whoever comes after is turned away there."""
+    car, reader = city.principal("flooded"), city.principal("flooded-reader", urls=city.urls[::-1])
+    city.topic("flooded", car, reader)
+    alone = city.again(city.principal("lone", urls=city.urls[:1]))
+    address = urlsplit(city.stack.node.url)
+    with ExitStack() as flood:
+        for _ in range(ServerLimits().connections_max + 1):
+            line = socket.create_connection((address.hostname, address.port), timeout=10)
+            flood.enter_context(closing(line))
+        with pytest.raises(Unavailable):  # who knows this gateway alone
+            alone.node._http.request("GET", "/v1/certificate", attempts_max=1)
+        fresh = city.again(car)  # with no connection yet
+        with fresh.publisher("flooded", batch_rows_max=1) as publisher:
+            for number in range(20):
+                publisher.send(rows(number))
+            assert publisher.flush(60) == 0
+        assert fresh._node_http._conversation._preferred == 1
+    with reader.subscriber("flooded") as subscriber:
+        assert sorted(read_rows(subscriber, 20)) == list(range(20))
+
+
+def test_who_is_blacklisted_by_one_gateway_is_refused_by_the_other(city: City) -> None:
+    liar, reader = city.principal("lying"), city.principal("lying-reader")
+    city.topic("lying", liar, reader)
+    hand = Hand(liar, "lying")
+    other = hand.fork()
+    stored(hand.send(hand.seal(1))[0])
+    assert reason(hand.send(hand.seal(2, lane=other))[0]) == "equivocation"
+    wait_until(lambda: city.second.node.rules.blacklisted(liar.identity.principal))
+    moved = city.again(liar)
+    moved._node_http._conversation._preferred = 1
+    with pytest.raises(Refused, match="blacklisted"):
+        Hand(moved, "lying")
