@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS ?= dev,spark,kafka
+EXTRAS ?= dev,spark,kafka,fuzz
 ARGS ?=
 SECONDS_EACH ?= 60
 MINUTES ?= 10
@@ -18,7 +18,7 @@ comma := ,
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engines witness warm lint types test demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
+.PHONY: help setup engines warm lint types test test-long demo bench bench-abe bench-chain bench-kafka bench-spark soak fuzz clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -42,8 +42,6 @@ setup: $(STAMP) ## make the virtual environment and install the package with its
 engines: setup ## fetch the engines that tests and tally dev start here, into the user's cache
 	@$(BIN)/python -m engines.kafka
 	@$(BIN)/python -m engines.cometbft
-
-witness: setup ## build a witness of others' making (Go), for the tests that ask for its opinion; without it they are skipped
 	@$(BIN)/python -m engines.litewitness
 
 # Bytecode too: the suite starts hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile the
@@ -62,10 +60,17 @@ types: setup ## mypy, strict
 
 # Two processes share the suite: one has all that needs an engine, the other the rest. The set-up's seconds are handed
 # to pytest, which prints the time budget above its closing line.
-test: ## set everything up, then lint, types and the whole suite (ARGS="-k name" narrows it)
+define pytest
 	@started=$$(date +%s); \
-	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} warm lint types || exit 1; \
-	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) $(ARGS)
+	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \
+	TALLY_SETUP_S=$$(( $$(date +%s) - started )) $(BIN)/python -m pytest -n $(PROCESSES) -m '$(1)' $(ARGS)
+endef
+
+test: ## set everything up, then lint, types and the suite but for the long tests (ARGS="-k name" narrows it)
+	$(call pytest,not long,warm lint types)
+
+test-long: ## the long tests: engines killed and restarted, hundreds of seeds, figures, fuzzing, the oldest libraries
+	$(call pytest,long,warm)
 
 # Without Java the demo says so and leaves Spark out.
 demo: setup warm ## the whole story with every attack, some minutes (ARGS="--skip-spark" leaves Spark out)
@@ -94,12 +99,9 @@ soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses)
 	@[ -z "$(SUITE)" ] || TALLY_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
 
 fuzz: setup warm ## every atheris target of tests/fuzz for SECONDS_EACH seconds
-	@$(BIN)/python -c 'import atheris' 2>/dev/null || { echo "error: atheris is not installed" >&2; \
-	  echo "hint: $(BIN)/pip install atheris" >&2; exit 1; }
-	@set -e; found=; for target in tests/fuzz/fuzz_*.py; do \
-	  [ -e "$$target" ] || continue; found=1; echo "$$target"; \
-	  $(BIN)/python "$$target" -max_total_time=$(SECONDS_EACH); \
-	done; [ -n "$$found" ] || { echo "error: no tests/fuzz/fuzz_*.py to run" >&2; exit 1; }
+	@set -e; for target in tests/fuzz/fuzz_*.py; do \
+	  echo "$$target"; $(BIN)/python "$$target" -max_total_time=$(SECONDS_EACH); \
+	done
 
 clean: ## remove the virtual environment, caches and everything built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,5 +1,9 @@
 """What every test shares: a home of its own, seeds that print how to replay them, engines that may be
-required, data that may be absent, Hypothesis profiles, and the time budget above pytest's closing line.
+required, data that may be absent, Hypothesis profiles, and, above pytest's closing line, what was left out and the
+time budget.
+
+The suite has two tiers: `make test` runs what is not marked `long`, `make test-long` what is. Called by hand, pytest
+runs whatever it is given, of either.
 
 Environment: `TALLY_REQUIRE_ENGINES=1` turns a skipped engine test into a failure; `TALLY_PROFILE=soak` draws
 fresh seeds and many examples; `TALLY_DATA` names the folder of real data; `TALLY_SETUP_S` is what `make`
@@ -11,7 +15,9 @@ from __future__ import annotations
 import os
 import random
 import re
+import time
 import zlib
+from collections import Counter
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -22,18 +28,32 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Minutes, for two shared cores. A row that goes over is shown, never failed: times are not assertions.
+# Minutes, for two shared cores, of each tier by its marker expression. Two processes share a tier, so that the whole is
+# less than the sum. A row that goes over is shown, never failed: times are not assertions.
 BUDGETS_MIN = {
-    "set-up": 6,
-    "unit and vectors": 4,
-    "simulation": 3,
-    "crashes": 4,
-    "spark": 6,
-    "kafka": 3,
-    "chain": 2,
+    "not long": {
+        "set-up": 6,
+        "unit and vectors": 4,
+        "simulation": 3,
+        "crashes": 4,
+        "spark": 6,
+        "kafka": 3,
+        "chain": 2,
+        "in all": 16,
+    },
+    "long": {
+        "set-up": 1,
+        "unit and vectors": 6,
+        "simulation": 6,
+        "spark": 12,
+        "kafka": 14,
+        "chain": 4,
+        "fuzz": 2,
+        "in all": 28,
+    },
 }
-GROUPS = ("simulation", "crashes", "spark", "kafka", "chain")
-ENGINES = ("spark", "kafka", "chain")
+GROUPS = ("simulation", "crashes", "spark", "kafka", "chain", "fuzz")
+ENGINES = ("spark", "kafka", "chain", "fuzz", "witness")  # what a test may be left out for, except in CI
 
 # A folder anywhere on a test file's path gives its tests the marker.
 FOLDER_MARKERS = {
@@ -42,6 +62,7 @@ FOLDER_MARKERS = {
     "pipeline": "spark",
     "kafka": "kafka",
     "cometbft": "chain",
+    "fuzz": "fuzz",
 }
 
 # The name of a test that needs an engine: a folder on its path, a parameter, or a file of commands.
@@ -56,8 +77,9 @@ PROFILE = os.environ.get("TALLY_PROFILE", "ci")
 
 # The compiled functions are shared by all tests and by the processes they start, whatever HOME those have: where
 # tallystick.record.jit would keep them for the user who runs the suite.
-_VERSIONS = f"{version('tallystick')}-{version('numba')}"
-os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS))
+if "NUMBA_CACHE_DIR" not in os.environ:
+    _VERSIONS = f"{version('tallystick')}-{version('numba')}"
+    os.environ["NUMBA_CACHE_DIR"] = str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS)
 os.environ.setdefault("TALLY_ENGINES", str(Path.home() / ".cache" / "tallystick" / "engines"))
 
 # Spark's drivers live for seconds or minutes here, on cores that others want too: compiling everything a second time,
@@ -84,6 +106,7 @@ settings.register_profile(
 settings.load_profile(PROFILE)
 
 _spent_s: dict[str, float] = {}
+_started = time.monotonic()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -135,12 +158,8 @@ def seed(request: pytest.FixtureRequest) -> int:
 # --- markers, seeds and required engines ---
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if PROFILE != "soak":
-        left_out = [item for item in items if item.get_closest_marker("soak")]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if item not in set(left_out)]
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by them
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for part in item.path.relative_to(ROOT).parts[:-1]:
             if part in FOLDER_MARKERS:
@@ -215,18 +234,24 @@ def _turn(scope: str) -> int:
     return next(places, len(LONGEST_FIRST))
 
 
-# --- the time budget ---
+# --- above the closing line ---
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Minutes used against the budget, by group; only under `make test`, which measures the set-up."""
-    setup_s = os.environ.get("TALLY_SETUP_S")
-    if setup_s is None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out and why. Under `make`, which measures the set-up, add the minutes used of the budget."""
+    reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
+    if reasons:
+        terminalreporter.section("left out")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{count:>5}  {reason.removeprefix('Skipped: ')}")
+    budgets, setup_s = BUDGETS_MIN.get(config.option.markexpr), os.environ.get("TALLY_SETUP_S")
+    if budgets is None or setup_s is None:
         return
-    spent_s = {"set-up": float(setup_s), **_spent_s}
+    whole_s = float(setup_s) + time.monotonic() - _started
+    spent_s = {**_spent_s, "set-up": float(setup_s), "in all": whole_s}
     terminalreporter.section("time budget")
     terminalreporter.write_line(f"{'part':<18}{'minutes':>8}{'budget':>8}")
-    for part, budget in BUDGETS_MIN.items():
+    for part, budget in budgets.items():
         minutes = spent_s.get(part, 0.0) / 60
         over = "  over" if minutes > budget else ""
         terminalreporter.write_line(f"{part:<18}{minutes:>8.1f}{budget:>8}{over}")

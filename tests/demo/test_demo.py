@@ -60,7 +60,7 @@ carrier.unsubscribe = lambda data, act, rules, live: live.remove(UndoOrder.decod
 """
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_without_its_defences_the_attacks_succeed_and_the_demo_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,9 @@
 A target hands bytes to a decoder. Errors of our family are answers; any other exception, a crash, a hang or memory
 beyond libFuzzer's limit (`-rss_limit_mb`) is a finding, and its input is written into build/fuzz/.
 
-atheris is not among the development tools, since it has wheels for few platforms: `pip install atheris`, then
-`make fuzz`, or one target for a minute: `python tests/fuzz/fuzz_body.py -max_total_time=60`.
+The long tier runs every target for some seconds, `make fuzz` for as long as one likes, and by hand it is one for a
+minute: `python tests/fuzz/fuzz_body.py -max_total_time=60`. atheris is the extra `fuzz`: it has wheels for Linux on
+x86-64 alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def load_atheris() -> Any:
     try:
         return import_module("atheris")
     except ImportError:
-        sys.exit("error: atheris is not installed\nhint: pip install atheris")
+        sys.exit("error: atheris is not installed\nhint: pip install 'tallystick[fuzz]'")
 
 
 def run(decoders: list[Callable[[bytes], Any]], examples: list[bytes]) -> None:

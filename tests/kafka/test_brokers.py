@@ -16,7 +16,7 @@ from tallystick.client.publish import Delivery, Publisher
 from tallystick.errors import TallystickError
 from tallystick.node.devkafka import Broker, Cluster
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 
 PATIENCE_S = 90.0  # until the others notice that a broker is gone (Kafka gives it nine seconds), on a busy machine
 

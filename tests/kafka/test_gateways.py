@@ -26,7 +26,7 @@ from tallystick.node.node import Node
 from tallystick.node.settings import NodeSettings
 from tallystick.runtime.server import ServerLimits
 
-pytestmark = [pytest.mark.kafka, pytest.mark.chain, pytest.mark.soak]
+pytestmark = [pytest.mark.kafka, pytest.mark.chain, pytest.mark.long]
 
 
 class Gateway:

@@ -24,7 +24,7 @@ from tallystick.client.session import Session
 from tallystick.errors import Unavailable
 from tallystick.node.devkafka import Broker, Cluster
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 
 PATIENCE_S = 300.0  # until brokers notice, and are up again, on a busy machine
 DISK_MB = 160

@@ -33,6 +33,8 @@ from tallystick.trust.checkpoint import ledger_verifiers
 from tallystick.trust.notes import Algorithm, Note, NoteVerifier
 from tallystick.trust.trustfile import TrustFile
 
+pytestmark = pytest.mark.witness
+
 PROGRAM = cache_folder() / litewitness.NAME / "litewitness"  # read before the suite moves HOME
 NAME = "witness.example/outside"
 KEY = SigningKey.from_seed(seed("outside witness"))
@@ -102,7 +104,7 @@ class Litewitness:
 @pytest.fixture(scope="module")
 def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Litewitness]:
     if not os.access(PROGRAM, os.X_OK):
-        pytest.skip("litewitness is not built here: python -m engines.litewitness")
+        pytest.skip("litewitness is not built here: make engines")
     witness = Litewitness(tmp_path_factory.mktemp("w"))
     try:
         yield witness

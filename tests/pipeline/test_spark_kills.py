@@ -21,7 +21,7 @@ from searches import descendants, read
 from stack import wait_until
 from streams import arrived_seqs, run
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent
 SEEDS = range(int(os.environ.get("TALLY_KILL_SEEDS", "1")))

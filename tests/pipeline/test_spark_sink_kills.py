@@ -16,7 +16,7 @@ import pytest
 from lake import Lake, Topic, rows, seqs
 from test_spark_sink import delivered, delivered_seqs, stream
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent
 POINTS = ["part stored", "set won", "commit parcel stored"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -23,6 +24,6 @@ def test_the_cache_lies_where_the_user_says(tmp_path: object) -> None:
         capture_output=True,
         text=True,
         check=True,
-        env={"NUMBA_CACHE_DIR": str(tmp_path)},
+        env={"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert result.stdout.startswith(str(tmp_path))

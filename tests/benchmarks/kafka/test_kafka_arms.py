@@ -11,7 +11,7 @@ from broker import broker
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 
 
 def test_every_row_of_one_size_is_measured(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from experiments.bps import fig08, transfer
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.log.segments import Place
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 
 
 def test_both_kafkas_take_what_the_user_may_write_and_are_measured(tmp_path: Path) -> None:

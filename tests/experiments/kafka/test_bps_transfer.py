@@ -12,7 +12,7 @@ from broker import broker
 
 from experiments.bps import transfer
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 has_plots = find_spec("matplotlib") is not None
 
 

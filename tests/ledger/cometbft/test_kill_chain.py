@@ -73,7 +73,7 @@ def kill(folders: list[Path], dice: random.Random, clock: SystemClock) -> None:
         start_chain(ended[0].parent.parent, clock)
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_nothing_acknowledged_is_lost(tmp_path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_COMETBFT", require_cometbft())
     dice, clock = random.Random(seed), SystemClock()

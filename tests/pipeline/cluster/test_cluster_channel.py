@@ -25,7 +25,7 @@ from tallystick.node.devspark import Cluster
 from tallystick.parcel.prove import verify_proof
 from tallystick.trust.permit import Operation
 
-pytestmark = pytest.mark.soak  # five JVMs at once
+pytestmark = pytest.mark.long  # five JVMs at once
 
 ROWS = 12_000  # more than a megabyte of them, so that both workers get a share
 OPEN = {"spark.shuffle.compress": "false", "spark.broadcast.compress": "false"}

@@ -25,7 +25,7 @@ from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.client.kafka import go_direct
 from tallystick.node.devspark import Cluster
 
-pytestmark = [pytest.mark.soak, pytest.mark.kafka]
+pytestmark = [pytest.mark.long, pytest.mark.kafka]
 
 SEEDS = range(int(os.environ.get("TALLY_KILL_SEEDS", "1")))
 KILLS = 4

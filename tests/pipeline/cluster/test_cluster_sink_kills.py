@@ -18,7 +18,7 @@ from test_spark_sink import delivered, stream
 
 from tallystick.node.devspark import Cluster
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.long
 
 SEEDS = range(int(os.environ.get("TALLY_KILL_SEEDS", "1")))
 KILLS, PARCELS = 4, 24  # a parcel of one row is a micro-batch

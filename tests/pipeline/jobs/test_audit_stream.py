@@ -104,7 +104,7 @@ def test_findings_come_while_it_runs_and_it_ends_in_order(crime: Crime, warehous
     assert newest(warehouse) == {"unauthorised", "probing"}
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_a_restart_goes_on_and_says_nothing_twice(crime: Crime, warehouse: Path) -> None:
     batches, known = Table(warehouse / TABLE).batches(), len(entries(warehouse))
 
@@ -121,7 +121,7 @@ def test_a_restart_goes_on_and_says_nothing_twice(crime: Crime, warehouse: Path)
     assert newest(warehouse) == {"unauthorised", "probing", "replay"}
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_a_crash_between_ledger_and_findings_loses_nothing(
     crime: Crime, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +144,7 @@ def test_a_crash_between_ledger_and_findings_loses_nothing(
     assert len(found) == len(set(found))
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_a_node_that_is_away_ends_no_stream(crime: Crime, warehouse: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
 

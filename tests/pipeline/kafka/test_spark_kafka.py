@@ -17,7 +17,7 @@ from tallystick.carriers.kafka.direct import FILE
 from tallystick.carriers.log.segments import Place
 from tallystick.client.kafka import go_direct
 
-pytestmark = pytest.mark.soak  # two engines at once
+pytestmark = pytest.mark.long  # two engines at once
 
 
 @pytest.fixture(scope="module")
