@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from tallystick.errors import Unavailable
@@ -17,11 +18,20 @@ OUT = Path(__file__).resolve().parents[1] / "build" / "experiments"
 
 @dataclass(frozen=True)
 class Plot:
+    """Lines of (x, y). A line may have several points at one x, a point for each run: it then goes through their mean,
+    and a bar shows the least and the greatest."""
+
     title: str
     x: str
     y: str
     lines: dict[str, list[tuple[float, float]]]
     logarithmic: bool = False
+
+
+def spread(values: Sequence[float], form: str = ".2f") -> str:
+    """The mean of the runs, and beside it the least and the greatest where there are several."""
+    around = f" ({min(values):{form}}–{max(values):{form}})" if len(values) > 1 else ""
+    return f"{mean(values):{form}}{around}"
 
 
 def write_csv(rows: Sequence[Any], path: Path) -> None:
@@ -41,7 +51,13 @@ def draw(plot: Plot, path: Path) -> None:
     figure = Figure(figsize=(8.5, 4.5), layout="constrained")
     axes = figure.subplots()
     for label, points in plot.lines.items():
-        axes.plot(*zip(*sorted(points), strict=True), marker=".", label=label)
+        at: dict[float, list[float]] = {}
+        for x, y in sorted(points):
+            at.setdefault(x, []).append(y)
+        middle = [mean(runs) for runs in at.values()]
+        beyond = [[y - min(runs) for y, runs in zip(middle, at.values(), strict=True)]]
+        beyond += [[max(runs) - y for y, runs in zip(middle, at.values(), strict=True)]]
+        axes.errorbar(list(at), middle, beyond, marker=".", capsize=3, label=label)
     if plot.logarithmic:
         axes.set_yscale("log")
     axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y)

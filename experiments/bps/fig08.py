@@ -206,7 +206,9 @@ def plot(rows: Sequence[Row]) -> Plot:
         "on": "producing on Kafka, authorizer on",
         "off": "producing on Kafka, authorizer off",
     }
-    lines = {label: list(seconds(rows, arm).items()) for arm, label in names.items() if seconds(rows, arm)}
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        lines.setdefault(names[row.arm], []).append((row.messages, row.seconds))
     warm = seconds(rows, "warm")
     if warm:
         first, last = min(warm), max(warm)
@@ -226,13 +228,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(rows: Sequence[Row], out: Path) -> int:
-    on, off = seconds(rows, "on"), seconds(rows, "off")
-    requests = {row.messages: row.requests for row in rows if row.requests}
-    for count, warm in sorted(seconds(rows, "warm").items()):
-        cold, without = seconds(rows, "cold")[count], seconds(rows, "without")[count]
-        each = ", ".join(f"{1e6 * one / requests[count]:.1f}" for one in (warm, cold, without))
-        beside = f"; Kafka with its authorizer by without {on[count] / off[count]:.2f}" if count in on else ""
-        print(f"fig08: {count} messages: µs a request warm, cold, without: {each}{beside}")
+    def runs(arm: str, count: int) -> list[Row]:
+        return [row for row in rows if (row.arm, row.messages) == (arm, count)]
+
+    for count in sorted(seconds(rows, "warm")):
+        each = ", ".join(
+            results.spread([1e6 * row.seconds / row.requests for row in runs(arm, count)], ".1f")
+            for arm in ("warm", "cold", "without")
+        )
+        print(f"fig08: {count} messages: µs a request warm, cold, without: {each}")
+        beside = [on.seconds / off.seconds for on, off in zip(runs("on", count), runs("off", count), strict=True)]
+        if beside:
+            print(f"fig08: {count} messages: Kafka with its authorizer by without: {results.spread(beside)}")
     return results.report("fig08", rows, plot, misses, out)
 
 

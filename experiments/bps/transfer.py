@@ -107,6 +107,14 @@ def ratios(rows: Sequence[Row], operation: str, value: str) -> dict[int, float]:
     return {int(count): ours / kafka[count] for count, ours in found["tallystick"]}
 
 
+def ratios_of_runs(rows: Sequence[Row], operation: str, value: str) -> dict[int, list[float]]:
+    """The same for each run by itself."""
+    of_runs = [
+        ratios([row for row in rows if row.run == run], operation, value) for run in sorted({r.run for r in rows})
+    ]
+    return {count: [one[count] for one in of_runs] for count in of_runs[0]}
+
+
 def held(rows: Sequence[Row]) -> bool:
     """Whether the run has the paper's scale: below it, what a start costs rules, and no band is meant."""
     return min(row.messages for row in rows) >= PAPER[0]
@@ -125,19 +133,28 @@ class Figure:
     gap: Mapping[int, float] = field(default_factory=dict)  # or as ours less Kafka's
 
     def plot(self, rows: Sequence[Row]) -> Plot:
-        found = means(rows, self.operation, self.value)
-        kafka = dict(found["kafka"])
-        lines = {"plain Kafka": found["kafka"], "Tallystick": found["tallystick"]}
+        kafka = dict(means(rows, self.operation, self.value)["kafka"])
+        own = [row for row in rows if row.operation == self.operation]
+        lines: dict[str, list[tuple[float, float]]] = {
+            label: [(row.messages, getattr(row, self.value)) for row in own if row.arm == arm]
+            for arm, label in (("kafka", "plain Kafka"), ("tallystick", "Tallystick"))
+        }
         points = [(count, kafka[count] * ratio) for count, ratio in self.paper.items() if count in kafka]
         points += [(count, kafka[count] + gap) for count, gap in self.gap.items() if count in kafka]
         if points:
             lines["where BPS would be, by its own words"] = points
-        return Plot(self.title, "messages", "s" if self.value == "seconds" else "messages/s", lines)
+        return Plot(self.title, "messages", self.unit, lines)
+
+    @property
+    def unit(self) -> str:
+        return "s" if self.value == "seconds" else "messages/s"
 
     def report(self, rows: Sequence[Row], out: Path) -> int:
         own = [row for row in rows if row.operation == self.operation]
-        for count, ratio in ratios(own, self.operation, self.value).items():
-            print(f"{self.name}: {count} messages: ours by Kafka's {ratio:.2f}")
+        for count, ratio in ratios_of_runs(own, self.operation, self.value).items():
+            ours = [getattr(row, self.value) for row in own if (row.arm, row.messages) == ("tallystick", count)]
+            each = results.spread(ours, ".1f" if self.value == "seconds" else ",.0f")
+            print(f"{self.name}: {count} messages: {each} {self.unit}, by Kafka's {results.spread(ratio)}")
         return results.report(self.name, own, self.plot, self.misses, out)
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
