@@ -241,6 +241,18 @@ def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scen
     assert late.client.permit(Operation.SUBSCRIBE, "doors").private_keys
 
 
+def test_a_permit_issued_after_the_backup_still_reads_from_the_beginning(scene: Scene, tmp_path: Path) -> None:
+    """The ledger says that it was issued, and not from which epoch on: its holder loses no key by the restoring."""
+    world = scene.world
+    world.pass_time(2 * 86_400)
+    backup = world.authority.back_up([RECIPIENT])
+    granted = scene.s.client.permit(Operation.SUBSCRIBE, scene.token, 1)
+    before = dict(granted.private_keys)
+    assert min(before) == 1
+    restored(scene, backup.data, tmp_path)
+    assert before.items() <= dict(scene.update(scene.s, granted).private_keys).items()
+
+
 def test_what_a_backup_holds_of_a_topic_made_since_is_used_again(scene: Scene, tmp_path: Path) -> None:
     """The draft was in the backup: name, schema and the first key pair are not lost. A new tenant's name is."""
     world = scene.world

@@ -398,9 +398,12 @@ class Permits:
     def _recover(
         self, identifier: bytes, operation: Operation, token: bytes, principal: bytes, not_after_ms: int, status: int
     ) -> None:
-        """A permit that was issued after the backup this store came from; its first epoch is not known."""
+        """A permit that was issued after the backup this store came from.
+
+        Its first epoch is not on the ledger. The holder chose it, and with the same right may choose any: so it is
+        the first of all, or whoever reads from the beginning would no longer open what it opened before.
+        """
         certificate = self._subjects.find(principal)
-        current = self._epochs.current(token)
         self._core.store.insert(
             "permits",
             id=identifier,
@@ -408,7 +411,7 @@ class Permits:
             token=token,
             principal=principal,
             signing_key=b"" if certificate is None else certificate.signing_key,
-            first_epoch=1 if current is None else current.number,
+            first_epoch=1,
             not_after_ms=not_after_ms,
             status=status,
         )
