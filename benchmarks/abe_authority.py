@@ -6,7 +6,7 @@ HTTP adds. Principals hold ten attributes; the ledger has 8,192 more, so that pr
 
     authority_refresh       one principal taken to the next epoch
     authority_issue         a whole key, as after a lost attribute
-    authority_epoch_100k    processor seconds to take 100,000 principals to the next epoch, from `authority_refresh`
+    authority_epoch_100k    processor seconds to take 100,000 principals to the next epoch, extrapolated from 64
     authority_policy        key pair, capsule and sealed seed of one topic policy for one epoch
 """
 
@@ -39,6 +39,7 @@ from tallystick.sim.instance import Instance
 from tallystick.trust.certificate import Certificate, Kind
 
 HELD, PRINCIPALS, OTHERS = 10, 16, 8_192
+TAKEN = 64  # principals taken to the next epoch, from which 100,000 are extrapolated
 SPACE = AttributeSpace.of("acme", *(category(f"a{number}", ["x", "y"]) for number in range(HELD)))
 POLICY = " && ".join(f"a{number}::x" for number in range(HELD))
 
@@ -131,10 +132,10 @@ def authority_cases() -> Iterator[harness.Rate | harness.Figure]:
     yield harness.Rate("authority_refresh", refresh, unit="principals/s")
     yield harness.Rate("authority_issue", issue, unit="principals/s")
     started = time.process_time()
-    for _ in range(4 * PRINCIPALS):
+    for _ in range(TAKEN):
         refresh()
-    each_s = (time.process_time() - started) / (4 * PRINCIPALS)
-    yield harness.Figure("authority_epoch_100k", 100_000 * each_s, None, "processor s")
+    whole_s = 100_000 * (time.process_time() - started) / TAKEN
+    yield harness.Figure("authority_epoch_100k", whole_s, None, "processor s", extrapolated=f"{TAKEN} principals")
     tenant.lock_topic()
     policies = tenant.authority._policies
     (row,) = tenant.authority.core.store.rows("SELECT token, column_group, version, commitment FROM policies")

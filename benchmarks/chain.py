@@ -13,12 +13,11 @@ measures these alone, `--days` works them out from the last results.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,8 +186,9 @@ def costs(fleet: Fleet, folder: Path, name: str) -> Iterator[Figure]:
     for vehicles in FLEETS:
         for kind, entry_s in ENTRY_S.items():
             day = fleet_day(vehicles, entry_s, cpu_us, size_bytes)
-            yield Figure(f"chain_day_{name}_{vehicles}{kind}_cpu", day.core_hours, None, "core hours/day")
-            yield Figure(f"chain_day_{name}_{vehicles}{kind}_disk", day.disk_gib, None, "GiB/day")
+            label, cpu, disk = f"chain_day_{name}_{vehicles}{kind}", f"cpu_{name}_512", f"bytes_{name}_512"
+            yield Figure(f"{label}_cpu", day.core_hours, None, "core hours/day", extrapolated=cpu)
+            yield Figure(f"{label}_disk", day.disk_gib, None, "GiB/day", extrapolated=disk)
 
 
 def costs_alone(validators: int) -> Iterator[Figure]:
@@ -196,9 +196,8 @@ def costs_alone(validators: int) -> Iterator[Figure]:
         yield from costs(fleet, folder, str(validators))
 
 
-def days() -> str:
-    """The table of docs/sizing.md, from the last results."""
-    found = {one["name"]: one for one in json.loads((harness.RESULTS / "chain.json").read_text())}
+def days(found: Mapping[str, harness.Row]) -> str:
+    """A table of fleets' days, from what an entry costs at 512 a transaction."""
     lines = [
         "| vehicles | entry every | entries/day | entries/s | validators | core hours/day, all | GiB/day, each |",
         "|--:|--:|--:|--:|--:|--:|--:|",
@@ -227,10 +226,10 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="run nothing, print the results as Markdown")
     arguments = parser.parse_args()
     if arguments.table:
-        print(harness.table("chain"))
+        print(harness.table(harness.read(harness.RESULTS, "chain")))
         return
     if arguments.days:
-        print(days())
+        print(days({one["name"]: one for one in harness.read(harness.RESULTS, "chain")}))
         return
     print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
     cases = costs_alone if arguments.costs else engine_cases

@@ -7,9 +7,10 @@ waits for disks or peers (`waits`) by the clock on the wall. Where there is no p
 reported, for orientation.
 
 A suite is made of subjects (`sealing`, `ledger`, …), modules with an iterable of cases. Results go to
-`build/bench/<suite>.json` as a list of {name, ours, peer, unit, ratio, target, runs, met, date, load}; a ratio above
-one is better. A result replaces an older one of the same name and leaves the others, so that one subject may be run
-alone.
+`build/bench/<suite>.json` as a list of {name, ours, peer, unit, ratio, target, runs, met, date, load, spread,
+extrapolated, commit, machine}; a ratio above one is better. `spread` has the quartiles of the rounds' ratios, or of our
+own value where there is no peer: what lies within it is noise. A result replaces an older one of the same name and
+leaves the others, so that one subject may be run alone. `pages.py` brings them onto the pages.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tallystick.record import leaves
 
-RESULTS = Path(__file__).resolve().parent.parent / "build" / "bench"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "bench"
 ROUNDS = 15
 FLAGS = ("sha_ni", "avx2", "avx512f", "vaes")  # what the hot loops can use
 
 Work = Callable[[], object]
+Row = dict[str, Any]  # a result as it stands in a file
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,18 @@ class Figure:
     peer: float | None
     unit: str
     target: float | None = None
+    extrapolated: str = ""  # from which row, if it was worked out and not measured
+
+
+@cache
+def commit() -> str:
+    """The commit that is measured, with a plus if files differ from it that can change a number; empty outside git."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!benchmarks/results")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
 @dataclass(frozen=True)
@@ -90,11 +107,16 @@ class Result:
     met: bool | None = None
     date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d"))
     load: float = field(default_factory=lambda: round(os.getloadavg()[0], 1))
+    spread: tuple[float, float] | None = None  # None: counted, or measured once
+    extrapolated: str = ""
+    commit: str = field(default_factory=commit)
+    machine: str = field(default_factory=lambda: machine_text())
 
 
 def run(cases: Iterable[Case | Rate | Figure | Result], rounds: int = ROUNDS) -> list[Result]:
     """Every case, one after the other, each with its arms in turns; a line for each as soon as it is done. A `Result`
     is of a suite that measured it by itself."""
+    commit()  # of the code that is loaded by now, whatever is committed while it runs
     print(f"{'':<32}{'ours':>12}{'peer':>12}  {'unit':<14}{'ratio':>7}{'target':>9}", flush=True)
     results = []
     for case in cases:
@@ -112,28 +134,48 @@ def _measure(case: Case | Rate | Figure, rounds: int) -> Result:
     times = _in_turns(arms, rounds, clock, case.before)
     amounts = (case.amount, case.peer_amount if isinstance(case, Rate) else case.amount)
     each = [[seconds / amount for seconds in arm] for arm, amount in zip(times, amounts, strict=False)]
-    ratio = statistics.median(theirs / our for our, theirs in zip(*each, strict=True)) if case.peer else None
-    medians = [statistics.median(arm) for arm in each]
-    shown = [1 / one for one in medians] if isinstance(case, Rate) else [case.scale * one for one in medians]
-    return _judged(case, shown[0], shown[1] if case.peer else None, ratio, rounds)
+    shown = [[1 / one if isinstance(case, Rate) else case.scale * one for one in arm] for arm in each]
+    ratios = [theirs / our for our, theirs in zip(*each, strict=True)] if case.peer else None
+    medians = [statistics.median(arm) for arm in shown]
+    ratio = statistics.median(ratios) if ratios else None
+    return _judged(case, medians[0], medians[1] if case.peer else None, ratio, rounds, _spread(ratios or shown[0]))
 
 
-def _judged(case: Case | Rate | Figure, ours: float, peer: float | None, ratio: float | None, rounds: int) -> Result:
+def _judged(
+    case: Case | Rate | Figure,
+    ours: float,
+    peer: float | None,
+    ratio: float | None,
+    rounds: int,
+    spread: tuple[float, float] | None = None,
+) -> Result:
     reached = ours if isinstance(case, Rate) else ratio
     met = None if case.target is None else reached is not None and reached >= case.target
-    return Result(case.name, ours, peer, case.unit, ratio, case.target, rounds, met)
+    extrapolated = case.extrapolated if isinstance(case, Figure) else ""
+    return Result(
+        *(case.name, ours, peer, case.unit, ratio, case.target, rounds, met), spread=spread, extrapolated=extrapolated
+    )
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float] | None:
+    """The quartiles; None of a single value, of which nobody knows how it varies."""
+    if len(values) < 2:
+        return None
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
 
 
 def compare(
     name: str, ours: Sequence[float], peer: Sequence[float] | None, unit: str, target: float | None = None
 ) -> Result:
     """A result of runs that were measured already, ours and the peer's in turns; smaller is better."""
-    ratio = None
+    ratios, ratio, median = None, None, None
     if peer is not None:  # a counter too coarse to see either arm sees no difference
-        ratio = statistics.median(their / our if our else 1.0 for our, their in zip(ours, peer, strict=True))
+        ratios = [their / our if our else 1.0 for our, their in zip(ours, peer, strict=True)]
+        ratio, median = statistics.median(ratios), statistics.median(peer)
     met = None if target is None or ratio is None else ratio >= target
-    median = None if peer is None else statistics.median(peer)
-    return Result(name, statistics.median(ours), median, unit, ratio, target, len(ours), met)
+    spread = _spread(ratios or ours)
+    return Result(name, statistics.median(ours), median, unit, ratio, target, len(ours), met, spread=spread)
 
 
 def _in_turns(arms: list[Work], rounds: int, clock: Callable[[], float], before: Work | None) -> list[list[float]]:
@@ -157,6 +199,14 @@ def _in_turns(arms: list[Work], rounds: int, clock: Callable[[], float], before:
     return times
 
 
+@cache
+def machine_text() -> str:
+    """The same in a line."""
+    known = machine()
+    flags = f" ({', '.join(known['flags'])})" if known["flags"] else ""
+    return f"{known['cores']} cores of {known['cpu']}{flags}, Python {known['python']}"
+
+
 def machine() -> dict[str, Any]:
     """What the numbers hang on."""
     model, flags = platform.processor() or platform.machine(), ""
@@ -176,35 +226,53 @@ def machine() -> dict[str, Any]:
 
 def keep(suite: str, results: list[Result]) -> None:
     """Put the results into `build/bench/<suite>.json`, and what the machine is beside it."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{suite}.json"
-    known = json.loads(path.read_text()) if path.exists() else []
-    fresh = {result.name: asdict(result) for result in results}
-    in_place = [fresh.pop(one["name"], one) for one in known]
-    path.write_text(json.dumps([*in_place, *fresh.values()], indent=1) + "\n")
+    merge(RESULTS, suite, [asdict(result) for result in results])
     (RESULTS / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
 
 
-def table(suite: str) -> str:
-    """The results that are there, as Markdown."""
-    lines = ["| name | ours | peer | unit | ratio | target | |", "|---|--:|--:|---|--:|--:|---|"]
-    for one in json.loads((RESULTS / f"{suite}.json").read_text()):
-        ratio = "" if one["ratio"] is None else f"{one['ratio']:.2f}"
-        met = {None: "", True: "met", False: "**missed**"}[one["met"]]
-        numbers = (_number(one["ours"]), _number(one["peer"]), one["unit"], ratio, _number(one["target"]), met)
-        lines.append(f"| {one['name']} | " + " | ".join(numbers) + " |")
-    return "\n".join(lines)
+def merge(folder: Path, suite: str, rows: Iterable[Row]) -> None:
+    """Put rows into a folder's file of the suite: each in the place of an older one of its name, or at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = {row["name"]: row for row in rows}
+    in_place = [fresh.pop(row["name"], row) for row in read(folder, suite)]
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in [*in_place, *fresh.values()])
+    (folder / f"{suite}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def read(folder: Path, suite: str) -> list[Row]:
+    """What a folder has of a suite."""
+    path = folder / f"{suite}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Results as Markdown; columns in which nothing stands are left out."""
+    cells = [("name", "ours", "peer", "unit", "ratio", "quartiles", "target", " ")]
+    for one in rows:
+        spread = " to ".join(number(value) for value in one.get("spread") or ())
+        told = f"extrapolated from {one['extrapolated']}" if one.get("extrapolated") else judged(one)
+        values = (number(one["ours"]), number(one["peer"]), one["unit"], number(one["ratio"]), spread)
+        cells.append((one["name"], *values, number(one["target"]), told))
+    columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
+    lines = [f"| {' | '.join(line)} |" for line in zip(*columns, strict=True)]
+    sides = "|".join("---" if column[0] in ("name", "unit", " ") else "--:" for column in columns)
+    return "\n".join([lines[0], f"|{sides}|", *lines[1:]])
+
+
+def judged(row: Row) -> str:
+    return {None: "", True: "met", False: "**missed**"}[row["met"]]
 
 
 def _line(result: Result) -> str:
-    numbers = f"{result.name:<32}{_number(result.ours):>12}{_number(result.peer):>12}  {result.unit:<14}"
-    ratio = "" if result.ratio is None else f"{result.ratio:.2f}"
+    numbers = f"{result.name:<32}{number(result.ours):>12}{number(result.peer):>12}  {result.unit:<14}"
+    ratio = number(result.ratio)
     if result.target is None:
         return f"{numbers}{ratio:>7}".rstrip()
-    return f"{numbers}{ratio:>7}{_number(result.target):>9}  {'met' if result.met else 'MISSED'}"
+    return f"{numbers}{ratio:>7}{number(result.target):>9}  {'met' if result.met else 'MISSED'}"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """For people: three digits that count, or all before the point."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from math import log2
 from pathlib import Path
-from typing import Any
 
 import harness
-from kafka_transfers import SIZES
+from harness import Row
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
@@ -18,13 +16,11 @@ from experiments import results
 OPERATIONS = {"produce_dicts": "Producing dicts", "produce_columns": "Producing columns", "fetch": "Fetching"}
 ARMS = ("plain", "sealing off", "everything on")
 
-Row = dict[str, Any]
-
 
 def tables() -> str:
     """What is there, as Markdown."""
     found = load()
-    parts = [_throughput(found), _processor(found), _others(found)]
+    parts = [throughput(found), processor(found), others(found)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -34,7 +30,7 @@ def draw() -> list[Path]:
     written = []
     for operation, title in OPERATIONS.items():
         lines: dict[str, list[tuple[float, float]]] = {arm: [] for arm in ARMS}
-        for size in SIZES:
+        for size in _sizes(found):
             for arm, value in zip(ARMS, _arms(found, f"{operation}_{size}"), strict=True):
                 if value is not None:
                     lines[arm].append((log2(size), 1e9 / value))
@@ -53,7 +49,12 @@ def draw() -> list[Path]:
 
 
 def load() -> dict[str, Row]:
-    return {one["name"]: one for one in json.loads((harness.RESULTS / "kafka.json").read_text())}
+    return {one["name"]: one for one in harness.read(harness.RESULTS, "kafka")}
+
+
+def _sizes(found: dict[str, Row]) -> list[int]:
+    """The records a parcel that were measured."""
+    return sorted({int(end) for name in found if (end := name.rpartition("_")[2]).isdigit()})
 
 
 def _arms(found: dict[str, Row], name: str) -> tuple[float | None, float | None, float | None]:
@@ -66,12 +67,13 @@ def _arms(found: dict[str, Row], name: str) -> tuple[float | None, float | None,
     )
 
 
-def _throughput(found: dict[str, Row]) -> str:
+def throughput(found: dict[str, Row]) -> str:
+    """Records a second in each arm, and what became of the targets."""
     lines = [
         "| | plain | sealing off | everything on | | ratio | target | |",
         "|---|--:|--:|--:|---|--:|--:|---|",
     ]
-    for name in [f"{operation}_{size}" for size in SIZES for operation in OPERATIONS]:
+    for name in [f"{operation}_{size}" for size in _sizes(found) for operation in OPERATIONS]:
         if name in found:
             rates = [_thousands(value) for value in _arms(found, name)]
             lines.append(f"| {name} | {' | '.join(rates)} | thousand/s | {_judged(found[name])} |")
@@ -90,14 +92,14 @@ def _throughput(found: dict[str, Row]) -> str:
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def _processor(found: dict[str, Row]) -> str:
+def processor(found: dict[str, Row]) -> str:
     """Nanoseconds a record, for everybody who works on it."""
     lines = [
         "| ns of processor a record | client: plain | sealing off | everything on | broker: plain | everything on"
         " | notary |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for name in [f"{operation}_{size}" for size in SIZES for operation in OPERATIONS]:
+    for name in [f"{operation}_{size}" for size in _sizes(found) for operation in OPERATIONS]:
         client, broker, notary = found.get(f"{name}_cpu"), found.get(f"{name}_broker"), found.get(f"{name}_notary")
         if client and broker and notary:
             unsealed = found[f"{name}_cpu_unsealed"]["ours"]
@@ -106,7 +108,7 @@ def _processor(found: dict[str, Row]) -> str:
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def _others(found: dict[str, Row]) -> str:
+def others(found: dict[str, Row]) -> str:
     """Latencies and bytes."""
     lines = ["| | plain | sealing off | everything on | |", "|---|--:|--:|--:|---|"]
     for name, one in found.items():
@@ -124,4 +126,4 @@ def _thousands(ns: float | None) -> str:
 
 def _judged(one: Row) -> str:
     target = "" if one["target"] is None else f"{one['target']:g}"
-    return f"{one['ratio']:.2f} | {target} | { {None: '', True: 'met', False: '**missed**'}[one['met']] }"
+    return f"{one['ratio']:.2f} | {target} | {harness.judged(one)}"

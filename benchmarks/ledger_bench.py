@@ -225,8 +225,8 @@ def size_cases() -> Iterator[Figure]:
         found[size] = _operation_bytes(size)
         yield Figure(f"ledger_bytes_{size}", found[size], None, "bytes/entry")
     each, minutes = 24 * 3600 / PARCEL_S * found[128], 24 * 60 * found[512]
-    yield Figure("ledger_day_each", VEHICLES * each / (1 << 30), None, "GiB/day")
-    yield Figure("ledger_day_minutes", VEHICLES * minutes / (1 << 30), None, "GiB/day")
+    for name, grown, source in (("each", each, "ledger_bytes_128"), ("minutes", minutes, "ledger_bytes_512")):
+        yield Figure(f"ledger_day_{name}", VEHICLES * grown / (1 << 30), None, "GiB/day", extrapolated=source)
 
 
 def _operation_bytes(size: int) -> float:

@@ -5,7 +5,14 @@ server appends them to a file, syncs it and answers; a request fetches N lines b
 orjson. Ours is everything: sealing from columns, spool, signed requests, six guards, log, promises checked, operations
 and anchors on the ledger; and on the way back fetching, range proofs, chains, signatures, opening with full
 verification into Arrow. Both servers, and our authority, run in processes of their own; both sync before they answer.
-Our publisher puts all parcels that wait into one request, as it does in life; the peer's client waits for each answer.
+
+What a request carries is not the same on both sides: our publisher puts all parcels that wait into one request, and our
+subscriber fetches a mebibyte, as they do in life; the peer's client sends N records, waits, and sends the next. So
+beside these stand
+
+    node_request_publish_N, …_fetch_N    parcels that one request carried, on average; the peer's carries one batch
+    node_publish_one_N, node_fetch_one_N          one parcel a request on both sides
+    node_publish_joined_N, node_fetch_joined_N    ours as in life, and a request of the peer carries as much as ours did
 """
 
 from __future__ import annotations
@@ -17,13 +24,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import data
 import harness
 import orjson
 
+from tallystick.carriers.carrier import Carrier, Fetched, Outcome
 from tallystick.client.identity import Identity
 from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
@@ -31,33 +41,60 @@ from tallystick.client.subscribe import Subscriber
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = {8: 16_384, 64: 65_536, 512: 262_144, 4096: 524_288}  # records a parcel → records a run
+BESIDE = (64, 4096)  # where requests that carry the same on both sides are measured too
 ROUNDS_MAX = 5
-TARGETS = {("publish", 64): 1.0, ("fetch", 64): 1.0, ("publish", 4096): 2.0, ("fetch", 4096): 2.0}
+TARGETS = {"node_publish_64": 1.0, "node_fetch_64": 1.0, "node_publish_4096": 2.0, "node_fetch_4096": 2.0}
 
 
-def cases() -> Iterator[harness.Case]:
+def cases() -> Iterator[harness.Case | harness.Result]:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         ours = stack.enter_context(Ours(Path(folder) / "ours"))
         peer = stack.enter_context(_Plain(Path(folder) / "plain"))
         for size, records in SIZES.items():
-            yield harness.Case(
-                f"node_publish_{size}",
-                lambda size=size, records=records: ours.publish(size, records),
-                lambda size=size, records=records: peer.publish(size, records),
-                records,
-                target=TARGETS.get(("publish", size)),
-                waits=True,
-                rounds_max=ROUNDS_MAX,
-            )
-            yield harness.Case(
-                f"node_fetch_{size}",
-                lambda size=size, records=records: ours.fetch(size, records),
-                lambda size=size, records=records: peer.fetch(size, records),
-                records,
-                target=TARGETS.get(("fetch", size)),
-                waits=True,
-                rounds_max=ROUNDS_MAX,
-            )
+            carried = {}
+            for act in ("publish", "fetch"):
+                mine, theirs = getattr(ours, act), getattr(peer, act)
+                ours.carried(act)  # what was counted before is of other rows
+                yield _case(f"node_{act}_{size}", partial(mine, size, records), partial(theirs, size, records), records)
+                carried[act] = ours.carried(act)
+                told = (f"node_request_{act}_{size}", carried[act], 1.0, "parcels/request")
+                yield harness.Result(*told, ratio=None, target=None, runs=ROUNDS_MAX)
+            if size not in BESIDE:
+                continue
+            for act in carried:
+                mine, theirs = partial(getattr(ours, act), size, records, one=True), getattr(peer, act)
+                yield _case(f"node_{act}_one_{size}", mine, partial(theirs, size, records), records)
+            for act, parcels in carried.items():
+                mine, theirs = partial(getattr(ours, act), size, records), getattr(peer, act)
+                joined = partial(theirs, min(size * round(parcels), records), records)
+                yield _case(f"node_{act}_joined_{size}", mine, joined, records)
+
+
+def _case(name: str, ours: harness.Work, peer: harness.Work, records: int) -> harness.Case:
+    return harness.Case(name, ours, peer, records, target=TARGETS.get(name), waits=True, rounds_max=ROUNDS_MAX)
+
+
+class _Counted:
+    """A carrier whose requests with parcels are counted."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier, self.parcels, self.requests = carrier, 0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._carrier, name)
+
+    def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]:
+        self._count(parcels)
+        return self._carrier.publish(token, parcels)
+
+    def fetch(self, *arguments: Any, **options: Any) -> Fetched:
+        fetched = self._carrier.fetch(*arguments, **options)
+        self._count(fetched.parcels)
+        return fetched
+
+    def _count(self, parcels: Sequence[object]) -> None:
+        self.parcels += len(parcels)
+        self.requests += bool(parcels)
 
 
 class _Server:
@@ -65,7 +102,8 @@ class _Server:
 
     def __init__(self, kind: str, folder: Path, *arguments: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "benchmarks")}
+        path = os.pathsep.join(filter(None, [str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path}
         command = [sys.executable, __file__, kind, str(folder), *arguments]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.url = self.read_line()
@@ -108,8 +146,10 @@ class Ours(_Server):
         self._owner = self._enrol("owner", self._authority.read_line())
         self.car = self._enrol("car", self._authority.read_line())
         self.reader = self._enrol("reader", self._authority.read_line())
-        self._publishers: dict[int, Publisher] = {}
-        self._subscribers: dict[int, Subscriber] = {}
+        self._publishers: dict[str, Publisher] = {}
+        self._subscribers: dict[str, Subscriber] = {}
+        self._counted = {"publish": _Counted(self.car.carrier), "fetch": _Counted(self.reader.carrier)}
+        self.car.carrier, self.reader.carrier = self._counted.values()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,24 +160,34 @@ class Ours(_Server):
         self._authority.__exit__()
         super().__exit__()
 
-    def publish(self, size: int, records: int) -> None:
-        """Seal, spool, send and have promised."""
-        if size not in self._publishers:
-            self.create(f"bench{size}")
-            self._publishers[size] = self.car.publisher(f"bench{size}", batch_rows_max=size, heartbeat_s=3600.0)
-        self._publishers[size].send(_columns(records))
-        if left := self._publishers[size].flush(120):
+    def publish(self, size: int, records: int, *, one: bool = False) -> None:
+        """Seal, spool, send and have promised; with `one`, in requests of one parcel."""
+        name = f"bench{size}one" if one else f"bench{size}"
+        if name not in self._publishers:
+            self.create(name)
+            settings = {"request_parcels_max": 1} if one else {}
+            self._publishers[name] = self.car.publisher(name, batch_rows_max=size, heartbeat_s=3600.0, **settings)
+        self._publishers[name].send(_columns(records))
+        if left := self._publishers[name].flush(120):
             raise RuntimeError(f"{left} parcels were not stored")
 
-    def fetch(self, size: int, records: int) -> None:
-        """Fetch, verify in full and open what `publish` stored first."""
-        if size not in self._subscribers:
-            self._subscribers[size] = self.reader.subscriber(f"bench{size}", fetch_bytes_max=1 << 20)
-            self._subscribers[size].poll(0)
-        subscriber, found = self._subscribers[size], 0
+    def fetch(self, size: int, records: int, *, one: bool = False) -> None:
+        """Fetch, verify in full and open what `publish` stored first; with `one`, a parcel a request."""
+        name = f"bench{size}one" if one else f"bench{size}"
+        if name not in self._subscribers:
+            self._subscribers[name] = self.reader.subscriber(name, fetch_bytes_max=1 if one else 1 << 20)
+            self._subscribers[name].poll(0)
+        subscriber, found = self._subscribers[name], 0
         subscriber.seek(0, 0)
         while found < records:
-            found += sum(one.batch.rows for one in subscriber.poll(0))
+            found += sum(received.batch.rows for received in subscriber.poll(0))
+
+    def carried(self, act: str) -> float:
+        """Parcels that a request to publish or to fetch carried, on average since this was asked last."""
+        counted = self._counted[act]
+        mean = counted.parcels / max(1, counted.requests)
+        counted.parcels = counted.requests = 0
+        return mean
 
     def create(self, name: str, partitions: int = 1) -> None:
         """A topic that the car writes and the reader reads."""
@@ -198,6 +248,7 @@ class _Plain(_Server):
         from tallystick.runtime.entropy import SystemEntropy
 
         self._http = HttpClient([Address(self.url, bytes(16))], None, SystemClock(), SystemEntropy())
+        self._stored: set[int] = set()
         return self
 
     def publish(self, size: int, records: int) -> None:
@@ -205,9 +256,12 @@ class _Plain(_Server):
         for first in range(0, records, size):
             body = b"\n".join(orjson.dumps(row) for row in rows[first : first + size])
             self._http.request("POST", f"/lines/{size}", body=body)
+        self._stored.add(size)
 
     def fetch(self, size: int, records: int) -> None:
-        for number in range(records // size):
+        if size not in self._stored:  # in the turn that does not count
+            self.publish(size, records)
+        for number in range(-(-records // size)):
             body = self._http.request("GET", f"/lines/{size}", f"number={number}").body
             for line in body.split(b"\n"):
                 orjson.loads(line)

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="run nothing, print the results as Markdown")
     arguments = parser.parse_args()
     if arguments.table:
-        print(harness.table("spine"))
+        print(harness.table(harness.read(harness.RESULTS, "spine")))
         return
     print(", ".join(f"{name} {value}" for name, value in harness.machine().items()))
     for name in arguments.only or SUBJECTS:
