@@ -92,6 +92,14 @@ bench-spark: setup warm ## reading and writing in Spark against JSON; writes bui
 bench-kafka: setup engines warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
 	@$(BIN)/python benchmarks/kafka.py $(ARGS)
 
+.PHONY: bench-pages bench-compare
+bench-pages: setup ## take the results of build/bench to benchmarks/results, and write the tables of the pages from there
+	@$(BIN)/python benchmarks/pages.py
+
+bench-compare: setup ## BASE=commit and the working tree in turns: every row that moved beyond its noise (ARGS="--only sealing")
+	@[ -n "$(BASE)" ] || { echo "error: no BASE" >&2; echo "hint: make bench-compare BASE=HEAD~1" >&2; exit 2; }
+	@$(BIN)/python benchmarks/compare.py $(BASE) $(ARGS)
+
 soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
 	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \
 	$(BIN)/python -m tallystick.sim --seed "$$first" --steps $(STEPS) \
