@@ -40,6 +40,28 @@ def pooled(one: AttributeKey, other: AttributeKey) -> AttributeKey:
     return replace(one, parts={**other.parts, **one.parts})
 
 
+@pytest.mark.parametrize(
+    ("text", "pairings"),
+    [
+        ("a", 3),
+        ("a && b && p && q", 3),
+        ("a || b || p || q", 3),
+        ("(a || p) && (b || q)", 3),
+        ("2 of (a, b, p, q)", 3),
+        ("(a && p) || (a && q)", 3),  # of a repetition that is not needed nothing is paid
+        ("2 of (a && p, a && q, b && p)", 4),  # two rows with an attribute in common
+    ],
+)
+def test_opening_takes_three_pairings_and_one_for_each_repetition(
+    master: MasterKey, text: str, pairings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capsule, secret = encapsulate(master.public, parse(text, LETTERS), EPOCH, CONTEXT, ENTROPY)
+    key, pair, paired = key_for(master, dict.fromkeys("abpq", True), space=LETTERS), group.pair, []
+    monkeypatch.setattr(group, "pair", lambda *points: paired.append(points) or pair(*points))
+    assert decapsulate(key, capsule, CONTEXT) == secret
+    assert len(paired) == pairings
+
+
 @drawn
 @given(RANDOMS)
 def test_authorised_opens_and_unauthorised_does_not(master: MasterKey, random: Random) -> None:
