@@ -12,17 +12,15 @@ from typing import Any
 
 import pytest
 from stack import wait_until
+from without import processes_without, without
 
 from tallystick.cli import main
 from tallystick.cli.demo import ending_in_order, has_spark
-from tallystick.client import reader as client_reader
 from tallystick.demo import publishing, reading, show, undoing
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, Verdict, expected, perform, refusal
 from tallystick.demo.stage import Stage
 from tallystick.demo.table import WIDTH, lines
 from tallystick.errors import Refused
-from tallystick.ledger.memory import CheckpointMemory
-from tallystick.parcel import verify
 
 SMALL = ["--vehicles", "10", "--sensors", "5", "--minutes", "1", "--skip-spark"]
 ATTACKS = [*show.OVER_THE_NETWORK, *show.ON_THE_DISK]
@@ -48,37 +46,23 @@ def test_every_attack_is_stopped_and_seen_to_be(tmp_path: Path, capsys: pytest.C
     assert set(document["rows_per_s"]) == {"publish telemetry", "read telemetry"}
 
 
-# What a defence is worth shows when it is gone: in the node's process through `sitecustomize`, in the readers' here.
-NODE_WITHOUT_DEFENCES = """
-import tallystick.carriers.log.carrier as carrier
-from tallystick.ledger.contracts import operations, reputation
-from tallystick.trust.permit import UndoOrder
-
-carrier.LogCarrier.check_fetch = lambda *_: None
-operations._judge = lambda call, operator, *_: reputation.fall(call, operator)
-carrier.unsubscribe = lambda data, act, rules, live: live.remove(UndoOrder.decode(data).identifier)
-"""
-
-
 @pytest.mark.long
 def test_without_its_defences_the_attacks_succeed_and_the_demo_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(NODE_WITHOUT_DEFENCES)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    for place, name in [
-        (CheckpointMemory, "_check"),
-        (CheckpointMemory, "check_seen"),
-        (client_reader, "verify_range"),
-        (client_reader, "check_follows"),
-        (verify, "check_follows"),
-    ]:
-        monkeypatch.setattr(place, name, lambda *_: None)
+    """The node's are taken away in its own process, the readers' in this one."""
     network = [reading.read_without_permit, publishing.framing, undoing.fake_unsubscribe, publishing.equivocate]
     disk = ["a broker reorders parcels on disk", "a ledger put back to an older copy"]
     monkeypatch.setattr(show, "OVER_THE_NETWORK", [one for one in ATTACKS if one.carry_out in network])
     monkeypatch.setattr(show, "ON_THE_DISK", [one for one in ATTACKS if one.attack in disk])
-    code, document = told(tmp_path / "demo", capsys)
+    (tmp_path / "start").mkdir()
+    of_node = ("the guard of fetches", "the contract's judgement of claims", "the guard of unsubscribing")
+    of_readers = (
+        *("the memory of checkpoints", "the comparison with others' checkpoints"),
+        *("the proof of a range", "the chain of a lane"),
+    )
+    with processes_without(tmp_path / "start", *of_node), without(*of_readers):
+        code, document = told(tmp_path / "demo", capsys)
     verdicts = {one["attack"]: one["verdict"] for one in document["scenes"]}
     assert verdicts == {
         "reading without a permit": "SUCCEEDED",
