@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -77,11 +76,6 @@ def publish(session: Session, topic: str, numbers: Sequence[int], **settings: An
         for number in numbers:
             publisher.send(rows(number))
         assert publisher.flush(30) == 0
-
-
-def no_guard(*_: object) -> SimpleNamespace:
-    """In the place of the guard of fetches: whoever asks, under whatever permit, gets everything."""
-    return SimpleNamespace(labels=())
 
 
 def read_rows(subscriber: Subscriber, count: int) -> list[int]:

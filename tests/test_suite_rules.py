@@ -1,14 +1,18 @@
-"""The suite's own rules. Every test belongs to one of the tiers that CI runs. Tried on a small suite: engines may be
-required, what is left out is said, seeds replay, homes are apart."""
+"""The suite's own rules. Every test belongs to one of the tiers that CI runs, and defences are taken away through
+tests/without.py. Tried on a small suite: engines may be required, what is left out is said, seeds replay, homes are
+apart.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -136,3 +140,65 @@ def test_every_test_is_in_a_tier_that_ci_runs() -> None:
     tiers = [collected(call) for call in calls]
     assert all(tiers)
     assert set.union(*tiers) == written()
+
+
+# --- the suite itself ---
+
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(HERE.rglob("*.py"))}
+
+# Functions that tests replace by one that says nothing, and that are no defences.
+NO_DEFENCES = {
+    "_row_at": "counts how often a reader goes to the disk, and lets it",
+    "_self_test": "the machine has no compiler",
+    "compiled": "the machine has no compiler",
+    "follow": "the tail of a broker that shows what it likes",
+    "is_current": "as if there were another epoch",
+    "poll": "the notary sleeps",
+}
+
+
+def patches(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, str, ast.expr]]:
+    """(test or helper, attribute, what is put there) of every `setattr` on something of ours."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "setattr":
+                    *place, value = call.args
+                    named = place[-1].value if isinstance(place[-1], ast.Constant) else ast.unparse(place[-1])
+                    yield function, str(named).rpartition(".")[2], value
+
+
+def lets_pass(value: ast.expr) -> bool:
+    """Whether it is a function that answers everybody alike."""
+    return isinstance(value, ast.Lambda) and isinstance(value.body, ast.Constant)
+
+
+def taken_away_by_hand(tree: ast.Module) -> list[str]:
+    return [
+        f"{function.name}: {attribute}"
+        for function, attribute, value in patches(tree)
+        if attribute not in NO_DEFENCES
+        and (lets_pass(value) or ("without" in function.name and isinstance(value, (ast.Lambda, ast.Name))))
+    ]
+
+
+def test_defences_are_taken_away_by_name() -> None:
+    """By hand, a renamed guard would leave a test that shows nothing."""
+    found = {path.relative_to(HERE).as_posix(): taken_away_by_hand(tree) for path, tree in TREES.items()}
+    assert {name: by_hand for name, by_hand in found.items() if by_hand} == {}, "see tests/without.py"
+
+
+@pytest.mark.parametrize(
+    ("patch", "is_found"),
+    [
+        ("monkeypatch.setattr(Window, 'check', lambda *_: None)", True),
+        ("monkeypatch.setattr('tallystick.client.reader.verify_range', lambda *_: None)", True),
+        ("patch.setattr(rules, 'allows', lambda *_: True)", True),
+        ("patch.setattr(carrier, 'publish', accept_anything)", True),
+        ("monkeypatch.setattr(author, 'PAUSE_S', 0.0)", False),
+        ("patch.setattr(notary, 'poll', lambda *_: False)", False),
+    ],
+)
+def test_what_is_taken_away_by_hand_is_found(patch: str, is_found: bool) -> None:
+    source = f"def test_without_the_guard(monkeypatch, patch):\n    {patch}\n"
+    assert bool(taken_away_by_hand(ast.parse(source))) == is_found

@@ -12,6 +12,7 @@ import pytest
 from actors import SCHEMA, Hand, await_topic, read_rows, stored
 from broker import broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
+from without import without
 
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
 from tallystick.carriers.kafka.failures import library
@@ -158,7 +159,7 @@ def passed(parcel: Parcel, node: bytes, key: SigningKey) -> tuple[bytes, list[tu
     return parcel.encode(), [(PASSAGE, passage.encode())]
 
 
-def test_a_passage_that_a_client_signs_itself_opens_nothing(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_passage_that_a_client_signs_itself_opens_nothing(direct: Direct) -> None:
     name, token = direct.topic()
     hand, node = Hand(direct.car, name), direct.stack.node
     parcel = hand.seal(1)
@@ -173,8 +174,7 @@ def test_a_passage_that_a_client_signs_itself_opens_nothing(direct: Direct, monk
     write(direct.car.identity.principal)
     write(node.identifier)
     assert all(reasons(direct.fetch(name, token, 2)))
-    with monkeypatch.context() as patch:  # a notary that takes anybody's word for a gateway's
-        patch.setattr(node.carrier.notary, "_node_key", node.rules.verify_key)
+    with without("a gateway's key for a passage"):
         write(direct.car.identity.principal)
         assert reasons(direct.fetch(name, token, 3))[2] == ""
 
@@ -274,7 +274,7 @@ def test_subscribers_open_what_was_taken_and_hear_of_what_was_not(direct: Direct
     assert [(finding.reason, finding.offset) for finding in findings] == [("refused", 1)]
 
 
-def test_what_gateways_share_counts_under_its_signature_alone(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_gateways_share_counts_under_its_signature_alone(direct: Direct) -> None:
     name, _ = direct.topic()
     hand, carrier = Hand(direct.car, name), direct.stack.node.carrier
     forged = replace(hand.permit, identifier=b"f" * 16).sign(direct.car.identity.signing_key)
@@ -288,8 +288,8 @@ def test_what_gateways_share_counts_under_its_signature_alone(direct: Direct, mo
             return carrier._live.get(forged.identifier) is not None
 
     assert not share()
-    monkeypatch.setattr(carrier._shared, "_check", lambda *_: None)  # a gateway that believes Kafka
-    assert share()
+    with without("the signature on what gateways share"):
+        assert share()
 
 
 def test_what_kafka_does_not_take_keeps_no_other_parcel_of_its_group_from_its_promise(

@@ -30,8 +30,8 @@ from actors import (
 )
 from stack import READ, WRITE, Stack, wait_until
 from test_publishing import operate
+from without import without
 
-import tallystick.carriers.log.carrier as log_carrier
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.log.segments import FILE_HEADER_BYTES, Place
 from tallystick.client.publish import Publisher, PublisherSettings
@@ -39,7 +39,6 @@ from tallystick.client.subscribe import FoundError, Subscriber
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.demo import disk
 from tallystick.errors import Forged, Refused, TallystickError, Unavailable
-from tallystick.guards.publish import Accepted
 from tallystick.ledger import entries
 from tallystick.parcel.header import lane_partition
 from tallystick.parcel.parcel import Parcel
@@ -150,25 +149,21 @@ def test_one_altered_body_is_one_finding_and_the_reader_goes_on(topic: Topic) ->
     assert subscriber.findings[0].offset == 2
 
 
-def test_without_the_range_proof_a_whole_lane_vanishes_unseen(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_range_proof_a_whole_lane_vanishes_unseen(topic: Topic) -> None:
     """Chains of sequences alone do not show a lane of which nothing is left."""
-    monkeypatch.setattr("tallystick.client.reader.verify_range", lambda *_: None)
     liar = Liar(topic.reader.node)
     lie = LIES["a whole lane is dropped"][1]
     liar.fetch = lambda *args, **kwargs: lie(topic.reader.node.fetch(*args, **kwargs))
-    assert found_by(subscribe_through(topic.reader, liar, "brakes"), 4) == ([0, 2, 4, 6], [])
+    with without("the proof of a range"):
+        assert found_by(subscribe_through(topic.reader, liar, "brakes"), 4) == ([0, 2, 4, 6], [])
 
 
-def test_without_the_chain_and_the_proof_a_parcel_vanishes_unseen(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tallystick.client.reader.verify_range", lambda *_: None)
-    monkeypatch.setattr("tallystick.client.reader.check_follows", lambda *_: None)
-    monkeypatch.setattr("tallystick.parcel.verify.check_follows", lambda *_: None)
+def test_without_the_chain_and_the_proof_a_parcel_vanishes_unseen(topic: Topic) -> None:
     liar = Liar(topic.reader.node)
     lie = LIES["a parcel is dropped"][1]
     liar.fetch = lambda *args, **kwargs: lie(topic.reader.node.fetch(*args, **kwargs))
-    assert found_by(subscribe_through(topic.reader, liar, "brakes"), 7) == ([0, 1, 3, 4, 5, 6, 7], [])
+    with without("the proof of a range", "the chain of a lane"):
+        assert found_by(subscribe_through(topic.reader, liar, "brakes"), 7) == ([0, 1, 3, 4, 5, 6, 7], [])
 
 
 @pytest.mark.parametrize(
@@ -315,17 +310,6 @@ def test_what_was_read_before_its_anchor_is_not_left_unconfirmed(extra: bool, st
 # --- the node itself: its own anchors over a spoilt log ---
 
 
-def accepting(partitions: tuple[int, ...] = (0,), permit: Any = None) -> Callable[..., Accepted]:
-    """The publish guard of a node that takes anything."""
-
-    def accept(data: bytes, act: Any, rules: Any, live: Any, *_: object) -> Accepted:
-        parcel = Parcel.decode(data)
-        found = permit or live.get(parcel.header.topics[0].permit)
-        return Accepted(parcel, found, partitions)
-
-    return accept
-
-
 @pytest.mark.parametrize(
     ("order", "delivered", "expected"),
     [
@@ -342,29 +326,25 @@ def test_a_node_that_anchors_a_spoilt_lane(
     expected: list[str],
     stack: Stack,
     topic: Topic,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """… is found through the chain of the lane: here the anchor itself is a lie, and the range proof holds."""
     name = f"spoilt-{'-'.join(map(str, order))}"
     another_topic(stack, topic, name)
     hand = Hand(topic.car, name)
     parcels = [hand.seal(number) for number in range(4)]
-    monkeypatch.setattr(log_carrier, "publish", accepting())
-    for number in order:
-        stored(hand.send(parcels[number])[0])
+    with without("the guard of publishing"):
+        for number in order:
+            stored(hand.send(parcels[number])[0])
     subscriber = topic.reader.subscriber(name, on_bad="report")
     assert found_by(subscriber, len(delivered)) == (delivered, expected)
     assert all(finding.evidence for finding in subscriber.findings)
 
 
-def test_a_lane_in_a_partition_where_it_does_not_belong(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lane_in_a_partition_where_it_does_not_belong(stack: Stack, topic: Topic) -> None:
     another_topic(stack, topic, "moved", partitions=2)
     hand = Hand(topic.car, "moved")
     hand.lane = hand.open_lane(lane_in(hand, 0))
-    with monkeypatch.context() as patch:
-        patch.setattr(log_carrier, "publish", accepting((1,)))
+    with without("the guard of publishing", partitions=(1,)):
         stored(hand.send(hand.seal(1))[0])
     subscriber = topic.reader.subscriber("moved", on_bad="report")
     wait_until(lambda: not subscriber.poll(50) and bool(subscriber.findings))
@@ -420,17 +400,14 @@ def test_a_promise_must_be_the_nodes_for_this_parcel(lie: str, stack: Stack, top
     assert token
 
 
-def test_a_parcel_promised_and_then_replaced_convicts_the_node(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parcel_promised_and_then_replaced_convicts_the_node(stack: Stack, topic: Topic) -> None:
     """The anchor holds another leaf where the promise says: the contract takes it from anybody who shows both."""
     token = another_topic(stack, topic, "replaced")
     hand, node = Hand(topic.car, "replaced"), stack.node.identifier
     promised, other = hand.seal(1), hand.seal(2)
     promise = vow(stack, token, promised.hash, 0)
     before = reputation(stack, node)[0]
-    with monkeypatch.context() as patch:
-        patch.setattr(log_carrier, "publish", accepting())
+    with without("the guard of publishing"):
         stored(hand.send(other)[0])
     settle(stack)
     wait_until(lambda: topic.car.view.value(b"anchor/" + token + bytes(4)) is not None)

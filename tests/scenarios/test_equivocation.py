@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from actors import Hand, Topic, await_topic, publish, read_rows, reason, reputation, rows, settle, stored
 from stack import READ, WRITE, Stack, wait_until
-from test_broker import accepting, found_by
+from test_broker import found_by
+from without import without
 
-import tallystick.carriers.log.carrier as log_carrier
 from tallystick.client.identity import Identity
 from tallystick.client.session import Session
 from tallystick.crypto.merkle import leaf_hash
@@ -22,7 +22,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import SIGNATURE_CONTEXT
-from tallystick.parcel.keys import IdentifierKeys, ParcelKeys
+from tallystick.parcel.keys import ParcelKeys
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
 from tallystick.record.batch import Batch
@@ -78,9 +78,7 @@ def test_the_same_parcel_again_blames_nobody(stack: Stack, topic: Topic) -> None
     assert not is_convicted(stack, hand.session.identity.principal)
 
 
-def test_where_no_guard_stood_the_reader_names_it_and_brings_the_evidence(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_guard_stood_the_reader_names_it_and_brings_the_evidence(stack: Stack, topic: Topic) -> None:
     token = stack.topic(topic.owner, "unguarded", "vin string, seq int64 not null, speed float32")
     await_topic(stack, token)
     stack.grant(topic.owner, token, topic.reader, READ)
@@ -90,8 +88,7 @@ def test_where_no_guard_stood_the_reader_names_it_and_brings_the_evidence(
     parcels = [hand.seal(0)]
     fork = hand.fork()
     parcels += [hand.seal(1), hand.seal(2, lane=fork)]
-    with monkeypatch.context() as patch:
-        patch.setattr(log_carrier, "publish", accepting())
+    with without("the guard of publishing"):
         for parcel in parcels:
             stored(hand.send(parcel)[0])
     subscriber = topic.reader.subscriber("unguarded", on_bad="report")
@@ -183,14 +180,12 @@ def test_a_repeated_random_state_repeats_no_key(topic: Topic) -> None:
     assert same.hash == left.hash  # the very same parcel: a duplicate, which blames nobody
 
 
-def test_with_identifiers_from_entropy_alone_a_clone_uses_a_key_twice(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_identifiers_from_entropy_alone_a_clone_uses_a_key_twice(topic: Topic) -> None:
     """And AES-GCM under one key and nonce gives away the difference of two plaintexts."""
-    monkeypatch.setattr(IdentifierKeys, "identifier", lambda self, entropy, *_: entropy[:16])
     hand = Hand(topic.publisher("careless-twins"), "brakes")
     one, two = hand.fork(), hand.fork()
-    left, right = seal_with(one, 1, b"r" * 32), seal_with(two, 2, b"r" * 32)
+    with without("the plaintext in an identifier"):
+        left, right = seal_with(one, 1, b"r" * 32), seal_with(two, 2, b"r" * 32)
     assert body_key(one, left) == body_key(two, right)
     difference = bytes(a ^ b for a, b in zip(bytes(left.body), bytes(right.body), strict=False))
     assert difference[:16] == bytes(16)  # the same beginning of both plaintexts shows through the encryption

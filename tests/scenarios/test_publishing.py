@@ -4,7 +4,7 @@ requests, floods, framing (EventGuard 4.3, 4.4, 4.7; BPS 4.4), on a whole instan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,8 +24,8 @@ from actors import (
     stored,
 )
 from stack import READ, WRITE, Stack, wait_until
+from without import without
 
-import tallystick.carriers.log.carrier as log_carrier
 from tallystick import wire
 from tallystick.carriers.carrier import Stored
 from tallystick.carriers.frames import join_frames
@@ -34,16 +34,11 @@ from tallystick.client.session import Session
 from tallystick.client.subscribe import Received
 from tallystick.demo.forgery import JUNK, envelope_of, exchange, phony_order, phony_permit, send_bytes
 from tallystick.errors import Refused, Unavailable
-from tallystick.guards.publish import Accepted
-from tallystick.guards.route import Window
 from tallystick.ledger import entries
-from tallystick.ledger.contracts import operations as operations_contract
-from tallystick.ledger.contracts import reputation as reputation_contract
 from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.transaction import compose
 from tallystick.parcel.header import TopicRef
-from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.clock import SystemClock
 from tallystick.trust.envelope import check_time
@@ -110,20 +105,13 @@ def test_a_phony_advertisement_is_refused_and_held_against_its_signer(
     assert wire.decode(answer.body)[0] == "wrong-topic"
 
 
-def test_without_the_guard_spam_lies_in_the_log_and_readers_name_it(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_guard_spam_lies_in_the_log_and_readers_name_it(stack: Stack, topic: Topic) -> None:
     """The reader's own checks are the second wall: it goes on behind what it names."""
     victim = Topic(stack, "victim", "lights")
     rightful, spammer = Hand(victim.car, "lights"), topic.car
     stored(rightful.send(rightful.seal(1))[0])
     forged = rightful.resign(rightful.seal(666, lane=rightful.open_lane()), key=spammer.identity.signing_key)
-
-    def accept_anything(data: bytes, *_: object) -> Accepted:
-        return Accepted(Parcel.decode(data), rightful.permit, (0,))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(log_carrier, "publish", accept_anything)
+    with without("the guard of publishing", permit=rightful.permit):
         assert isinstance(spammer.node.publish(victim.token, [forged.encode()])[0], Stored)
     stored(rightful.send(rightful.seal(2))[0])
     subscriber = victim.reader.subscriber("lights", on_bad="report")
@@ -263,12 +251,9 @@ def test_a_stolen_lane_identifier_hinders_nobody(topic: Topic, hand: Hand) -> No
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["bound to the permit", "as if it were not"])
-def test_a_copied_body(bound: bool, stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copied_body(bound: bool, stack: Stack, topic: Topic) -> None:
     """A publisher that cannot read a topic copies another's sealed body, locks and lane name into a parcel of its own:
     guards and signatures have nothing against it, but the lane key hangs on the permit."""
-    if not bound:
-        original = LaneKey.of
-        monkeypatch.setattr(LaneKey, "of", lambda *args, permits, **kwargs: original(*args, permits=(), **kwargs))
     name = f"copies-{bound}"
     token = stack.topic(topic.owner, name, SCHEMA)
     await_topic(stack, token)
@@ -276,13 +261,14 @@ def test_a_copied_body(bound: bool, stack: Stack, topic: Topic, monkeypatch: pyt
         stack.grant(topic.owner, token, session, operations)
     copyist = topic.member(f"copyist-{bound}")
     stack.grant(topic.owner, token, copyist, WRITE)
-    author, thief = Hand(topic.car, name), Hand(copyist, name)
-    sealed = author.seal(1)
-    stored(author.send(sealed)[0])
-    stored(thief.send(thief.resign(sealed, topics=thief.lane.topics))[0])
-    subscriber = topic.reader.subscriber(name, on_bad="report")
-    received: list[Received] = []
-    wait_until(lambda: received.extend(subscriber.poll(100)) or len(received) + len(subscriber.findings) == 2)
+    with nullcontext() if bound else without("the permits in a lane key"):
+        author, thief = Hand(topic.car, name), Hand(copyist, name)
+        sealed = author.seal(1)
+        stored(author.send(sealed)[0])
+        stored(thief.send(thief.resign(sealed, topics=thief.lane.topics))[0])
+        subscriber = topic.reader.subscriber(name, on_bad="report")
+        received: list[Received] = []
+        wait_until(lambda: received.extend(subscriber.poll(100)) or len(received) + len(subscriber.findings) == 2)
     authors = [one.publisher for one in received]
     if bound:
         assert authors == [topic.car.identity.principal]
@@ -319,12 +305,10 @@ def test_a_replayed_request_is_refused_also_after_a_restart(stack: Stack, topic:
     assert request_to(topic.car, topic.token, body, node=b"n" * 16).status == 403
 
 
-def test_without_the_window_a_replay_is_heard_but_the_lane_stops_it(
-    stack: Stack, topic: Topic, hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Window, "check", lambda *_: None)
+def test_without_the_window_a_replay_is_heard_but_the_lane_stops_it(stack: Stack, topic: Topic, hand: Hand) -> None:
     body, nonce, now = join_frames([hand.seal(11).encode()]), b"twice-----------", stack.clock.now()
-    first, second = (request_to(topic.car, topic.token, body, nonce=nonce, now=now) for _ in range(2))
+    with without("the window of envelopes"):
+        first, second = (request_to(topic.car, topic.token, body, nonce=nonce, now=now) for _ in range(2))
     assert [wire.decode(answer.body)[0][0] for answer in (first, second)] == [0, 1]  # stored, then stored before
 
 
@@ -457,17 +441,11 @@ def test_a_node_cannot_frame_a_principal(stack: Stack, topic: Topic, rival: Topi
     assert refusal.value.reason in ("not-host", "not-node")
 
 
-def test_without_the_contracts_judgement_a_bare_claim_ruins_a_name(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_contracts_judgement_a_bare_claim_ruins_a_name(stack: Stack, topic: Topic) -> None:
     victim = topic.publisher("slandered").identity.principal
-
-    def believe(call: Any, operator: bytes, *_: object) -> None:
-        reputation_contract.fall(call, operator)
-
-    monkeypatch.setattr(operations_contract, "_judge", believe)
-    for _ in range(9):
-        accuse(stack, victim, topic.token, bytes(32), b"made up")
+    with without("the contract's judgement of claims"):
+        for _ in range(9):
+            accuse(stack, victim, topic.token, bytes(32), b"made up")
     assert reputation(stack, victim)[1] > 0
 
 

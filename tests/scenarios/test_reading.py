@@ -16,7 +16,6 @@ from actors import (
     Topic,
     acts,
     fetch_query,
-    no_guard,
     permit_of,
     publish,
     read_rows,
@@ -26,14 +25,12 @@ from actors import (
     stored,
 )
 from stack import READ, Stack, wait_until
+from without import without
 
-import tallystick.carriers.log.carrier as log_carrier
 from tallystick.carriers.log.segments import Place
 from tallystick.client.session import Session
 from tallystick.demo.forgery import exchange
 from tallystick.errors import Refused
-from tallystick.guards.live import Live
-from tallystick.guards.rules import Act, Rules
 from tallystick.parcel.header import Kind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.locks import MissingKey
@@ -41,7 +38,7 @@ from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import PermitBook, verify_one
 from tallystick.record.schema import Schema
-from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.permit import Operation
 
 REVOKE_S = 1
 
@@ -102,10 +99,10 @@ def test_a_stranger_gets_neither_parcels_nor_keys(stack: Stack, topic: Topic, st
 
 
 def test_without_the_guard_a_stranger_gets_sealed_parcels_and_with_stolen_keys_the_rows(
-    topic: Topic, stranger: Session, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, stranger: Session
 ) -> None:
-    monkeypatch.setattr(log_carrier.LogCarrier, "check_fetch", no_guard)
-    parcels = fetch(stranger, topic.token, bytes(16))
+    with without("the guard of fetches"):
+        parcels = fetch(stranger, topic.token, bytes(16))
     subscriber = topic.reader.subscriber("brakes")
     schema = subscriber._opener.held.schemas[-1]
     with pytest.raises(MissingKey):
@@ -128,21 +125,11 @@ def test_a_copied_permit_serves_its_holder_alone(topic: Topic) -> None:
     assert fetch(thief, topic.token, permit_of(own).identifier)
 
 
-def test_with_the_papers_permit_that_names_nobody_a_copy_reads(
-    topic: Topic, stranger: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_the_papers_permit_that_names_nobody_a_copy_reads(topic: Topic, stranger: Session) -> None:
     """EventGuard 4.2: the permit signs T(w) alone."""
-
-    def fetch_as_in_the_paper(
-        token: bytes, partition: int, permit: bytes, act: Act, rules: Rules, live: Live
-    ) -> Permit:
-        found = live.get(permit)
-        assert found is not None
-        return found
-
     victim = permit_of(topic.reader.subscriber("brakes"))
-    monkeypatch.setattr(log_carrier, "fetch", fetch_as_in_the_paper)
-    assert len(fetch(stranger, topic.token, victim.identifier)) == 11  # ten rows and the closing parcel
+    with without("the holder's name in a permit"):
+        assert len(fetch(stranger, topic.token, victim.identifier)) == 11  # ten rows and the closing parcel
 
 
 def test_a_permit_written_by_oneself_is_no_permit(topic: Topic) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import pytest
+from without import without
 
 from tallystick.carriers.carrier import NotStored
 from tallystick.carriers.log.store import LogStore
@@ -105,21 +106,13 @@ def convictions(world: World) -> int:
     return len(ledger.audit(Query(kind=int(Kind.EQUIVOCATION))))
 
 
-def remember(self: Scribe, accusation: Accusation) -> None:
-    """As if evidence waited in memory for the next commit."""
-    self._waiting.append((self._journal.replay_end, accusation))
-
-
 @pytest.mark.parametrize("journalled", [True, False])
-def test_evidence_that_the_ledger_has_not_yet_outlives_the_power(
-    world: World, journalled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evidence_that_the_ledger_has_not_yet_outlives_the_power(world: World, journalled: bool) -> None:
     """Who equivocates and then has the node killed goes free, unless the evidence is durable with the answer."""
-    if not journalled:
-        monkeypatch.setattr(Scribe, "accuse", remember)
     world.publishers[0].produce(1)
     work(world, 1)
-    contradict(world, 1)
+    with nullcontext() if journalled else without("the journal of evidence"):
+        contradict(world, 1)
     world.host.crash()
     world.host.start()
     assert convictions(world) == 0

@@ -8,11 +8,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, no_guard, publish, settle, stored
+from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, publish, settle, stored
 from stack import READ, WRITE, Stack
+from without import without
 
-import tallystick.carriers.log.carrier as log_carrier
 from tallystick.client.group import group_id
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.demo.forgery import exchange, send_bytes
@@ -122,10 +121,9 @@ def fall_silent(crime: Crime) -> None:
 # --- the node ---
 
 
-def serve_without_right(crime: Crime, patch: pytest.MonkeyPatch) -> None:
+def serve_without_right(crime: Crime) -> None:
     """The subscribe guard is taken out."""
-    with patch.context() as open_door:
-        open_door.setattr(log_carrier, "fetch", no_guard)
+    with without("the guard of fetches"):
         path, query = f"/v1/topics/{crime.topic.token.hex()}/parcels", fetch_query(bytes(16))
         assert exchange(crime.thief, "GET", path, query).status == 200
 

@@ -17,6 +17,7 @@ import pytest
 from audit_attacks import Crime
 from pyspark.sql import SparkSession
 from stack import READ, Stack
+from without import without
 
 from tallystick import wire
 from tallystick.cli import main
@@ -24,7 +25,6 @@ from tallystick.errors import Forged, Misuse, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import read_head
-from tallystick.ledger.contracts import topics as topics_contract
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.transaction import compose
 from tallystick.pipeline.jobs import audit_ledger
@@ -77,8 +77,7 @@ def found(crime: Crime, warehouse: Path, honest: list[dict[str, Any]]) -> list[d
     attacks.equivocate(crime)
     attacks.move_offsets(crime)
     attacks.fall_silent(crime)
-    with pytest.MonkeyPatch.context() as patch:
-        attacks.serve_without_right(crime, patch)
+    attacks.serve_without_right(crime)
     attacks.accuse_falsely(crime)
     attacks.break_promise(crime)
     attacks.keep_false_books(crime)
@@ -212,9 +211,7 @@ def test_a_ledger_that_went_back_is_a_finding_and_an_error(
     assert [place["height"] for place in told["evidence"]][1] == read_head(old, crime.stack.node.trust).height
 
 
-def test_results_that_the_rules_do_not_give_are_found(
-    crime: Crime, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_that_the_rules_do_not_give_are_found(crime: Crime, tmp_path: Path, spark: SparkSession) -> None:
     """A node with rules of its own signs the state they give: proofs hold, the replay does not."""
     thief, stack = crime.thief, crime.stack
     copy = tmp_path / "wrong.sqlite"
@@ -226,8 +223,7 @@ def test_results_that_the_rules_do_not_give_are_found(
     wrong = SqliteLedger(str(copy), trust, stack.node.keys.ledger_key, now_ms)
     right = entries.grant(crime.topic.token, thief.identity.principal, int(READ))
     theft = compose(trust.instance, thief.identity.principal, now_ms * 1000, [right], thief.identity.signing_key)
-    with monkeypatch.context() as patch:
-        patch.setattr(topics_contract, "is_owner_or_admin", lambda *_: True)
+    with without("the owner's say over a topic"):
         wrong.submit(theft.data, now_ms)
         wrong.flush(now_ms)
     head = read_head(wrong.checkpoint(), trust)

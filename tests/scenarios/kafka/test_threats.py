@@ -14,6 +14,7 @@ from actors import Hand, publish, read_rows
 from broker import broker, drifts, node_settings, straight
 from city import City
 from stack import READ, Stack, wait_until
+from without import without
 
 from tallystick.carriers.kafka.administration import Entry, Spot
 from tallystick.carriers.kafka.client import KafkaClient
@@ -56,17 +57,14 @@ def plain_values(kafka: KafkaClient, token: bytes, end: int) -> list[bytes]:
 # --- threat 1: rights edited behind the ledger's back ---
 
 
-def test_threat_1_a_right_that_only_kafka_knows_is_taken_away_and_told(
-    city: City, kafka: KafkaClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threat_1_a_right_that_only_kafka_knows_is_taken_away_and_told(city: City, kafka: KafkaClient) -> None:
     token, carrier = city.tokens[HEART], city.stack.node.carrier
     publish(city.monitor, HEART, [70])
     sensor = straight(city.stack, city.sensor, kafka)
     own = sensor.carrier._kafka  # type: ignore[attr-defined]
     user = f"User:{sensor.identity.principal.hex()}"
     given = [Entry(user, token.hex(), operation) for operation in ("READ", "WRITE", "DESCRIBE")]
-    with monkeypatch.context() as patch:
-        patch.setattr(carrier._reconciler, "check", list)
+    with without("the reconciler"):
         before = carrier._checked_ms
         wait_until(lambda: carrier._checked_ms > before)  # no earlier check is under way
         kafka.change_access(given, [])
@@ -98,7 +96,7 @@ def ask(kafka: KafkaClient, token: bytes) -> str:
 
 
 def test_threat_2_an_offset_moved_in_kafka_moves_nobody_and_is_put_back_and_told(
-    city: City, kafka: KafkaClient, monkeypatch: pytest.MonkeyPatch
+    city: City, kafka: KafkaClient
 ) -> None:
     token, group = city.tokens[PRESSURE], group_id(city.doctor.identity.tenant, "ward")
     publish(city.monitor, PRESSURE, range(4))
@@ -107,8 +105,7 @@ def test_threat_2_an_offset_moved_in_kafka_moves_nobody_and_is_put_back_and_told
         ward.commit()
     wait_until(lambda: lag(kafka, group, token) == 3)  # what Kafka's own tools show: two rows and the closing parcel
     carrier = city.stack.node.carrier
-    with monkeypatch.context() as patch:
-        patch.setattr(carrier._reconciler, "check", list)
+    with without("the reconciler"):
         before = carrier._checked_ms
         wait_until(lambda: carrier._checked_ms > before)  # no earlier check is under way
         move_in_kafka(kafka, group, token, 5)
