@@ -44,11 +44,16 @@ def broker(brokers: int = 1) -> Cluster:
     return _started[brokers]
 
 
+def await_access(kafka: KafkaClient, session: Session, token: bytes | None = None) -> None:
+    """Until Kafka itself lets a principal at a topic, or at any."""
+    user, name = f"User:{session.identity.principal.hex()}", token.hex() if token else None
+    wait_until(lambda: any(one.user == user and name in (None, one.name) for one in kafka.access_entries()))
+
+
 def straight(stack: Stack, session: Session, kafka: KafkaClient, *, has_right: bool = True) -> Session:
     """The same principal on its own way to Kafka, once Kafka knows of its right."""
     if has_right:
-        user = f"User:{session.identity.principal.hex()}"
-        wait_until(lambda: any(entry.user == user for entry in kafka.access_entries()))
+        await_access(kafka, session)
     go_direct(session)
     direct = Session(session.identity, clock=stack.clock, entropy=stack.entropy)
     stack._sessions.append(direct)

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker import broker, node_settings
+from broker import await_access, broker, node_settings
 from drivers import ClusterDriver, kill_each
 from lake import Lake, Topic, rows
 from pyspark.sql import SparkSession
-from stack import Stack, wait_until
+from stack import Stack
 from streams import arrived_seqs, run
 
 from tallystick.carriers.kafka.client import KafkaClient
@@ -43,8 +43,7 @@ def kafka_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) ->
 def published(lake: Lake, name: str) -> Topic:
     """A topic on Kafka that its reader may fetch from the brokers."""
     topic, kafka = lake.topic(name, partitions=2), KafkaClient(broker().operator())
-    user = f"User:{lake.reader.identity.principal.hex()}"
-    wait_until(lambda: any(e.user == user and e.name == topic.token.hex() for e in kafka.access_entries()))
+    await_access(kafka, lake.reader, topic.token)
     kafka.close()
     topic.publish(rows(range(PARCELS * ROWS)), batch_rows_max=ROWS)
     return topic

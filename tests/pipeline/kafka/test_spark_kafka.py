@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker import broker, node_settings
-from lake import Lake, Topic, rows, seqs
+from broker import await_access, broker, node_settings
+from lake import Lake, rows, seqs
 from pyspark.sql import SparkSession
-from stack import Stack, wait_until
+from stack import Stack
 from streams import arrived_seqs, run
 
 from tallystick.carriers.kafka.client import KafkaClient
@@ -21,6 +21,14 @@ pytestmark = pytest.mark.long  # two engines at once
 
 
 @pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaClient]:
+    """Kafka's administrator."""
+    client = KafkaClient(broker().operator())
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
 def kafka_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
     with Stack(tmp_path_factory.mktemp("kafka-lake"), node=node_settings(broker())) as stack:
         lake = Lake(stack, spark)
@@ -29,17 +37,9 @@ def kafka_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) ->
         yield lake
 
 
-def readable(lake: Lake, topic: Topic) -> None:
-    """Until Kafka lets the reader at the topic."""
-    kafka = KafkaClient(broker().operator())
-    user = f"User:{lake.reader.identity.principal.hex()}"
-    wait_until(lambda: any(e.user == user and e.topic == topic.token.hex() for e in kafka.access_entries()))
-    kafka.close()
-
-
-def test_batches_and_streams_come_from_the_brokers(kafka_lake: Lake, tmp_path: Path) -> None:
+def test_batches_and_streams_come_from_the_brokers(kafka_lake: Lake, kafka: KafkaClient, tmp_path: Path) -> None:
     topic = kafka_lake.topic("direct", partitions=3)
-    readable(kafka_lake, topic)
+    await_access(kafka, kafka_lake.reader, topic.token)
     topic.publish(rows(range(500)), lanes=4, key="vin", batch_rows_max=50)
     assert seqs(topic.read()) == list(range(500))
     assert seqs(topic.read(verify="fast", provenance="true").where("_offset >= 0")) == list(range(500))
@@ -47,15 +47,13 @@ def test_batches_and_streams_come_from_the_brokers(kafka_lake: Lake, tmp_path: P
     assert arrived_seqs(tmp_path / "out") == list(range(500))
 
 
-def test_what_was_refused_is_told_and_the_rest_is_read(kafka_lake: Lake, tmp_path: Path) -> None:
+def test_what_was_refused_is_told_and_the_rest_is_read(kafka_lake: Lake, kafka: KafkaClient, tmp_path: Path) -> None:
     topic = kafka_lake.topic("mixed")
-    readable(kafka_lake, topic)
+    await_access(kafka, kafka_lake.reader, topic.token)
     topic.publish(rows(range(5)))
-    kafka = KafkaClient(broker().operator())
     sent = kafka.produce(Place(topic.token, 0), b"k", b"plain junk", [])
     kafka.flush([sent])
     topic.publish(rows(range(5, 9)))
-    kafka.close()
     told = tmp_path / "quarantine"
     assert seqs(topic.read(onBad="quarantine", quarantinePath=str(told))) == list(range(9))
     assert [row["reason"] for row in kafka_lake.spark.read.parquet(str(told)).collect()] == ["refused"]
