@@ -119,11 +119,7 @@ class Unasked:
 class Producer:
     """A user with one right, on a Kafka with or without its authorizer."""
 
-    def __init__(self, folder: Path, authorises: bool, stack: ExitStack) -> None:
-        cluster = Cluster.create(folder)
-        if not authorises:
-            disarm(cluster)
-        stack.enter_context(cluster)
+    def __init__(self, cluster: Cluster, authorises: bool) -> None:
         operator = KafkaClient(cluster.operator())
         operator.make_user(USER, PASSWORD.encode())
         self._plain = Plain(cluster, TOPIC, **user_settings(cluster, PASSWORD))
@@ -146,26 +142,28 @@ def user_settings(cluster: Cluster, password: str) -> dict[str, str]:
     }
 
 
-def disarm(cluster: Cluster) -> None:
-    """Take the authorizer out of a cluster that was not started yet: then everybody may do everything."""
+def create_disarmed(folder: Path) -> Cluster:
+    """A new cluster without its authorizer, not started yet: there everybody may do everything."""
+    cluster = Cluster.create(folder)
     for broker in cluster.brokers:
         path = broker.folder / "server.properties"
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(line for line in lines if not line.startswith(("authorizer.", "super.users"))))
+    return cluster
 
 
-def measure_kafka(folder: Path, scale: Scale) -> Iterator[Row]:
+def measure_kafka(on: Cluster, off: Cluster, scale: Scale) -> Iterator[Row]:
+    """On two clusters that run, the second of them disarmed."""
     rows = data.dicts(data.columns(min(CHUNK, max(scale.messages))))
-    with ExitStack() as stack:
-        arms = {arm: Producer(folder / arm, arm == "on", stack) for arm in ("on", "off")}
-        for producer in arms.values():
-            producer.produce(rows)  # connections, rights in every thread of the broker, code that its JVM has compiled
-        for run in range(scale.runs):
-            for messages in scale.messages:
-                for arm, producer in arms.items():
-                    start = time.perf_counter()
-                    in_chunks(producer.produce, rows, messages)
-                    yield Row("kafka", arm, messages, run, 0, time.perf_counter() - start)
+    arms = {"on": Producer(on, True), "off": Producer(off, False)}
+    for producer in arms.values():
+        producer.produce(rows)  # connections, rights in every thread of the broker, code that its JVM has compiled
+    for run in range(scale.runs):
+        for messages in scale.messages:
+            for arm, producer in arms.items():
+                start = time.perf_counter()
+                in_chunks(producer.produce, rows, messages)
+                yield Row("kafka", arm, messages, run, 0, time.perf_counter() - start)
 
 
 def measure_gateway(scale: Scale) -> Iterator[Row]:
@@ -222,8 +220,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_scale(parser)
     options = parser.parse_args(arguments)
     scale = scale_of(options)
-    with tempfile.TemporaryDirectory(prefix="tally-bps-") as folder:
-        rows = [*measure_gateway(scale), *measure_kafka(Path(folder), scale)]
+    with tempfile.TemporaryDirectory(prefix="tally-bps-") as name, ExitStack() as stack:
+        rows, folder = list(measure_gateway(scale)), Path(name)
+        on, off = Cluster.create(folder / "on"), create_disarmed(folder / "off")
+        rows += measure_kafka(stack.enter_context(on), stack.enter_context(off), scale)
     return report(rows, options.out)
 
 

@@ -5,15 +5,19 @@ the operator (TLS with client certificates), `CLIENT` for everybody else (SCRAM 
 quorum. So no password ever stands on a command line: the operator is known by its certificate, and makes the passwords
 of others through Kafka's own interface. The StandardAuthorizer denies what no entry allows.
 
-The jars are those that `make engines` fetched. What a cluster holds stays in its folder: `start` goes on with it.
+The jars are those that `make engines` fetched. What a cluster holds stays in its folder: `start` goes on with it. As
+in Kafka's own scripts, `KAFKA_OPTS` is what the JVMs of brokers are told besides.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from pathlib import Path
 
 from tallystick.carriers.kafka.client import KafkaClient
@@ -21,12 +25,14 @@ from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.node import processes
 from tallystick.node.devcertificates import Certificates
 from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.entropy import SystemEntropy
 
 VERSION = "4.3.0"
 HEAP_MB = 384
 START_S = 300.0  # ten seconds are enough, unless the machine has other work
 OPERATOR, BROKER = "operator", "broker"  # names in certificates, and so of Kafka's super users
 _FILE = "cluster.json"
+_BRIEF = ("-XX:TieredStopAtLevel=1",)  # of a JVM that lives for a second: no code is worth compiling twice
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.out.ref = out
@@ -103,10 +109,20 @@ class Broker:
         return self.folder / "server.properties"
 
     def format(self, cluster: str) -> None:
-        _storage("format", "-t", cluster, "-c", str(self._properties))
+        """Prepare its disk for the cluster of this name; raises `Unavailable`."""
+        asked = (f"--cluster-id={cluster}", f"--config={self._properties}")  # a name may begin with a hyphen
+        command = _java(_BRIEF, "kafka.tools.StorageTool", "format", *asked)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise Unavailable("Kafka needs Java 17 or newer", hint="apt-get install openjdk-17-jre-headless") from None
+        if done.returncode:
+            raise Unavailable(f"kafka: format failed:\n{(done.stdout + done.stderr)[-2000:]}")
 
     def start(self) -> None:
-        command = _java("kafka.Kafka", str(self._properties), log4j=self.folder / "log4j2.properties")
+        options = [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+        options += shlex.split(os.environ.get("KAFKA_OPTS", ""))
+        command = _java(options, "kafka.Kafka", str(self._properties))
         processes.spawn(self.folder, command, "output.log")
 
     def kill(self) -> None:
@@ -120,20 +136,8 @@ class Broker:
         return "\n".join((self.folder / "output.log").read_text(errors="replace").splitlines()[-20:])
 
 
-def _java(main: str, *arguments: str, log4j: Path | None = None) -> list[str]:
-    logging = [f"-Dlog4j2.configurationFile={log4j}"] if log4j else []
-    return ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", *logging, "-cp", f"{find_jars()}/*", main, *arguments]
-
-
-def _storage(*arguments: str) -> str:
-    """The output of Kafka's storage tool."""
-    try:
-        done = subprocess.run(_java("kafka.tools.StorageTool", *arguments), capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise Unavailable("Kafka needs Java 17 or newer", hint="apt-get install openjdk-17-jre-headless") from None
-    if done.returncode:
-        raise Unavailable(f"kafka: {arguments[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
-    return done.stdout
+def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
+    return ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", *options, "-cp", f"{find_jars()}/*", main, *arguments]
 
 
 class Cluster:
@@ -160,7 +164,7 @@ class Cluster:
         certificates = Certificates(cluster.folder / "certificates")
         certificates.issue(OPERATOR)
         certificates.issue(BROKER)
-        name = _storage("random-uuid").strip()
+        name = urlsafe_b64encode(SystemEntropy().bytes(16)).decode().rstrip("=")
         for broker in cluster.brokers:
             cluster._configure(broker, reauthenticate_ms)
             broker.format(name)

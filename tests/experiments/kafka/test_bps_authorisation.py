@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from broker import broker
@@ -10,29 +10,32 @@ from broker import broker
 from experiments.bps import fig08, transfer
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.log.segments import Place
+from tallystick.node.devkafka import Cluster
 
 pytestmark = pytest.mark.long
 
 
-def test_both_kafkas_take_what_the_user_may_write_and_are_measured(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def disarmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     broker()  # skips where Kafka cannot be had
-    rows = list(fig08.measure_kafka(tmp_path, transfer.SMALL))
+    with fig08.create_disarmed(tmp_path_factory.mktemp("disarmed")) as cluster:
+        yield cluster
+
+
+def test_both_kafkas_take_what_the_user_may_write_and_are_measured(disarmed: Cluster) -> None:
+    rows = list(fig08.measure_kafka(broker(), disarmed, transfer.SMALL))
     assert [(row.arm, row.messages) for row in rows] == [
         (arm, messages) for messages in transfer.SMALL.messages for arm in ("on", "off")
     ]
 
 
-def test_a_cluster_that_was_disarmed_lets_anybody_write(tmp_path: Path) -> None:
-    broker()
-    cluster = fig08.Cluster.create(tmp_path / "kafka")
-    fig08.disarm(cluster)
-    with cluster:
-        operator = KafkaClient(cluster.operator())
-        operator.make_user(fig08.USER, b"p")
-        operator.make_topic(bytes(16), 1, 1)
-        stranger = KafkaClient(fig08.user_settings(cluster, "p"))
-        (sent,) = (stranger.produce(Place(bytes(16), 0), b"", b"value", ()),)
-        stranger.flush([sent])
-        assert sent.offset == 0
-        for client in (stranger, operator):
-            client.close()
+def test_a_cluster_that_was_disarmed_lets_anybody_write(disarmed: Cluster) -> None:
+    operator = KafkaClient(disarmed.operator())
+    operator.make_user(fig08.USER, b"p")
+    operator.make_topic(bytes(16), 1, 1)
+    stranger = KafkaClient(fig08.user_settings(disarmed, "p"))
+    (sent,) = (stranger.produce(Place(bytes(16), 0), b"", b"value", ()),)
+    stranger.flush([sent])
+    assert sent.offset == 0
+    for client in (stranger, operator):
+        client.close()
