@@ -19,6 +19,7 @@ from typing import Any
 from tallystick.authority.client import topic_entries
 from tallystick.authority.settings import Settings
 from tallystick.client.enrol import enrol
+from tallystick.client.identity import Identity
 from tallystick.client.session import Session
 from tallystick.crypto.passphrase import Cost
 from tallystick.ledger import entries
@@ -58,6 +59,7 @@ class Stack:
         self._threads: list[threading.Thread] = []
         self._sessions: list[Session] = []
         self._node_port = self._authority_port = 0
+        self.node_urls: tuple[str, ...] = ()  # that principals are told of; none: the node's own
 
     def __enter__(self) -> Stack:
         self.start_node()
@@ -119,20 +121,27 @@ class Stack:
         """A new tenant; its owner's session."""
         return self._enrol(f"{name}-owner", self.authority.authority.create_tenant(name))
 
-    def principal(self, tenant: str, name: str) -> Session:
-        return self._enrol(name, self.authority.authority.invite_to(tenant))
+    def principal(self, tenant: str, name: str, node_urls: tuple[str, ...] = ()) -> Session:
+        return self._enrol(name, self.authority.authority.invite_to(tenant), node_urls)
 
-    def _enrol(self, name: str, invite: str) -> Session:
+    def again(self, session: Session) -> Session:
+        """The same principal in another process, as it were."""
+        return self._open(session.identity)
+
+    def _enrol(self, name: str, invite: str, node_urls: tuple[str, ...] = ()) -> Session:
         identity = enrol(
             self.folders.root / "homes" / name,
             name,
             invite,
             trust=self.node.trust,
             authority_url=self.authority.url,
-            node_urls=(self.node.url,),
+            node_urls=node_urls or self.node_urls or (self.node.url,),
             clock=self.clock,
             entropy=self.entropy,
         )
+        return self._open(identity)
+
+    def _open(self, identity: Identity) -> Session:
         session = Session(identity, clock=self.clock, entropy=self.entropy)
         self._sessions.append(session)
         return session
