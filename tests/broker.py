@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import tempfile
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from tallystick.client.session import Session
 from tallystick.errors import Unavailable
 from tallystick.ledger.engine import Query
 from tallystick.node.devkafka import Cluster
+
+# Brokers live for minutes here, on cores that others want too: compiling everything a second time, and better, takes
+# more than it gives back.
+os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
 
 _started: dict[int, Cluster] = {}
 
@@ -55,8 +60,7 @@ def straight(stack: Stack, session: Session, kafka: KafkaClient, *, has_right: b
     if has_right:
         await_access(kafka, session)
     go_direct(session)
-    direct = Session(session.identity, clock=stack.clock, entropy=stack.entropy)
-    stack._sessions.append(direct)
+    direct = stack.again(session)
     assert isinstance(direct.carrier, DirectKafka)
     return direct
 
