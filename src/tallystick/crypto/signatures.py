@@ -63,7 +63,7 @@ class VerifyKey:
 
     def verify(self, context: str, signature: bytes, message: bytes) -> None:
         """Returns if `signature` was given for `message` in `context`; raises `Forged`."""
-        self._check(signature, _framed(context, message), context)
+        self._check(signature, framed(context, message), context)
 
     def verify_raw(self, signature: bytes, message: bytes) -> None:
         """As `verify`, for a message whose form another standard fixes."""
@@ -101,7 +101,7 @@ class SigningKey:
         return cls(Ed25519PrivateKey.from_private_bytes(seed))
 
     def sign(self, context: str, message: bytes) -> bytes:
-        return self._key.sign(_framed(context, message))
+        return self._key.sign(framed(context, message))
 
     def sign_raw(self, message: bytes) -> bytes:
         """For a message whose form another standard fixes; `Misuse` if it could pass for one of ours."""
@@ -132,7 +132,7 @@ class RootVerifyKey:
         bound = _bound(self.raw, message)
         self._ed25519.verify(context, signature[:SIGNATURE_BYTES], bound)
         try:
-            self._mldsa.verify(signature[SIGNATURE_BYTES:], _framed(context, bound))
+            self._mldsa.verify(signature[SIGNATURE_BYTES:], framed(context, bound))
         except InvalidSignature:
             raise Forged(f'root signature "{context}": the ML-DSA-65 half does not verify') from None
 
@@ -165,10 +165,11 @@ class RootKey:
 
     def sign(self, context: str, message: bytes) -> bytes:
         bound = _bound(self.public.raw, message)
-        return self._ed25519.sign(context, bound) + self._mldsa.sign(_framed(context, bound))
+        return self._ed25519.sign(context, bound) + self._mldsa.sign(framed(context, bound))
 
 
-def _framed(context: str, message: bytes) -> bytes:
+def framed(context: str, message: bytes) -> bytes:
+    """What a signature in this context covers."""
     encoded = context.encode()
     if not context.startswith(CONTEXT_PREFIX) or len(encoded) > _CONTEXT_BYTES_MAX:
         raise Misuse(f'signature context "{context}": expected "{CONTEXT_PREFIX}…" of at most 255 bytes')

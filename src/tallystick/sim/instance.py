@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tallystick.authority.authority import Authority
@@ -32,6 +33,7 @@ class Instance:
     authority_key: SigningKey
 
     @classmethod
+    @cache  # it never differs, and its root's keys and signatures take their time
     def create(cls, now_ms: int) -> Instance:
         """The same instance every time; what varies with the seed is what happens in it."""
         entropy = SeededEntropy("instance")

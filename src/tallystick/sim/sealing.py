@@ -1,21 +1,26 @@
-"""Sealing that replays.
+"""Sealing that replays, and signatures that are checked once.
 
 The library draws the ephemeral keys of HPKE where no seed reaches, and a run that cannot be repeated to the last byte
 cannot be debugged: sealed bytes enter headers, headers enter hashes, and hashes decide which page SQLite writes next.
 So a simulation seals with X25519 alone, its ephemeral keys drawn from the seed, in a form of the same length. Who can
 open what stays as it is; what ML-KEM adds is not what a simulation is about.
+
+Whoever signs and whoever verifies live in one process here, and a sixth of a world's time went into verifying what the
+same process had signed a moment before. A signature that was made here, under this key and over these bytes, is known
+to be good; every other one is verified as ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from tallystick.crypto import aead, hpke
 from tallystick.crypto.kdf import derive
+from tallystick.crypto.signatures import SigningKey, VerifyKey, framed
 from tallystick.errors import CannotOpen
 from tallystick.runtime.entropy import Entropy
 
@@ -38,6 +43,38 @@ def seeded_sealing(entropy: Entropy) -> Iterator[None]:
         yield
     finally:
         hpke.seal, hpke.open_ = real
+
+
+@contextmanager
+def remembered_signatures() -> Iterator[None]:
+    """Until the end of the block, do not verify what this process signed within it."""
+    signed: dict[tuple[bytes, bytes], bytes] = {}
+    sign, sign_raw, check = SigningKey.sign, SigningKey.sign_raw, VerifyKey._check
+
+    def sign_framed(key: SigningKey, context: str, message: bytes) -> bytes:
+        signature = sign(key, context, message)
+        signed[key.public.raw, signature] = framed(context, message)
+        return signature
+
+    def sign_plain(key: SigningKey, message: bytes) -> bytes:
+        signature = sign_raw(key, message)
+        signed[key.public.raw, signature] = message
+        return signature
+
+    def check_others(key: VerifyKey, signature: bytes, message: bytes, what: str) -> None:
+        if signed.get((key.raw, signature)) != message:
+            check(key, signature, message, what)
+
+    ours: list[tuple[type, str, object]] = [
+        (SigningKey, "sign", sign_framed),
+        (SigningKey, "sign_raw", sign_plain),
+        (VerifyKey, "_check", check_others),
+    ]
+    with ExitStack() as stack:
+        for owner, name, function in ours:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, function)
+        yield
 
 
 def _open(private: hpke.PrivateKey, sealed: bytes, info: bytes) -> bytes:

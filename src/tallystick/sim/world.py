@@ -43,7 +43,7 @@ from tallystick.sim.checker import Checker, Violation
 from tallystick.sim.clock import SkewedClock
 from tallystick.sim.host import LEDGER, Host
 from tallystick.sim.instance import Instance
-from tallystick.sim.sealing import seeded_sealing
+from tallystick.sim.sealing import remembered_signatures, seeded_sealing
 from tallystick.sim.transport import CALM, URL, Link, Network, Weather
 from tallystick.trust.certificate import Certificate
 
@@ -412,7 +412,7 @@ class World:
 
 def simulate(seed: int, steps: int) -> Outcome:
     """Run one seed; what went wrong is in the outcome."""
-    with seeded_sealing(SeededEntropy(f"sealing {seed}")):
+    with seeded_sealing(SeededEntropy(f"sealing {seed}")), remembered_signatures():
         world = World(seed)
         violation = None
         try:
