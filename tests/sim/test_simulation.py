@@ -1,4 +1,4 @@
-"""Hundreds of seeded worlds, and proof that they would notice: with one defence switched off, some seed fails.
+"""Two hundred seeded worlds, and proof that they would notice: with one defence switched off, some seed fails.
 
 A failing seed is replayed by the command in its message. `make soak` runs as many as one likes.
 """
