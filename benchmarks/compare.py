@@ -6,9 +6,9 @@ has the source of its side and the packages of this one, so that every process a
 source. Then they take turns: base, head, head, base, …. A pass is one run of the suite; its value of a row is our own,
 not the ratio, for the peer of some rows is made of our parts too. A machine that slows down slows both sides' passes.
 
-A row has moved if the ranges of the two sides' passes do not overlap and their medians are more than `MOVED` apart.
-Where nothing changed, ranges of n passes each lie apart by chance in 2 n! n! / (2n)! of the rows: one in ten for three,
-one in 126 for five. With fewer than `PASSES_MIN` nothing is judged.
+A row has moved if the ranges of the two sides' passes do not overlap, and their medians are further apart than the
+wider range and than `MOVED`. Where nothing changed, ranges of n passes each lie apart by chance in 2 n! n! / (2n)! of
+the rows: one in ten for three, one in 126 for five. With fewer than `PASSES_MIN` nothing is judged.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def judge(name: str, unit: str, base: Sequence[float], head: Sequence[float]) ->
     told = "the same"
     if min(len(base), len(head)) < PASSES_MIN:
         told = "unknown"
-    elif (max(base) < min(head) or max(head) < min(base)) and abs(ratio - 1) > MOVED:
+    elif (max(base) < min(head) or max(head) < min(base)) and abs(after - before) > max(noise, MOVED) * min(
+        before, after
+    ):
         told = "better" if (after > before) == unit.endswith(LARGER_IS_BETTER) else "worse"
     return Verdict(name, unit, list(base), list(head), ratio, noise, told)
 
