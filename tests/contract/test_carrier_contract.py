@@ -2,13 +2,15 @@
 
 A carrier joins by a line in `CARRIERS`: how it is started (a context that yields a `Running`) and what it can do. A
 capability that a carrier lacks leaves out the tests that ask for it; what is left out of the flags binds them all.
+Clients that go to Kafka themselves join too: both of them beside a notary alone, or one of them beside a gateway that
+serves the other.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from pathlib import Path
@@ -16,10 +18,11 @@ from typing import TypeVar
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored
-from broker import broker, node_settings
+from broker import await_access, broker, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import Carrier, Fetched
+from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.log.segments import Place
 from tallystick.client.session import Session
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
@@ -33,16 +36,20 @@ from tallystick.record.schema import Schema
 from tallystick.trust.permit import Operation, Permit
 
 Test = TypeVar("Test", bound=Callable[..., None])
+Start = Callable[[Path], AbstractContextManager["Running"]]
 
 
 class Can(Flag):
     GUARD = auto()  # refuses at once what the rules refuse; without it a notary judges behind
     PROMISE = auto()  # answers with a signed promise, and anchors what it promised
+    KNOW = auto()  # knows a parcel that it has, and where; without it the parcel lies there twice
+    SELECT = auto()  # sends no body that a permit's labels leave out
     RETIRE = auto()  # gives up old bodies under a mark on the ledger
     LOCKS = auto()  # keeps locks to be fetched; else they are pushed
 
 
-EVERYTHING = Can.GUARD | Can.PROMISE | Can.RETIRE | Can.LOCKS
+PUBLISHING = Can.GUARD | Can.PROMISE | Can.KNOW  # what stands between a publisher and the store
+EVERYTHING = PUBLISHING | Can.SELECT | Can.RETIRE | Can.LOCKS
 
 
 @dataclass
@@ -50,8 +57,8 @@ class Running:
     """A carrier on an instance of its own, with an owner, a publisher and a reader."""
 
     stack: Stack
-    carrier: Callable[[Session], Carrier]
-    retire: Callable[[bytes, int, int], None]  # token, partition, below
+    retire: Callable[[bytes, int, int], None] = lambda token, partition, below: None
+    await_access: Callable[[Session, bytes], None] = lambda session, token: None  # until it may reach the topic
     owner: Session = field(init=False)
     car: Session = field(init=False)
     reader: Session = field(init=False)
@@ -65,7 +72,12 @@ class Running:
         self.stack.grant(self.owner, token, self.car, WRITE)
         self.stack.grant(self.owner, token, self.reader, READ)
         await_topic(self.stack, token)
+        for session in (self.car, self.reader):
+            self.await_access(session, token)
         return token
+
+    def carrier(self, session: Session) -> Carrier:
+        return session.carrier
 
     def hand(self, *topics: str, session: Session | None = None) -> Hand:
         session = session or self.car
@@ -114,28 +126,49 @@ def log(folder: Path) -> Iterator[Running]:
             node.core._submit(node.core._compose(entries.retire(token, partition, below, root)))
             node.carrier.retire(place, below)
 
-        yield Running(stack, lambda session: session.node, retire)
+        yield Running(stack, retire)
 
 
 @contextmanager
 def kafka(folder: Path) -> Iterator[Running]:
-    cluster = broker()
-    with Stack(folder, node=node_settings(cluster)) as stack:
-        yield Running(stack, lambda session: session.node, lambda token, partition, below: None)
+    with Stack(folder, node=node_settings(broker())) as stack:
+        yield Running(stack)
 
 
-CARRIERS: dict[str, tuple[Callable[[Path], AbstractContextManager[Running]], Can]] = {
+def direct(*who: str, gateway: bool) -> Start:
+    """These go to Kafka themselves."""
+
+    @contextmanager
+    def start(folder: Path) -> Iterator[Running]:
+        with (
+            closing(KafkaClient(broker().operator())) as kafka,
+            Stack(folder, node={**node_settings(broker()), "gateway": gateway}) as stack,
+        ):
+            running = Running(stack, await_access=lambda session, token: await_access(kafka, session, token))
+            for name in who:
+                setattr(running, name, straight(stack, getattr(running, name), kafka, has_right=False))
+            yield running
+
+    return start
+
+
+CARRIERS: dict[str, tuple[Start, Can]] = {
     "log": (log, EVERYTHING),
     "kafka": (kafka, EVERYTHING & ~Can.RETIRE),  # a gateway: guards in front, Kafka behind
+    "kafka-direct": (direct("car", "reader", gateway=False), Can.LOCKS),
+    "kafka-direct-publisher": (direct("car", gateway=True), Can.LOCKS | Can.SELECT),
+    "kafka-direct-subscriber": (direct("reader", gateway=True), Can.LOCKS | PUBLISHING),
 }
+
+
+MARKS = {"kafka": pytest.mark.kafka, "direct-": pytest.mark.long}  # where one alone is direct, little is new
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test on every carrier that can do what it asks for."""
     needed = getattr(metafunc.function, "needed", Can(0))
     able = [name for name, (_, can) in CARRIERS.items() if needed in can]
-    marks = {"kafka": [pytest.mark.kafka]}
-    carriers = [pytest.param(name, marks=marks.get(name, [])) for name in able]
+    carriers = [pytest.param(name, marks=[MARKS[part] for part in MARKS if part in name]) for name in able]
     metafunc.parametrize("running", carriers, indirect=True, scope="module")
 
 
@@ -191,6 +224,7 @@ def test_a_lane_lies_whole_in_the_partition_that_its_name_says(running: Running,
         assert found == expected
 
 
+@needs(Can.KNOW)
 def test_the_same_parcel_again_is_acknowledged_with_its_first_offset(running: Running, name: str) -> None:
     running.topic(name)
     hand, reading = running.hand(name), running.subscribe(name)
@@ -203,12 +237,37 @@ def test_the_same_parcel_again_is_acknowledged_with_its_first_offset(running: Ru
     assert len(reading.fetch().parcels) == 2
 
 
+def test_a_row_that_is_sent_again_is_read_once(running: Running, name: str) -> None:
+    """Whether the carrier knows the parcel, or the reader passes over what it has read."""
+    running.topic(name)
+    hand = running.hand(name)
+    one, two = hand.seal(1), hand.seal(2)
+    for parcels in ((one,), (one, two), (one,), (hand.seal(3),)):
+        for outcome in hand.send(*parcels):
+            stored(outcome)
+    with running.reader.subscriber(name) as subscriber:
+        assert read_rows(subscriber, 3) == [1, 2, 3]
+        assert subscriber.findings == []
+
+
+def test_what_the_rules_refuse_reaches_no_reader(running: Running, name: str) -> None:
+    """Whether a guard turns it away, or a notary marks it."""
+    running.topic(name)
+    hand = running.hand(name)
+    parcels = [hand.seal(number) for number in range(3)]
+    hand.send(parcels[2])  # ahead of two others
+    for outcome in hand.send(*parcels):
+        stored(outcome)
+    with running.reader.subscriber(name, on_finding=lambda finding: None) as subscriber:
+        assert read_rows(subscriber, 3) == [0, 1, 2]
+
+
 def test_a_parcel_of_several_topics_lies_in_each(running: Running, name: str) -> None:
     tokens = {running.topic(name + suffix) for suffix in ("-a", "-b")}
     hand = running.hand(name + "-a", name + "-b")
     parcel = hand.seal(1)
     outcome = stored(hand.send(parcel)[0])
-    assert {promise.token for promise in outcome.promises} == tokens
+    assert {promise.token for promise in outcome.promises} | {place[0] for place in outcome.offsets} == tokens
     for suffix in ("-a", "-b"):
         reading = running.subscribe(name + suffix)
         reading.anchored(1)
@@ -234,14 +293,20 @@ def test_outcomes_are_one_a_parcel_and_a_bad_one_spoils_no_other(running: Runnin
 
 
 @needs(Can.GUARD)
-def test_nothing_without_a_live_permit(running: Running, name: str) -> None:
+def test_nothing_is_taken_without_a_live_permit(running: Running, name: str) -> None:
+    running.topic(name)
+    hand = running.hand(name)
+    stored(hand.send(hand.seal(1))[0])
+    order = running.car.authority.undo(hand.held.grant.permit, hand.held.grant.undo_token)
+    hand.node.undo(order.encode())
+    assert reason(hand.send(hand.seal(2))[0]) == "not-advertised"
+
+
+def test_nothing_is_handed_out_without_a_live_permit(running: Running, name: str) -> None:
     token = running.topic(name)
     hand, reading = running.hand(name), running.subscribe(name)
     stored(hand.send(hand.seal(1))[0])
-    for held, session, carrier in [(hand.held, running.car, hand.node)]:
-        order = session.authority.undo(held.grant.permit, held.grant.undo_token)
-        carrier.undo(order.encode())
-    assert reason(hand.send(hand.seal(2))[0]) == "not-advertised"
+    reading.anchored(1)
     with pytest.raises(Refused):
         reading.carrier.fetch(token, 0, b"n" * 16, 0, bytes_max=1)
     with pytest.raises(Refused):
@@ -413,7 +478,7 @@ def test_what_was_retired_is_marked_and_readers_go_on_above(running: Running, na
     assert permit_of(subscriber)
 
 
-@needs(Can.GUARD)
+@needs(Can.SELECT)
 def test_a_permit_with_labels_is_sent_fronts_of_the_rest(running: Running, name: str) -> None:
     """Chain, anchor and range proof are those of the whole range, bodies only those that may be wanted."""
     token = running.topic(name)
