@@ -217,7 +217,9 @@ def _sources(rows: Iterable[Row]) -> str:
 def caption(rows: Sequence[Row]) -> str:
     """Where and when the rows were measured."""
     commits, machines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("commit", "machine"))
-    dates, loads = ([f"{value}" for value in sorted({row[key] for row in rows})] for key in ("date", "load"))
+    dates, loads = ([f"{one}" for one in sorted({row[key] for row in rows} - {None})] for key in ("date", "load"))
+    if any(row["load"] is None for row in rows):  # of results that were taken over from a page
+        loads = [f"{_range(loads)}, of some not noted" if loads else "not noted"]
     told = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}; {_range(dates)}; load {_range(loads)}"
     return f"*Measured at {told}; {'; '.join(machines)}.*"
 

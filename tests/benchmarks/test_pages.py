@@ -73,6 +73,8 @@ def test_a_table_of_rows_from_two_runs_names_both() -> None:
     rows = [row("guard_8", 1.0), row("guard_64", 2.0, commit="def5678", date="2026-11-16", load=10.5)]
     told = pages.caption(rows)
     assert told == ("*Measured at commits abc1234, def5678; 2026-11-15 to 2026-11-16; load 1.5 to 10.5; a machine.*")
+    assert "load not noted;" in pages.caption([row("guard_8", 1.0, load=None)])
+    assert "load 1.5, of some not noted;" in pages.caption([row("guard_8", 1.0), row("guard_64", 1.0, load=None)])
 
 
 @pytest.mark.parametrize("name", ["spine nobody_*", "no such table", "sizing node"])
