@@ -29,8 +29,8 @@ from tallystick.node.instance import Folders, create_instance
 from tallystick.node.node import Node
 from tallystick.node.settings import NodeSettings
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.entropy import Entropy, SystemEntropy
 
 PASSPHRASE = b"correct horse"
 CHEAP = Cost(32, 1, 1)
@@ -40,20 +40,29 @@ WRITE = Operation.WRITE | Operation.DESCRIBE
 
 class Stack:
     def __init__(
-        self, folder: Path, *, node: dict[str, Any] | None = None, authority: dict[str, Any] | None = None
+        self,
+        folder: Path,
+        *,
+        node: dict[str, Any] | None = None,
+        authority: dict[str, Any] | None = None,
+        clock: Clock | None = None,
+        passphrase: bytes = PASSPHRASE,
+        keys_from: Callable[[str], Entropy] = lambda name: SystemEntropy(),
     ) -> None:
+        """`keys_from(name)` is what the keys of the instance, and of everybody in it, are drawn from."""
         self.folders = Folders(folder)
-        self.clock, self.entropy = SystemClock(), SystemEntropy()
+        self.clock, self.entropy = clock or SystemClock(), SystemEntropy()
+        self._passphrase, self._keys_from = passphrase, keys_from
         self._node_settings = {"port": 0, "commit_ms": 20, "window_ms": 5, **(node or {})}
         self._authority_settings = Settings(**{"revoke_s": 1, **(authority or {})})
         if not self.folders.trust.exists():
             create_instance(
                 folder,
                 "test",
-                PASSPHRASE,
+                passphrase,
                 NodeSettings(**self._node_settings),
                 int(self.clock.now() * 1000),
-                self.entropy,
+                keys_from("instance"),
                 cost=CHEAP,
             )
         self._threads: list[threading.Thread] = []
@@ -91,7 +100,7 @@ class Stack:
     def start_authority(self) -> AuthorityProcess:
         self.authority = AuthorityProcess(
             self.folders.authority,
-            PASSPHRASE,
+            self._passphrase,
             (self.node.url,),
             self.node.keys.certificate,
             self.clock,
@@ -126,7 +135,7 @@ class Stack:
 
     def again(self, session: Session) -> Session:
         """The same principal in another process, as it were."""
-        return self._open(session.identity)
+        return self.session(session.identity)
 
     def _enrol(self, name: str, invite: str, node_urls: tuple[str, ...] = ()) -> Session:
         identity = enrol(
@@ -137,11 +146,12 @@ class Stack:
             authority_url=self.authority.url,
             node_urls=node_urls or self.node_urls or (self.node.url,),
             clock=self.clock,
-            entropy=self.entropy,
+            entropy=self._keys_from(name),
         )
-        return self._open(identity)
+        return self.session(identity)
 
-    def _open(self, identity: Identity) -> Session:
+    def session(self, identity: Identity) -> Session:
+        """A session that ends with the stack."""
         session = Session(identity, clock=self.clock, entropy=self.entropy)
         self._sessions.append(session)
         return session
