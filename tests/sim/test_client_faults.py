@@ -6,6 +6,7 @@ The world is that of the simulation in calm weather, so every part is real and e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -321,6 +322,26 @@ def test_a_ledger_that_stood_still_does_not_end_a_publisher(world: World) -> Non
     world.publishers[0].pump()
     settle(world)
     read_all(world, 4)
+
+
+def test_a_broken_promise_is_told_again_when_the_ledger_was_away(world: World) -> None:
+    """The accused node is the one that carries the accusation: a failure to do so must not make it forgotten."""
+    actor = world.publishers[0]
+    actor.settings = replace(actor.settings, promise_s=100.0)
+    actor.stop()
+    actor.start()
+    assert actor.publisher is not None
+    actor.publisher._anchoring._author = actor.person.author
+    actor.produce(4)
+    actor.pump()
+    world.node_works = lambda: world.host.open_core.ledger.tick(int(world.node_clock.now() * 1000))  # anchors nothing
+    break_once(world, b"POST", b"/transactions")
+    for told in (0, 1):
+        world.pass_time(110.0)
+        world.node_works()
+        actor.pump()
+        world.node_works()
+        assert len(world.host.open_core.ledger.scan(b"broken/")) == told
 
 
 def spool_rows(world: World) -> None:

@@ -117,9 +117,10 @@ class Anchoring:
         for state in self._lanes.states:
             for one in state.stored:
                 if one.promises and now - one.promised_at > self._settings.promise_s:
-                    promise, one.promises = one.promises[0], ()
+                    promise = one.promises[0]
                     log.error("offset %d was promised and is not anchored", promise.offset)
                     try:
                         self._author.write(entries.broken_promise(promise))
                     except Refused as error:
                         log.warning("the ledger does not hold the promise broken: %s", error)
+                    one.promises = ()  # not before: the accused node carries the accusation, and may be away
