@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from authority_world import READ, WRITE, Person, World
 
 from tallystick.authority.grant import Grant
 from tallystick.authority.ledger_view import LedgerView
 from tallystick.errors import Refused
+from tallystick.ledger import entries
+from tallystick.ledger.block import Block
 from tallystick.ledger.contracts import epochs as contract
 from tallystick.ledger.contracts.epochs import End
 from tallystick.trust.permit import Operation, Permit
@@ -111,6 +116,30 @@ def test_a_revocation_ends_the_late_epochs_too(world: World, topic: tuple[Person
     for epoch in (1, 2):
         value = world.ledger.query(lambda state, epoch=epoch: state.get(b"epoch/" + token + epoch.to_bytes(4, "big")))
         assert value[3:] == [end_ms, int(End.REVOCATION)]
+
+
+@pytest.mark.parametrize(
+    ("heard_after_s", "lie_s", "ends_after_s"),
+    [(0, 0, 10), (4, 0, 10), (30, 0, 30), (4, 3600, 14), (4, -3600, 4)],
+    ids=["at once", "late", "too late", "a block from the future", "a block from the past"],
+)
+def test_the_end_counts_from_the_block_of_the_revocation(
+    world: World, topic: tuple[Person, bytes], heard_after_s: int, lie_s: int, ends_after_s: int
+) -> None:
+    """However late the authority hears of it; a node that lies about the time of a block brings it forward at most."""
+    owner, token = topic
+    s, _ = subscriber(world, topic, "S")
+    honest, withdrawn_ms = world.ledger_client.blocks, world.now_ms
+
+    def blocks(first: int, most: int) -> list[tuple[bytes, Sequence[bytes]]]:
+        shown = [(Block.decode(block), parts) for block, parts in honest(first, most)]
+        return [(replace(block, time_ms=block.time_ms + lie_s * 1000).encoded, parts) for block, parts in shown]
+
+    world.submit(owner.holder.signing_key, owner.id, [entries.withdraw(token, s.id, int(READ))])
+    world.ledger_client.blocks = blocks  # type: ignore[method-assign]
+    world.pass_time(heard_after_s)
+    value = world.ledger.query(lambda state: state.get(b"epoch/" + token + (1).to_bytes(4, "big")))
+    assert value[3:] == [withdrawn_ms + ends_after_s * 1000, int(End.REVOCATION)]
 
 
 def test_revocations_within_revoke_s_share_one_new_epoch_and_all_are_outside(

@@ -2,8 +2,8 @@
 
 Threat: a principal that lost an attribute but not the key for it. Every policy is joined with an attribute epoch, and
 a key opens only the epochs it has a part for; whoever asks for the part of the next epoch gets it for the attributes it
-holds then. A withdrawal, or an attribute that expired, lets the next epoch begin `revoke_s` from now, on the ledger;
-all that happen until then share that one beginning, so there is at most one epoch per `revoke_s`.
+holds then. A withdrawal, or an attribute that expired, lets the next epoch begin `revoke_s` later, on the ledger; all
+that happen until then share that one beginning, so there is at most one epoch per `revoke_s`.
 
 Threat: a tenant that grants and withdraws without end, so that everybody needs new keys every few seconds. Each tenant
 causes `attribute_burst` early epochs at once, and one per `attribute_gather_s` in the long run; what it withdraws
@@ -130,12 +130,13 @@ class AttributeEpochs:
             self._bring_forward(coming[0], max(due_ms, self._core.now_ms + settings.revoke_s * 1000))
 
     def rotate(self, tenant: bytes | None = None) -> None:
-        """Let the next epoch begin `revoke_s` from now, unless it begins before that; in the caller's transaction.
+        """Let the next epoch begin `revoke_s` after what revokes, unless it begins before that; in the caller's
+        transaction.
 
         `tenant` causes it, and may have to wait for its turn; None is the authority itself, which need not.
         """
         core = self._core
-        begins_ms = core.now_ms + core.settings.revoke_s * 1000
+        begins_ms = core.revoked_ms
         if tenant is not None:
             begins_ms = max(begins_ms, self._turn_ms(tenant))
         coming = [one for one in self.announced() if one.begins_ms > core.now_ms]

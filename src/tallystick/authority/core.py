@@ -67,6 +67,7 @@ class Core:
     held: set[int] = field(default_factory=set)  # outbox places that wait for the next attempt
     submitting: threading.Lock = field(default_factory=threading.Lock)
     version: int = 0  # the newest in this run: whoever waits for news compares it
+    since_ms: int | None = None  # while blocks are taken over: the time of the first that revokes something
 
     @property
     def instance(self) -> bytes:
@@ -75,6 +76,13 @@ class Core:
     @property
     def now_ms(self) -> int:
         return int(self.clock.now() * 1000)
+
+    @property
+    def revoked_ms(self) -> int:
+        """When a revocation that is taken over now must have had its effect: `revoke_s` after the block that holds it,
+        or now if that has passed. A node that lies about its blocks' times can only bring it forward."""
+        since_ms = self.now_ms if self.since_ms is None else min(self.since_ms, self.now_ms)
+        return max(self.now_ms, since_ms + self.settings.revoke_s * 1000)
 
     def next_version(self) -> int:
         """A number above every earlier one: the clock's, so that a restored store does not count again."""

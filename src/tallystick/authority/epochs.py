@@ -1,9 +1,10 @@
 """Epochs: drawing a topic's key pairs, announcing them ahead, and ending them early.
 
-Threat: a subscriber whose right is gone but whose key is not. A revocation ends the current epoch `revoke_s` from
-now, on the ledger; the next one, whose public half every publisher has had for days, begins at that moment, and only
-then is its private half handed out: to those whose permits are live. So whoever is revoked before that moment, not
-only the first, is outside, the bound holds for each, and a topic gets at most one epoch per `revoke_s`.
+Threat: a subscriber whose right is gone but whose key is not. A revocation ends the current epoch `revoke_s` after the
+block that holds it, on the ledger, or as soon as the authority hears of it if that is later. The next one, whose public
+half every publisher has had for days, begins at that moment, and only then is its private half handed out: to those
+whose permits are live. So whoever is revoked before that moment, not only the first, is outside, the bound holds for
+each, and a topic gets at most one epoch per `revoke_s`.
 
 Epochs that end by schedule are taken for `late_epochs` more; their end is simply the next one's beginning and has no
 entry. A revocation ends those too, since the revoked holds their keys.
@@ -147,15 +148,14 @@ class Epochs:
                 )
 
     def rekey(self, token: bytes) -> None:
-        """End the current epoch, and the late ones still taken, `revoke_s` from now; once per `revoke_s`."""
+        """End the current epoch, and the late ones still taken, `revoke_s` after what revokes; once per `revoke_s`."""
         core = self._core
         current = self.current(token)
         if current is None or current.end_ms:
             return  # an end is under way: whoever lost its permit meanwhile gets no key of the next one either
-        end_ms = core.now_ms + core.settings.revoke_s * 1000
         oldest = current.number - core.settings.late_epochs
         ending = [one for one in self.announced(token) if oldest <= one.number <= current.number and not one.end_ms]
-        self._end(token, ending, end_ms)
+        self._end(token, ending, core.revoked_ms)
 
     def _replace_lost(self, token: bytes) -> None:
         """End the epochs, current and coming, whose keys this store does not have."""

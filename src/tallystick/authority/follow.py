@@ -29,10 +29,20 @@ from tallystick.trust.trustfile import TrustFile
 log = logging.getLogger(__name__)
 
 
+# Entries that may take something from somebody who holds a key for it.
+REVOKING = frozenset(
+    {
+        *(Kind.REPLACE, Kind.REVOKE, Kind.WITHDRAW, Kind.UNDO_PERMIT, Kind.REVOKE_PERMIT),
+        *(Kind.GRANT_ATTRIBUTE, Kind.WITHDRAW_ATTRIBUTE),
+    }
+)
+
+
 @dataclass
 class Touched:
     """What a run of transactions says to look at, each thing once, in the order of first mention."""
 
+    revoked_ms: int | None = None  # the time of the first block that takes something from somebody
     certificates: dict[bytes, bytes] = field(default_factory=dict)  # subject → the newest seen
     subjects: dict[bytes, None] = field(default_factory=dict)
     tenants: dict[bytes, None] = field(default_factory=dict)
@@ -46,7 +56,10 @@ class Touched:
     attribute_epochs: dict[int, None] = field(default_factory=dict)
     policies: dict[tuple[bytes, int], None] = field(default_factory=dict)  # (token, column group)
 
-    def add(self, entry: list[Any]) -> None:
+    def add(self, entry: list[Any], time_ms: int) -> None:
+        match entry:
+            case [int(kind), *_] if kind in REVOKING and self.revoked_ms is None:
+                self.revoked_ms = time_ms
         match entry:
             case [Kind.ENROL | Kind.REPLACE, bytes(certificate)]:
                 subject = Certificate.decode(certificate).subject
@@ -121,13 +134,17 @@ class Follower:
                 if core.ledger.is_caught_up:
                     return
 
-    def _take_over(self, transactions: list[Transaction]) -> None:
-        touched = Touched()
-        for transaction in transactions:
-            _collect(transaction, touched)
-        with self._core.store.transaction():
-            self._apply(touched)
-            self._core.store.set_meta("position", self._core.ledger.position.encode())
+    def _take_over(self, transactions: list[tuple[Transaction, int]]) -> None:
+        touched, core = Touched(), self._core
+        for transaction, time_ms in transactions:
+            _collect(transaction, time_ms, touched)
+        core.since_ms = touched.revoked_ms
+        try:
+            with core.store.transaction():
+                self._apply(touched)
+                core.store.set_meta("position", core.ledger.position.encode())
+        finally:
+            core.since_ms = None
 
     def _apply(self, touched: Touched) -> None:
         for text in touched.trust:
@@ -176,10 +193,10 @@ class Follower:
         core.store.set_meta("trust", text.encode())
 
 
-def _collect(transaction: Transaction, touched: Touched) -> None:
+def _collect(transaction: Transaction, time_ms: int, touched: Touched) -> None:
     try:
         for entry in transaction.decode_entries():
             if type(entry) is list:
-                touched.add(entry)
+                touched.add(entry, time_ms)
     except Refused:  # the contracts refused it as well: whatever it says has not happened
         log.info("transaction of %s: not well-formed entries", transaction.author.hex())

@@ -22,6 +22,7 @@ from tallystick import wire
 from tallystick.crypto.merkle import Frontier, verify_consistency
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Malformed, Refused, Withheld
+from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.engine import Engine
 from tallystick.ledger.memory import CheckpointMemory
@@ -107,8 +108,9 @@ class LedgerView:
     def position(self) -> Position:
         return Position(self._height, self._frontier.encode())
 
-    def catch_up(self, blocks_max: int) -> list[Transaction]:
-        """The transactions since the last call, up to the newest checkpoint or for `blocks_max` blocks.
+    def catch_up(self, blocks_max: int) -> list[tuple[Transaction, int]]:
+        """The transactions since the last call, up to the newest checkpoint or for `blocks_max` blocks, each with the
+        time of its block in milliseconds, which is the node's word.
 
         `Withheld` if the ledger went back, forked, or leaves out what it signed; from then on nothing is followed.
         """
@@ -118,11 +120,11 @@ class LedgerView:
             self.followed = None
             raise
 
-    def _catch_up(self, blocks_max: int) -> list[Transaction]:
+    def _catch_up(self, blocks_max: int) -> list[tuple[Transaction, int]]:
         head = self._accept(self.client.checkpoint())
         if head.height < self._height or head.size < self._frontier.size:
             raise Withheld(f"ledger: it was at height {self._height}, now shows {head.height}", reason="rollback")
-        found: list[Transaction] = []
+        found: list[tuple[Transaction, int]] = []
         frontier = Frontier.decode(self._frontier.encode())
         height = self._height
         while height < head.height and height - self._height < blocks_max:
@@ -131,10 +133,11 @@ class LedgerView:
                 raise Withheld(f"ledger: blocks from height {height + 1} are missing", reason="withheld")
             for block in blocks[: head.height - height]:
                 height += 1
+                time_ms = Block.decode(block[0]).time_ms
                 for data in block[1]:
                     transaction = parse(data)
                     frontier.append(transaction.leaf)
-                    found.append(transaction)
+                    found.append((transaction, time_ms))
         if height == head.height:
             if (frontier.size, frontier.root()) != (head.size, head.root):
                 raise Withheld("ledger: its blocks are not those under its checkpoint", reason="withheld")

@@ -18,7 +18,7 @@ from tallystick.trust.certificate import Certificate, Kind
 
 EPOCHS_BACK_MAX = 64  # how far an epoch may lie behind the newest before it is refused without a look
 
-CURRENT_MS = 1_000  # how long the current epoch is remembered: an epoch ends `revoke_s` after it was announced
+CURRENT_MS = 1_000  # how long the current epoch is remembered, unless it ends meanwhile
 
 
 class LedgerRules:
@@ -81,7 +81,7 @@ class LedgerRules:
     def _current_epoch(self, token: bytes, time_ms: int) -> int | None:
         """The newest epoch that has begun; remembered for a moment, or until the next one begins."""
         known = self._current.get(token)
-        if known is not None and known[1] <= time_ms < known[2]:
+        if known is not None and known[1] <= time_ms < known[2] and not self._was_ended(token, known[0], time_ms):
             return known[0]
         last, until = self._read(b"epochs/" + token) or 0, time_ms + CURRENT_MS
         for epoch in range(last, max(0, last - EPOCHS_BACK_MAX), -1):
@@ -92,6 +92,10 @@ class LedgerRules:
                 return epoch
             until = min(until, begins)
         return None
+
+    def _was_ended(self, token: bytes, epoch: int, time_ms: int) -> bool:
+        value = self._epoch(token, epoch)
+        return value is None or 0 < value[3] <= time_ms
 
     def _was_revoked(self, token: bytes, epoch: int, time_ms: int) -> bool:
         value = self._epoch(token, epoch)
