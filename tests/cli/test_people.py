@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from commands import Fleet, done, refused, tally
+from stack import PASSPHRASE
+
+from tallystick.client.identity import Identity
+from tallystick.node.instance import create_node
+from tallystick.node.settings import NodeSettings
 
 
 def test_an_invitation_works_once_and_says_what_to_do_then(fleet: Fleet, tmp_path: Path) -> None:
@@ -74,6 +80,19 @@ def test_an_identity_can_be_told_where_its_node_moved(fleet: Fleet, tmp_path: Pa
     assert said[1].startswith("hint: is it running (tally up)")
     node = fleet.stack.node.url
     assert done("principal", "address", "--node-url", node, "--home", home, "--json").json["nodes"] == [node]
+    done("ledger", "status", "--home", home)
+
+
+def test_an_identity_of_several_nodes_learns_which_of_them_is_at_its_one_address(fleet: Fleet, tmp_path: Path) -> None:
+    stack, home = fleet.stack, tmp_path / "lorry"
+    done("principal", "enrol", done("principal", "invite", "--home", fleet.owner).out.strip(), "--home", home)
+    other = create_node(
+        fleet.folder, tmp_path / "other", PASSPHRASE, NodeSettings(), int(stack.clock.now() * 1000), stack.entropy
+    )
+    identity = Identity.load(home)
+    replace(identity, nodes=(other, *identity.nodes)).save()  # as the authority may name them
+    done("principal", "address", "--node-url", stack.node.url, "--home", home)
+    assert [node.subject for node in Identity.load(home).nodes] == [stack.node.identifier, other.subject]
     done("ledger", "status", "--home", home)
 
 

@@ -218,7 +218,7 @@ def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, 
     )
     for url in (moved.authority_url, *moved.node_urls):
         parse_address(Address(url, bytes(16)))
-    if len(moved.node_urls) > 1:
+    if len(moved.node_urls) > 1 or len(moved.nodes) > 1:  # else the one node is at the one address
         nodes = ask_nodes(moved.node_urls, moved.nodes, moved.trust, SystemClock(), SystemEntropy(), insecure=False)
         moved = replace(moved, nodes=nodes)
     moved.save()

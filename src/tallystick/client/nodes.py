@@ -38,15 +38,27 @@ def ask_node(url: str, trust: TrustFile, clock: Clock, entropy: Entropy, insecur
 def ask_nodes(
     urls: Sequence[str], known: Sequence[Certificate], trust: TrustFile, clock: Clock, entropy: Entropy, insecure: bool
 ) -> tuple[Certificate, ...]:
-    """The certificates of the nodes at these addresses, in order, and behind them the others that are known. An address
-    that does not answer now is taken for the next of `known`, and the session finds out."""
-    found: list[Certificate] = []
-    for url in urls:
-        try:
-            found.append(ask_node(url, trust, clock, entropy, insecure))
-        except Unavailable:
-            left = [one for one in known if one not in found]
-            found += left[:1]
-    if len({one.subject for one in found}) == 1:
-        found = found[:1]  # several addresses of one node
-    return (*found, *(one for one in known if one.subject not in {other.subject for other in found}))
+    """The certificates of the nodes at these addresses, in order, and behind them the others that are known.
+
+    An address that does not answer now is taken for the next of `known` that answers nowhere else. Where several do not
+    answer this is a guess: `tally principal address` asks again.
+    """
+    answers = [_ask_whether(url, trust, clock, entropy, insecure) for url in urls]
+    silent = _without(known, [one for one in answers if one is not None])
+    found = [answer or (silent.pop(0) if silent else known[0]) for answer in answers]
+    others = _without(known, found)
+    if not others and len({one.subject for one in found}) == 1:
+        return tuple(found[:1])  # several addresses of one node
+    return (*found, *others)
+
+
+def _ask_whether(url: str, trust: TrustFile, clock: Clock, entropy: Entropy, insecure: bool) -> Certificate | None:
+    try:
+        return ask_node(url, trust, clock, entropy, insecure)
+    except Unavailable:
+        return None
+
+
+def _without(nodes: Sequence[Certificate], others: Sequence[Certificate]) -> list[Certificate]:
+    left_out = {one.subject for one in others}
+    return [one for one in nodes if one.subject not in left_out]
