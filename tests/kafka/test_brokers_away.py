@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from broker import broker, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.tails import SharedTail
 from tallystick.carriers.log.segments import Place
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session
@@ -94,3 +97,15 @@ def test_rows_wait_in_the_spool_while_the_brokers_are_away(tmp_path: Path) -> No
             wait_until(lambda: received.extend(read_rows(subscriber, 1)) or len(received) >= 5, PATIENCE_S)
         assert (sorted(received), findings) == ([0, 1, 2, 3, 4], [])
     kafka.close()
+
+
+def test_a_shared_topic_that_has_no_leader_yet_is_waited_for() -> None:
+    """For a moment after a node made it; here for longer, since somebody else makes it."""
+    client, name = KafkaClient(broker().operator()), f"shared-{secrets.token_hex(4)}"
+    late = threading.Timer(1.0, lambda: client.make_shared_topic(name))
+    late.start()
+    tail = SharedTail(client, name)
+    assert tail.end() == 0
+    late.join()
+    tail.close()
+    client.close()

@@ -10,11 +10,12 @@ from tallystick.carriers.kafka.administration import ASK_S
 from tallystick.carriers.kafka.client import POLL_RECORDS, KafkaClient, Record, is_end, record_of
 from tallystick.carriers.kafka.failures import library, translated
 from tallystick.carriers.log.segments import Place
-from tallystick.errors import TallystickError
+from tallystick.errors import TallystickError, Unavailable
 
 log = logging.getLogger(__name__)
 
 LOST_S = 10.0  # before a partition that could not be read is tried again
+LED_S = 0.1  # before a partition without a leader is asked for again
 
 
 class Tail:
@@ -69,6 +70,19 @@ class SharedTail:
         self._consumer, self._partition, self._next = client.consumer(), library().TopicPartition(name, 0, 0), 0
         with translated(f"follow {name}"):
             self._consumer.assign([self._partition])
+        self._wait_led()
+
+    def _wait_led(self) -> None:
+        """A topic that was just made has no leader yet, or none that every broker knows."""
+        deadline = time.monotonic() + ASK_S
+        while True:
+            try:
+                self.end()
+                return
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LED_S)
 
     def is_behind(self, end: int) -> bool:
         return self._next < end
