@@ -110,6 +110,13 @@ def test_nobody_is_left_behind_when_the_supervisor_is_killed(instance: Path) -> 
         wait_until(lambda: not any(is_alive(pid) for pid in pids.values()))
 
 
+def test_a_process_ends_that_is_told_to_as_soon_as_it_speaks(instance: Path) -> None:
+    """It listens already and does not serve yet, so that no server is there to take the signal."""
+    with running("up", instance, "--node-only") as (node, _):
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(PATIENCE_S) == 0
+
+
 def test_a_wrong_passphrase_ends_it_with_one_error(instance: Path) -> None:
     ended = subprocess.run(
         [*TALLY, "up", str(instance)],

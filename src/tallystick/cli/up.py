@@ -159,8 +159,8 @@ def run_node(folders: Folders, settings: NodeSettings, port: int, as_json: bool)
     from tallystick.node.node import Node
     from tallystick.runtime.clock import SystemClock
 
-    _on_signal(lambda: None)  # the server takes signals while it serves, and hands them on when it has ended
     node = Node(folders.node, SystemClock(), replace(settings, port=port))
+    _on_signal(node.server.stop)  # the server takes signals itself while it serves; this is for one that comes before
     write_address(folders.node, node.url, node.keys.certificate)
     _listening("node", node.url, as_json)
     node.run()
@@ -177,7 +177,6 @@ def _run_authority(
     from tallystick.runtime.entropy import SystemEntropy
     from tallystick.trust.certificate import Certificate
 
-    _on_signal(lambda: None)
     first, *rest = node_urls or (read_address(folders.node).url,)
     process = AuthorityProcess(
         folders.authority,
@@ -193,6 +192,7 @@ def _run_authority(
         tls_files=(settings.tls_certificate, settings.tls_key),
         others=[address for url in rest if (address := _find_node(folders, url, settings.insecure))],
     )
+    _on_signal(process.stop)
     write_address(folders.authority, process.url, process.authority.certificate)
     _listening("authority", process.url, as_json)
     process.run()
