@@ -1,4 +1,5 @@
-"""The import directions of the design, the purity of what stands above the line, and the front door.
+"""The import directions of the design, the purity of what stands above the line, the front door, and what processes
+start without.
 
 Read from the syntax trees, so that imports inside functions and under TYPE_CHECKING count as well.
 """
@@ -14,18 +15,22 @@ from pathlib import Path
 import pytest
 
 import tallystick
+from tallystick.crypto.passphrase import Cost
+from tallystick.node.instance import create_instance
+from tallystick.node.settings import NodeSettings
+from tallystick.runtime.entropy import SystemEntropy
 
 PACKAGE = Path(tallystick.__file__).parent
 
 # A folder imports only from itself and from those before it.
 ORDER = [
-    *("errors", "wire", "policy", "record", "crypto", "trust", "parcel"),
+    *("errors", "later", "wire", "policy", "record", "crypto", "trust", "parcel"),
     *("runtime", "abci", "guards", "ledger", "authority", "carriers", "client", "fleet"),
     *("pipeline", "console", "node", "sim", "demo", "cli"),
 ]
 
 # Time and entropy are arguments here.
-PURE = ("errors", "wire", "policy", "record", "crypto", "trust", "parcel", "guards", "ledger.contracts")
+PURE = ("errors", "later", "wire", "policy", "record", "crypto", "trust", "parcel", "guards", "ledger.contracts")
 NO_RUNTIME = ("guards", "ledger.contracts")
 
 IMPURE_MODULES = {"time", "random", "secrets", "uuid"}
@@ -200,8 +205,82 @@ def test_type_checkers_are_told_the_same_as_the_interpreter() -> None:
     assert told <= {f"{home}.{name}" for name, home in tallystick._HOMES.items()}
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    heavy = ["numpy", "pyarrow", "numba", "cryptography", "cbor2", "httpx", "click"]
-    script = f"import sys, tallystick; print([name for name in {heavy} if name in sys.modules])"
+# --- what processes start without ---
+
+# Much of a second of a core together, and a hundred megabytes: for those who look at columns.
+COLUMNS = ("numpy", "pyarrow", "pandas", "polars", "numba", "llvmlite", "pyspark")
+SERVERS = ("uvicorn", "apsw", "prometheus_client", "confluent_kafka", "tallystick.ledger.sqlite")
+ENGINES = ("confluent_kafka", "tallystick.carriers.kafka.client", "tallystick.ledger.cometbft", "tallystick.abci")
+
+NODE = """
+from tallystick.node.node import Node
+from tallystick.runtime.clock import SystemClock
+node = Node(folder / "node", SystemClock())
+node.start()
+node.stop()
+"""
+AUTHORITY = """
+from tallystick.node.authority import AuthorityProcess
+from tallystick.node.instance import open_node_keys
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.entropy import SystemEntropy
+from tallystick.trust.trustfile import TrustFile
+keys = open_node_keys(folder / "node", TrustFile.parse((folder / "trust.json").read_text()))
+nodes = ("http://127.0.0.1:9",)
+AuthorityProcess(
+    folder / "authority", b"correct horse", nodes, keys.certificate, SystemClock(), SystemEntropy()
+).authority.close()
+"""
+HELP = """
+from tallystick.cli import main
+assert main.run(["--help"]) == 0
+assert [main.run([name, "--help"]) for name in main.COMMANDS] == [0] * len(main.COMMANDS)
+"""
+
+# What is run in a process of its own, and what it may not have loaded by then.
+STARTS = {
+    "the package": (
+        "import tallystick",
+        ("numpy", "pyarrow", "numba", "cryptography", "cbor2", "click", "asyncio", "ssl"),
+    ),
+    "the help of every command": (HELP, (*COLUMNS, *SERVERS, "cryptography", "cbor2", "tallystick.client")),
+    "a command that asks": ("import tallystick.client.session", (*COLUMNS, *SERVERS, "tallystick.authority.core")),
+    "a command of the operator": (
+        "import tallystick.node.operator",
+        (*COLUMNS, "uvicorn", "tallystick.authority.core"),
+    ),
+    "a supervisor": ("import tallystick.node.supervisor", (*COLUMNS, *SERVERS, "tallystick.authority.authority")),
+    "a node": (NODE, (*COLUMNS, *ENGINES, "prometheus_client", "tallystick.authority.authority")),
+    "an authority": (AUTHORITY, (*COLUMNS, *ENGINES, "prometheus_client", "tallystick.client")),
+    "a publisher": ("import tallystick.client.publish", ("numba", "pandas", "pyarrow.compute", *SERVERS)),
+    "a subscriber": ("import tallystick.client.subscribe", ("numba", "pandas", "pyarrow.compute", *SERVERS)),
+    "a check of a proof": ("import tallystick.parcel.prove", ("numba", "pandas", "pyarrow.compute", "asyncio", "ssl")),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An instance that has not run yet."""
+    folder = tmp_path_factory.mktemp("instance")
+    settings, entropy = NodeSettings(port=0), SystemEntropy()
+    create_instance(folder, "test", b"correct horse", settings, 1_700_000_000_000, entropy, cost=Cost(32, 1, 1))
+    return folder
+
+
+@pytest.mark.parametrize("who", STARTS)
+def test_nobody_loads_to_start_what_others_need(who: str, folder: Path) -> None:
+    script, without = STARTS[who]
+    asked = f"print([name for name in {without!r} if name in sys.modules], file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, pathlib\nfolder = pathlib.Path(sys.argv[1])\n{script}\n{asked}", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (0, ["[]"]), done.stderr
+
+
+def test_what_comes_later_is_there_when_it_is_used() -> None:
+    script = "from tallystick.later import np, pa, pc; print(np.int8(7), pa.int8(), pc.sum(pa.array([1, 2])))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "7 int8 3"

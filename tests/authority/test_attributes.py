@@ -13,7 +13,7 @@ from authority_world import Person, World
 pytest.importorskip("pymcl", reason="extra policy")
 
 from tallystick import wire
-from tallystick.authority.attribute_keys import AttributeAnswer
+from tallystick.authority.answers import AttributeAnswer
 from tallystick.authority.attributes import attribute_commitment
 from tallystick.authority.policies import policy_commitment
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from authority_world import PASSPHRASE, READ, WRITE, Person, World
 
+from tallystick.authority.answers import Caller, answer_info
 from tallystick.authority.client import InProcess
-from tallystick.authority.core import Caller, answer_info
 from tallystick.authority.grant import Grant
 from tallystick.authority.master import MasterKey
 from tallystick.crypto import hpke

@@ -16,7 +16,7 @@ import pytest
 from authority_world import READ, WRITE, Person, PromptClient, World
 from crash_child import person
 
-from tallystick.authority.core import Caller, answer_info
+from tallystick.authority.answers import Caller, answer_info
 from tallystick.authority.grant import Grant
 from tallystick.authority.store import Store
 from tallystick.crypto import hpke

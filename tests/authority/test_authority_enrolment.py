@@ -8,7 +8,7 @@ import pytest
 from authority_world import World
 
 from tallystick.authority.client import enrol
-from tallystick.authority.enrolment import challenge_info, sign_enrolment
+from tallystick.authority.possession import enrol_challenge_info, sign_enrolment
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Misuse, Refused
@@ -91,7 +91,7 @@ def test_without_the_sealing_key_the_challenge_stays_shut(
     sealed = world.authority.enrol(invite, "car", key.public.raw, public, signature)
     principal = subject_id(world.instance, key.public.raw)
     with pytest.raises(CannotOpen):
-        hpke.open_(hpke.PrivateKey.generate(b"t" * 32), sealed, challenge_info(world.instance, principal))
+        hpke.open_(hpke.PrivateKey.generate(b"t" * 32), sealed, enrol_challenge_info(world.instance, principal))
     for guess in (bytes(32), b"", sealed[:32]):
         assert face(lambda guess=guess: world.authority.confirm_enrolment(principal, guess))
     assert world.authority.resolve_key(principal) is None
@@ -116,7 +116,7 @@ def test_two_who_share_an_invitation_race_for_it(world: World, keys: tuple[Signi
         signature = sign_enrolment(world.instance, invite, "car", key, public)
         sealed.append(world.authority.enrol(invite, "car", key.public.raw, public, signature))
     opened = [
-        hpke.open_(sealing, one, challenge_info(world.instance, subject_id(world.instance, key.public.raw)))
+        hpke.open_(sealing, one, enrol_challenge_info(world.instance, subject_id(world.instance, key.public.raw)))
         for (key, sealing), one in zip(pairs, sealed, strict=True)
     ]
     first, second = (subject_id(world.instance, key.public.raw) for key, _ in pairs)
@@ -147,14 +147,16 @@ def test_the_operators_mistakes_are_named(world: World) -> None:
 
 
 def test_codes_and_challenges_are_not_in_the_store(world: World, keys: tuple[SigningKey, hpke.PrivateKey]) -> None:
-    from tallystick.authority.enrolment import _parse_invite
+    from tallystick.authority.possession import parse_invite
 
     key, sealing = keys
     invite = world.authority.create_tenant("acme")
     public = sealing.public.encode()
     signature = sign_enrolment(world.instance, invite, "car", key, public)
     sealed = world.authority.enrol(invite, "car", key.public.raw, public, signature)
-    challenge = hpke.open_(sealing, sealed, challenge_info(world.instance, subject_id(world.instance, key.public.raw)))
+    challenge = hpke.open_(
+        sealing, sealed, enrol_challenge_info(world.instance, subject_id(world.instance, key.public.raw))
+    )
     stored = world.authority.core.store.snapshot()
     assert challenge not in stored
-    assert _parse_invite(invite) not in stored
+    assert parse_invite(invite) not in stored

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tallystick import wire
-from tallystick.authority.core import Caller
+from tallystick.authority.answers import Caller
 from tallystick.authority.grant import Grant
 from tallystick.authority.master import open_master
 from tallystick.authority.routes import ROUTES, Route

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from authority_world import READ, SCHEMA, WRITE, Person, World
 
+from tallystick.authority.answers import FORGET, REMEMBER
 from tallystick.authority.client import topic_entries
 from tallystick.authority.settings import Limits
-from tallystick.authority.topics import FORGET, REMEMBER, matches
+from tallystick.authority.topics import matches
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import access

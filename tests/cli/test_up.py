@@ -142,7 +142,7 @@ def test_with_a_witness_every_checkpoint_is_cosigned(tmp_path: Path) -> None:
     with running("witness", "run", city, "--trust", folder / "trust.json", "--port", "0") as (_, witness):
         settings = folder / "node" / "node.toml"
         settings.write_text(settings.read_text().replace("http://127.0.0.1:9", witness["url"]))
-        with running("up", folder):
+        with running("up", folder) as (up, _):
             invitation = done("tenant", "create", "acme", folder).out.strip()
             done("principal", "enrol", invitation, "--home", tmp_path / "owner")
             shown = done("ledger", "status", "--home", tmp_path / "owner", "--json").json
@@ -153,3 +153,7 @@ def test_with_a_witness_every_checkpoint_is_cosigned(tmp_path: Path) -> None:
             done("publish", "brakes", "--home", tmp_path / "owner", stdin=b'{"a": 1}\n')
             group = ["subscribe", "brakes", "--group", "g", "--home", tmp_path / "owner"]
             assert done(*group).rows == [{"a": 1}]
+            # What carries sealed parcels looks into none: it has loaded neither Arrow nor a compiler.
+            loaded = Path(f"/proc/{children(up)['node']}/maps").read_text()
+            assert "apsw" in loaded
+            assert not any(library in loaded for library in ("libarrow", "llvmlite", "_multiarray_umath"))

@@ -7,7 +7,7 @@ from formulas import ACME
 from makers import seed
 from policy_world import need_pymcl
 
-from tallystick.authority.attribute_keys import AttributeAnswer
+from tallystick.authority.answers import AttributeAnswer
 from tallystick.client.attributes import SKEW_MS, AttributeHolder
 from tallystick.crypto.abe.keys import AttributeKey, MasterKey
 from tallystick.errors import Unavailable

@@ -113,7 +113,7 @@ def both(transaction: Transaction, first: int = 0, height: int | None = None) ->
     """The result, the same either way; what is said of bytes that are no CBOR depends on what stands behind them."""
     at_once = outcome(transaction, first, height)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "compiled", lambda: None)
+        patch.setattr(runs, "compiled_for", lambda _: None)
         one_by_one = outcome(transaction, first, height)
     told = {"message": ""} if at_once[0].reason == "malformed" else {}
     assert replace(at_once[0], **told) == replace(one_by_one[0], **told)
@@ -178,8 +178,7 @@ def test_a_busy_node_s_transaction_is_one_run_and_moves_every_history() -> None:
 
 
 def test_short_transactions_need_no_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "compiled", pytest.fail)
-    monkeypatch.setattr(batches, "compiled", pytest.fail)
+    monkeypatch.setattr(batches, "_compiled", None)
     written = operation_batch(WORLD, BATCH_MIN - 1, [HEART], [WORLD.monitor.id])
     assert outcome(sign(written))[0].accepted
 
@@ -189,7 +188,7 @@ def test_without_a_compiler_everything_goes_one_by_one(monkeypatch: pytest.Monke
         raise OSError("no compiler")
 
     monkeypatch.setattr(batches, "_self_test", fail)
-    assert batches.compiled.__wrapped__() is None
+    assert batches._load() is None
 
 
 @examples(100)

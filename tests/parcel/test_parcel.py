@@ -12,9 +12,9 @@ from tallystick.errors import CannotOpen, Forged, Malformed, Misuse, Refused, Ta
 from tallystick.parcel.header import Header, Kind, check_equivocation, lane_partition
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch, open_content, open_group
+from tallystick.parcel.padding import padme
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.seal import Gap, pack
-from tallystick.parcel.section import padme
 from tallystick.parcel.verify import verify_headers, verify_named, verify_one, verify_run
 
 

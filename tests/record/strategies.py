@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.record.types import SIMPLE
+from tallystick.record.types import simple_types
 
-SIMPLE_TYPES = st.sampled_from(list(SIMPLE.values()))
+SIMPLE_TYPES = st.sampled_from(list(simple_types().values()))
 TIMESTAMPS = st.builds(
     pa.timestamp, st.sampled_from(["s", "ms", "us", "ns"]), st.sampled_from([None, "UTC", "Europe/Berlin"])
 )

@@ -12,7 +12,7 @@ from stack import Stack
 from without import without
 
 import tallystick.client.rekey as rekeying
-from tallystick.authority.rekey import sign_rekey
+from tallystick.authority.possession import sign_rekey
 from tallystick.client.identity import Identity
 from tallystick.client.rekey import rekey
 from tallystick.client.session import Session

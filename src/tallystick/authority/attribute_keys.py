@@ -15,48 +15,17 @@ each time. Parts are counted against a bucket of its own before any is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from tallystick import wire
+from tallystick.authority.answers import AttributeAnswer, Caller
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attribute_spaces import AttributeSpaces
 from tallystick.authority.attributes import Attributes
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.core import Core
 from tallystick.authority.rates import Rates
 from tallystick.authority.subjects import Subjects
 from tallystick.crypto.hashes import named_hash
 from tallystick.policy.space import AttributeSet
 from tallystick.policy.traits import traits_of
-from tallystick.trust.signed import Fields
-
-_PARTS_MAX = 1 << 16
-_KEY_BYTES_MAX = 4 << 20
-
-
-@dataclass(frozen=True)
-class AttributeAnswer:
-    """What a principal gets of its attribute key: wire [1, identifier, key, [[epoch, part], …], epoch].
-
-    `key` is empty where the one that the caller named is still right: then `parts` take it on to further epochs.
-    Everything but `epoch` is empty where the caller holds no attribute.
-    """
-
-    identifier: bytes  # of holder and set of traits: what to name in the next request
-    key: bytes = field(repr=False)
-    parts: tuple[tuple[int, bytes], ...] = field(repr=False)
-    epoch: int  # the current one; 0 before the first
-
-    def encode(self) -> bytes:
-        return wire.encode([1, self.identifier, self.key, [list(part) for part in self.parts], self.epoch])
-
-    @classmethod
-    def decode(cls, data: bytes) -> AttributeAnswer:
-        """Raises `Malformed`."""
-        fields = Fields.parse(data, "attribute key", 5)
-        fields.version(1)
-        identifier, key = fields.octets(at_most=16), fields.octets(at_most=_KEY_BYTES_MAX)
-        parts = [Fields(item, "attribute key", 2) for item in fields.items(_PARTS_MAX)]
-        return cls(identifier, key, tuple((part.number(), part.octets(48)) for part in parts), fields.number())
 
 
 class AttributeKeys:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from tallystick.authority.answers import Caller
 from tallystick.authority.attribute_epochs import AttributeEpochs
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
 from tallystick.errors import Misuse, Refused
 from tallystick.policy.attribute import Attribute

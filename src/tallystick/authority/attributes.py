@@ -19,19 +19,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
+from tallystick.authority.answers import Caller, ListedAttribute
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attribute_spaces import AttributeSpaces
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
 from tallystick.crypto.hashes import named_hash
-from tallystick.errors import Malformed, Misuse, Refused
+from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.attributes import attribute_key
 from tallystick.policy.space import AttributeSet
 from tallystick.trust.certificate import Kind
-from tallystick.trust.signed import Fields
 
 DRAFT, LIVE, EXPIRED = 0, 1, 2
-_VALUES_MAX = 1 << 16
 _KNOWN_MAX = 200_000  # attributes remembered as proven, some 150 MB
 
 Value = int | tuple[str, ...]
@@ -47,28 +46,6 @@ class HeldAttribute:
     name: str
     value: Value
     not_after_ms: int  # 0: without end
-
-
-@dataclass(frozen=True)
-class ListedAttribute:
-    """The same for people: wire [principal, name, [value, …], not after ms], values as they are written."""
-
-    principal: bytes
-    name: str
-    values: tuple[str, ...]
-    not_after_ms: int
-
-    def fields(self) -> list[object]:
-        return [self.principal, self.name, list(self.values), self.not_after_ms]
-
-    @classmethod
-    def of_fields(cls, item: object) -> ListedAttribute:
-        """Raises `Malformed`."""
-        fields = Fields(item, "attributes", 4)
-        principal, name, values = fields.octets(16), fields.text(), fields.items(_VALUES_MAX)
-        if not all(type(value) is str for value in values):
-            raise Malformed("attributes: a value is text")
-        return cls(principal, name, tuple(values), fields.number())
 
 
 @dataclass(frozen=True)

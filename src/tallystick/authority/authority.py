@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick import wire
+from tallystick.authority.answers import Caller, Draft, Erased, Resolved, Rotation
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attribute_keys import AttributeKeys
 from tallystick.authority.attribute_spaces import AttributeSpaces
 from tallystick.authority.attributes import LIVE, Attributes
 from tallystick.authority.backup import Backup, back_up, lay_out, read_part
-from tallystick.authority.core import Caller, Core
-from tallystick.authority.enrolment import Enrolled, Enrolment
+from tallystick.authority.core import Core
+from tallystick.authority.enrolment import Enrolment
 from tallystick.authority.epochs import Epochs
-from tallystick.authority.erasure import Erased, Erasure
+from tallystick.authority.erasure import Erasure
 from tallystick.authority.follow import Follower
 from tallystick.authority.labels import Labels
 from tallystick.authority.ledger_view import LedgerClient, LedgerView, Position
@@ -31,12 +32,13 @@ from tallystick.authority.master import create_master, open_master, operator_id,
 from tallystick.authority.names import NameBook
 from tallystick.authority.permits import Permits
 from tallystick.authority.policies import Policies
+from tallystick.authority.possession import Enrolled
 from tallystick.authority.rekey import Rekeying
 from tallystick.authority.settings import Limits, Settings
 from tallystick.authority.store import STORE_FILE as STORE_FILE
 from tallystick.authority.store import Store
 from tallystick.authority.subjects import Subjects
-from tallystick.authority.topics import Draft, Resolved, Topics
+from tallystick.authority.topics import Topics
 from tallystick.crypto import hpke
 from tallystick.crypto.passphrase import Cost
 from tallystick.crypto.signatures import SigningKey, VerifyKey
@@ -73,14 +75,6 @@ class Statistics:
     erased: int
     outbox: int  # decisions that wait for the ledger
     backups: int
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """The epoch that follows, and when it begins."""
-
-    epoch: int
-    begins_ms: int
 
 
 class Authority:

@@ -9,20 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tallystick import wire
-from tallystick.authority.attribute_keys import AttributeAnswer
-from tallystick.authority.attributes import ListedAttribute
-from tallystick.authority.authority import Authority, Rotation
-from tallystick.authority.core import Caller, answer_info
-from tallystick.authority.enrolment import Enrolled, challenge_info, sign_enrolment
-from tallystick.authority.erasure import Erased
+from tallystick.authority.answers import (
+    SHOW,
+    AttributeAnswer,
+    Caller,
+    Draft,
+    Erased,
+    ListedAttribute,
+    Names,
+    Resolved,
+    Rotation,
+    answer_info,
+)
 from tallystick.authority.grant import Grant
-from tallystick.authority.names import Names
-from tallystick.authority.rekey import challenge_info as rekey_info
-from tallystick.authority.rekey import sign_rekey
-from tallystick.authority.topics import SHOW, Draft, Resolved
+from tallystick.authority.possession import (
+    Enrolled,
+    enrol_challenge_info,
+    rekey_challenge_info,
+    sign_enrolment,
+    sign_rekey,
+)
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed
@@ -33,6 +42,9 @@ from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.signed import Fields
+
+if TYPE_CHECKING:
+    from tallystick.authority.authority import Authority
 
 NONCE_BYTES = 16
 _POLL_SLACK_S = 10.0  # beyond the wait itself, for the answer to travel
@@ -381,7 +393,7 @@ def enrol(
     signature = sign_enrolment(instance, invite, name, key, public)
     sealed = service.enrol(invite, name, key.public.raw, public, signature)
     principal = subject_id(instance, key.public.raw)
-    challenge = hpke.open_(sealing, sealed, challenge_info(instance, principal))
+    challenge = hpke.open_(sealing, sealed, enrol_challenge_info(instance, principal))
     enrolled = service.confirm_enrolment(principal, challenge)
     certificate = Certificate.decode(enrolled.certificate)
     certificate.verify_issued_by(Certificate.decode(enrolled.authority))
@@ -402,7 +414,7 @@ def _rekey(
     fields = (key.public.raw, public, sign_rekey(holder.instance, holder.principal, key, public))
     sealed, encoded = ask(*fields, b"")
     if sealed:
-        opened = hpke.open_(sealing, sealed, rekey_info(holder.instance, holder.principal))
+        opened = hpke.open_(sealing, sealed, rekey_challenge_info(holder.instance, holder.principal))
         _, encoded = ask(*fields, opened)
     certificate = Certificate.decode(encoded)
     certificate.verify_issued_by(authority)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick import wire
+from tallystick.authority.answers import Caller, answer_info
 from tallystick.authority.ledger_view import LedgerView
 from tallystick.authority.master import MasterKey
 from tallystick.authority.settings import Limits, Settings
@@ -37,17 +38,8 @@ from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
 
-ANSWER_INFO = "tallystick answer 1"
 _REFUSED_MAX = 1_000  # refusals kept for those who wait
 _TRANSACTION_BYTES = 2 << 20  # of entries; the ledger takes 3 MiB
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who asks, as the signature on the request proved; `nonce` is that of the request, drawn by the caller."""
-
-    principal: bytes
-    nonce: bytes
 
 
 @dataclass
@@ -228,11 +220,6 @@ class Core:
             raise refusal
         if self.store.row("SELECT 1 FROM outbox WHERE place = ?", (place,)):
             raise Unavailable("the ledger has not taken the entries yet")
-
-
-def answer_info(instance: bytes, principal: bytes, nonce: bytes) -> bytes:
-    """The HPKE info of an answer: for one principal's one request."""
-    return wire.encode([ANSWER_INFO, instance, principal, nonce])
 
 
 def _first_fitting(waiting: list[tuple[int, bytes]]) -> list[tuple[int, list[bytes]]]:

@@ -8,35 +8,28 @@ To whoever is not yet a principal every failure has one face.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-from dataclasses import dataclass
 from hmac import compare_digest
 
-from tallystick import wire
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.answers import Caller
+from tallystick.authority.core import Core
 from tallystick.authority.master import tenant_id
+from tallystick.authority.possession import (
+    ENROL_CONTEXT,
+    INVITE_BYTES,
+    Enrolled,
+    enrol_challenge_info,
+    enrol_statement,
+    parse_invite,
+    refused,
+    secret_hash,
+    show_invite,
+)
 from tallystick.authority.subjects import Subjects
 from tallystick.crypto import hpke
-from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.trust.certificate import ALL_TENANTS, Certificate, Kind, subject_id
-
-ENROL_CONTEXT = "tallystick enrol 1"
-CHALLENGE_INFO = "tallystick enrol challenge 1"
-INVITE_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Enrolled:
-    """What a new principal takes home."""
-
-    certificate: bytes
-    authority: bytes
-    nodes: tuple[bytes, ...]
-    trust: str
 
 
 class Enrolment:
@@ -81,15 +74,15 @@ class Enrolment:
             raise Refused(f"tenant {tenant.hex()} has {count} open invitations", reason="too-many-invites")
         code = self._core.entropy.bytes(INVITE_BYTES)
         expires_ms = now_ms + self._core.settings.invite_s * 1000
-        store.insert("invites", hash=_hash(code), tenant=tenant, owns=int(owns), expires_ms=expires_ms)
+        store.insert("invites", hash=secret_hash(code), tenant=tenant, owns=int(owns), expires_ms=expires_ms)
         return show_invite(code)
 
     def begin(self, invite: str, name: str, signing_key: bytes, sealing_key: bytes, signature: bytes) -> bytes:
         """Check the invitation and the signing key; the challenge, sealed to the sealing key."""
         core = self._core
-        code = _parse_invite(invite)
+        code = parse_invite(invite)
         with core.store.transaction():
-            self._require_invite(_hash(code))
+            self._require_invite(secret_hash(code))
             try:
                 check_name(name, "principal", core.limits.name_characters_max)
                 statement = enrol_statement(core.instance, code, name, signing_key, sealing_key)
@@ -104,20 +97,22 @@ class Enrolment:
             # One attempt at a time for each invitation and for each key: the newest counts.
             core.store.write(
                 "DELETE FROM pending WHERE (invite = ? OR principal = ?) AND certificate IS NULL",
-                (_hash(code), principal),
+                (secret_hash(code), principal),
             )
-            if core.store.row("SELECT 1 FROM pending WHERE invite = ? OR principal = ?", (_hash(code), principal)):
+            if core.store.row(
+                "SELECT 1 FROM pending WHERE invite = ? OR principal = ?", (secret_hash(code), principal)
+            ):
                 raise refused()
             core.store.insert(
                 "pending",
-                invite=_hash(code),
+                invite=secret_hash(code),
                 principal=principal,
                 name=name,
                 signing_key=signing_key,
                 sealing_key=sealing_key,
-                challenge=_hash(challenge),
+                challenge=secret_hash(challenge),
             )
-        return hpke.seal(public, challenge, challenge_info(core.instance, principal))
+        return hpke.seal(public, challenge, enrol_challenge_info(core.instance, principal))
 
     def prepare(self, principal: bytes, challenge: bytes) -> int | None:
         """Check the opened challenge, use the invitation up and queue the certificate; the outbox place.
@@ -127,7 +122,7 @@ class Enrolment:
         core = self._core
         with core.store.transaction():
             row = core.store.row("SELECT * FROM pending WHERE principal = ?", (principal,))
-            if row is None or not compare_digest(row[5], _hash(challenge)):
+            if row is None or not compare_digest(row[5], secret_hash(challenge)):
                 raise refused()
             invite, _, _, signing_key, sealing_key, _, done = row
             if done is not None:
@@ -178,50 +173,7 @@ class Enrolment:
         ).sign(core.key)
 
 
-def sign_enrolment(instance: bytes, invite: str, name: str, key: SigningKey, sealing_key: bytes) -> bytes:
-    """The newcomer's proof that it holds the signing key."""
-    statement = enrol_statement(instance, _parse_invite(invite), name, key.public.raw, sealing_key)
-    return key.sign(ENROL_CONTEXT, statement)
-
-
-def enrol_statement(instance: bytes, code: bytes, name: str, signing_key: bytes, sealing_key: bytes) -> bytes:
-    return wire.encode([instance, _hash(code), name, signing_key, sealing_key])
-
-
-def challenge_info(instance: bytes, principal: bytes) -> bytes:
-    return wire.encode([CHALLENGE_INFO, instance, principal])
-
-
-def show_invite(code: bytes) -> str:
-    """An invitation for people to copy."""
-    text = base64.b32encode(code).decode().rstrip("=").lower()
-    return "-".join(text[at : at + 6] for at in range(0, len(text), 6))
-
-
-def _parse_invite(text: str) -> bytes:
-    try:
-        code = base64.b32decode(text[:64].replace("-", "").upper() + "======")
-    except (binascii.Error, ValueError):
-        raise refused() from None
-    if len(code) != INVITE_BYTES:
-        raise refused()
-    return code
-
-
 def check_name(name: str, what: str, characters_max: int) -> None:
     """Raise `Misuse` unless `name` is printable, without spaces at its ends, and not too long."""
     if not 0 < len(name) <= characters_max or not name.isprintable() or name != name.strip():
         raise Misuse(f"{what} name: 1 to {characters_max} printable characters expected")
-
-
-def refused() -> Refused:
-    """The one face of every failure to enrol."""
-    return Refused(
-        "enrolment refused",
-        reason="enrolment-refused",
-        hint="check the invitation: it works once, and expires; ask for a new one",
-    )
-
-
-def _hash(code: bytes) -> bytes:
-    return hashlib.sha256(code).digest()

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.answers import Caller, Erased
+from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topic, Topics
 from tallystick.crypto import hpke
@@ -38,15 +39,6 @@ class ErasureKey:
     begins_ms: int
     ends_ms: int
     changed: int
-
-
-@dataclass(frozen=True)
-class Erased:
-    """What an erasure did and what it could not reach."""
-
-    periods: tuple[tuple[bytes, int], ...]  # (publisher, period) destroyed
-    holders: tuple[bytes, ...]  # principals that were handed one of the keys
-    backups: tuple[bytes, ...]  # identifiers of backups that hold one of the keys
 
 
 class Erasure:

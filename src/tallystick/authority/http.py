@@ -17,14 +17,12 @@ import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields as fields_of
+from dataclasses import asdict
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
-
 from tallystick import wire
+from tallystick.authority.answers import Caller
 from tallystick.authority.authority import Authority
-from tallystick.authority.core import Caller
 from tallystick.authority.rates import Rates
 from tallystick.authority.routes import ROUTES, Route, describe
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
@@ -190,14 +188,11 @@ class Service:
         return Answer(body=b"ready\n", content_type="text/plain")
 
     async def _metrics(self, _: Request) -> Answer:
+        from tallystick.runtime.metrics import CONTENT_TYPE, render
+
         statistics = await self._call(self._authority.statistics)
-        registry = CollectorRegistry()
-        for one in fields_of(statistics):
-            gauge = Gauge(f"tally_authority_{one.name}", f"{one.name} of the authority", registry=registry)
-            gauge.set(float(getattr(statistics, one.name)))
-        waiting = Gauge("tally_authority_polls", "long polls that wait for news", registry=registry)
-        waiting.set(len(self._polls))
-        return Answer(body=generate_latest(registry), content_type="text/plain; version=0.0.4")
+        shown = {**asdict(statistics), "polls": len(self._polls)}  # those that wait for news
+        return Answer(body=render({"authority": shown}), content_type=CONTENT_TYPE)
 
     async def _openapi(self, _: Request) -> Answer:
         return Answer(body=json.dumps(describe(), indent=1).encode(), content_type="application/json")

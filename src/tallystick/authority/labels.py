@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.answers import Caller
+from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epoch
 from tallystick.authority.grant import GrantLabels
 from tallystick.authority.subjects import Subjects

@@ -7,37 +7,12 @@ Answers are sealed: names are what the pseudonyms hide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tallystick import wire
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.answers import Caller, Names
+from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Certificate, Kind
-from tallystick.trust.signed import Fields
-
-_ITEMS_MAX = 1 << 20
-
-
-@dataclass(frozen=True)
-class Names:
-    """One page of names; `after` is what to name in the next request, empty on the last page."""
-
-    topics: tuple[tuple[bytes, str], ...]  # (token, name), on the first page
-    principals: tuple[tuple[bytes, str], ...]
-    after: bytes
-
-    def encode(self) -> bytes:
-        pairs = [[list(pair) for pair in found] for found in (self.topics, self.principals)]
-        return wire.encode([1, *pairs, self.after])
-
-    @classmethod
-    def decode(cls, data: bytes) -> Names:
-        """Raises `Malformed`."""
-        fields = Fields.parse(data, "names", 4)
-        fields.version(1)
-        return cls(_pairs(fields), _pairs(fields), fields.octets(at_most=16))
 
 
 class NameBook:
@@ -72,8 +47,3 @@ class NameBook:
     def _itself(self, certificate: Certificate) -> tuple[tuple[bytes, str], ...]:
         row = self._core.store.row("SELECT id, name FROM subjects WHERE id = ?", (certificate.subject,))
         return () if row is None else ((row[0], row[1]),)
-
-
-def _pairs(fields: Fields) -> tuple[tuple[bytes, str], ...]:
-    found = [Fields(item, "names", 2) for item in fields.items(_ITEMS_MAX)]
-    return tuple((pair.octets(16), pair.text()) for pair in found)

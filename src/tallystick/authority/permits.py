@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from hmac import compare_digest
 
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.answers import Caller
+from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epoch, Epochs
 from tallystick.authority.erasure import Erasure
 from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantLabels, GrantPolicies

@@ -17,10 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
+from tallystick.authority.answers import Caller
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attribute_spaces import AttributeSpaces, is_same_or_wider
 from tallystick.authority.attributes import DRAFT, LIVE
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.core import Core
 from tallystick.authority.grant import GrantPolicies, GrantTopicPolicy
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topic, Topics

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from hmac import compare_digest
 
-from tallystick import wire
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.answers import Caller
+from tallystick.authority.core import Core
 from tallystick.authority.enrolment import Enrolment
+from tallystick.authority.possession import REKEY_CONTEXT, rekey_challenge_info, rekey_statement
 from tallystick.authority.subjects import Subjects
 from tallystick.crypto import hpke
-from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Refused, Unavailable
 from tallystick.ledger import entries
-
-REKEY_CONTEXT = "tallystick rekey 1"
-CHALLENGE_INFO = "tallystick rekey challenge 1"
 
 
 class Rekeying:
@@ -42,7 +40,7 @@ class Rekeying:
         VerifyKey(signing_key).verify(REKEY_CONTEXT, signature, statement)
         public = hpke.PublicKey.decode(sealing_key)
         challenge = core.master.rekey_challenge(caller.principal, signing_key, sealing_key)
-        return hpke.seal(public, challenge, challenge_info(core.instance, caller.principal))
+        return hpke.seal(public, challenge, rekey_challenge_info(core.instance, caller.principal))
 
     def prepare(self, caller: Caller, signing_key: bytes, sealing_key: bytes, challenge: bytes) -> int:
         """Check the opened challenge and queue the certificate; the outbox place."""
@@ -64,16 +62,3 @@ class Rekeying:
         if certificate is None or certificate.signing_key != signing_key:
             raise Unavailable("the ledger has not published the certificate yet", retry_after_s=1.0)
         return certificate.encode()
-
-
-def sign_rekey(instance: bytes, principal: bytes, key: SigningKey, sealing_key: bytes) -> bytes:
-    """The proof that one holds the new signing key."""
-    return key.sign(REKEY_CONTEXT, rekey_statement(instance, principal, key.public.raw, sealing_key))
-
-
-def rekey_statement(instance: bytes, principal: bytes, signing_key: bytes, sealing_key: bytes) -> bytes:
-    return wire.encode([instance, principal, signing_key, sealing_key])
-
-
-def challenge_info(instance: bytes, principal: bytes) -> bytes:
-    return wire.encode([CHALLENGE_INFO, instance, principal])

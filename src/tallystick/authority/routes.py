@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.authority.answers import Caller
 from tallystick.authority.authority import Authority
-from tallystick.authority.core import Caller
 from tallystick.errors import Malformed
 from tallystick.ledger.contracts.policies import GROUP_MAX
 from tallystick.policy.parse import TEXT_MAX

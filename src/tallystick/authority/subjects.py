@@ -6,7 +6,8 @@ used, so that a sealing key planted in the store receives nothing.
 
 from __future__ import annotations
 
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.answers import Caller
+from tallystick.authority.core import Core
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.identity import Identity

@@ -14,7 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.authority.core import Caller, Core
+from tallystick.authority.answers import FORGET, REMEMBER, SHOW, Caller, Draft, Resolved
+from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epochs
 from tallystick.authority.subjects import Subjects
 from tallystick.errors import Malformed, Misuse, Refused
@@ -27,8 +28,6 @@ from tallystick.trust.promise import PARTITIONS_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _PATTERN = re.compile(r"[A-Za-z0-9._/-]*\*?")
-
-SHOW, REMEMBER, FORGET = 0, 1, 2  # what to do with a pattern
 
 
 @dataclass(frozen=True)
@@ -48,26 +47,6 @@ class Topic:
     @property
     def erasable(self) -> bool:
         return bool(self.flags & topics.ERASABLE)
-
-
-@dataclass(frozen=True)
-class Draft:
-    """What the owner needs to make its topic: it signs the schema statement and submits the entries itself."""
-
-    token: bytes
-    tenant: bytes
-    schema_hash: bytes
-    partitions: int
-    flags: int
-    nodes: tuple[bytes, ...]
-    public: bytes  # of epoch 1
-    rights: tuple[bytes, ...]  # grant entries for remembered patterns that match the name
-
-
-@dataclass(frozen=True)
-class Resolved:
-    tokens: tuple[bytes, ...]
-    entries: tuple[bytes, ...]  # to sign and submit; only those that change something
 
 
 class Topics:

@@ -95,7 +95,7 @@ def _change(
     *,
     withdraw: bool,
 ) -> None:
-    from tallystick.authority.topics import FORGET, REMEMBER, SHOW
+    from tallystick.authority.answers import FORGET, REMEMBER, SHOW
 
     operations = _operations(words, deny)
     with open_session(home) as session:

@@ -7,16 +7,15 @@ column may be wider then, and its values are compared as what they are.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
-
+from tallystick.later import np
 from tallystick.policy.content import read_interest, wanted_rows
 from tallystick.policy.formula import Formula
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 
-Places = np.ndarray[Any, np.dtype[np.intp]]
+Places: TypeAlias = "np.ndarray[Any, np.dtype[np.intp]]"
 
 
 class Interest:

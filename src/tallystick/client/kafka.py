@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from tallystick.carriers.kafka import FILE
 from tallystick.carriers.kafka.credentials import open_credentials
-from tallystick.carriers.kafka.direct import FILE
 from tallystick.client.session import Session
 
 

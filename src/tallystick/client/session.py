@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tallystick.authority.client import Holder, OverHttp
 from tallystick.carriers.carrier import Carrier
-from tallystick.carriers.kafka.direct import DirectKafka
+from tallystick.carriers.kafka import FILE as KAFKA_FILE
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.author import Author
 from tallystick.client.findings import Finding
@@ -23,15 +23,12 @@ from tallystick.client.grants import Grants
 from tallystick.client.group import Member, group_id
 from tallystick.client.identity import Identity
 from tallystick.client.nodes import addresses
-from tallystick.client.publish import OnDelivery, Publisher, PublisherSettings
-from tallystick.client.subscribe import Subscriber, SubscriberSettings
 from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.proofs import verify_history
-from tallystick.parcel.prove import Proof, prove
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock
@@ -39,6 +36,12 @@ from tallystick.runtime.conversation import Identity as Signer
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import Entropy, SystemEntropy
 from tallystick.trust.receipt import Receipt
+
+if TYPE_CHECKING:  # imported where they are used: most commands ask one question, and neither seal nor open
+    from tallystick.carriers.kafka.direct import DirectKafka
+    from tallystick.client.publish import OnDelivery, Publisher
+    from tallystick.client.subscribe import Subscriber
+    from tallystick.parcel.prove import Proof
 
 HEAD_AGE_MAX_S = 60.0
 _ITEMS_AT_ONCE = 1000
@@ -63,7 +66,7 @@ class Session:
         authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
         self._authority_http = HttpClient([authority], signer, self.clock, self.entropy, insecure=insecure)
         self.node = RemoteNode(self._node_http)
-        self._kafka = DirectKafka.open(identity.home, self.node, identity.principal)
+        self._kafka = self._find_kafka()
         self.carrier: Carrier = self._kafka or self.node  # for parcels; permits, locks and the ledger are the node's
         self.holder = Holder(identity.instance, identity.principal, identity.signing_key, identity.sealing_key)
         self.authority = OverHttp(self._authority_http, identity.authority, self.holder, self.entropy)
@@ -78,6 +81,14 @@ class Session:
         """The session of the identity in `home`, or in the folder that `TALLY_HOME` names."""
         return cls(Identity.load(home), **options)
 
+    def _find_kafka(self) -> DirectKafka | None:
+        """This identity's own way to Kafka, if it has one."""
+        if not (self.identity.home / KAFKA_FILE).exists():
+            return None
+        from tallystick.carriers.kafka.direct import DirectKafka
+
+        return DirectKafka.open(self.identity.home, self.node, self.identity.principal)
+
     def publisher(
         self,
         topics: str | Sequence[str],
@@ -87,6 +98,8 @@ class Session:
         **settings: Any,
     ) -> Publisher:
         """A publisher to one topic or several; `settings` are those of `PublisherSettings`."""
+        from tallystick.client.publish import Publisher, PublisherSettings
+
         names = [topics] if isinstance(topics, str) else sorted(topics)
         folder = named_hash("tallystick spool folder 1", "\x00".join(names).encode()).hex()[:16]
         return Publisher(
@@ -114,6 +127,7 @@ class Session:
         **settings: Any,
     ) -> Subscriber:
         """A subscriber to a topic, as a member of `group` if one is named; `settings` as in `SubscriberSettings`."""
+        from tallystick.client.subscribe import Subscriber, SubscriberSettings
 
         def member(token: bytes, partitions: int) -> Member:
             assert group is not None
@@ -135,6 +149,8 @@ class Session:
 
     def prove(self, topic: str, partition: int, offset: int, row: int, group: int = 0) -> Proof:
         """The proof of one row of the parcel at `offset`, for anybody to check offline (`verify_proof`)."""
+        from tallystick.parcel.prove import prove
+
         with self.subscriber(topic) as subscriber:
             verified, schema = subscriber.find(partition, offset)
             permit = self.node.permit(verified.header.topic(subscriber.token).permit)

@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tallystick import wire
 from tallystick.errors import Forged, Malformed, Misuse
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 HASH_BYTES = 32
 SIZE_MAX = 2**63 - 1
 PATH_MAX = 64  # hashes in a proof: one per level; a range has two edges and may take twice as many
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 
-LeafHashes = Sequence[bytes] | bytes | bytearray | memoryview | NDArray[Any]
+LeafHashes: TypeAlias = "Sequence[bytes] | bytes | bytearray | memoryview | NDArray[Any]"
 NodeHash = Callable[[bytes, bytes], bytes]
 
 
@@ -357,12 +357,12 @@ def _parents(level: bytes | bytearray, start: int) -> bytes:
 def _joined(leaf_hashes: LeafHashes) -> bytes:
     if isinstance(leaf_hashes, bytes | bytearray | memoryview):
         joined = bytes(leaf_hashes)
-    elif isinstance(leaf_hashes, np.ndarray):
+    elif isinstance(leaf_hashes, Sequence):
+        joined = b"".join(map(_checked, cast("Sequence[bytes]", leaf_hashes)))
+    else:
         if leaf_hashes.dtype != "uint8" or leaf_hashes.shape[1:] != (HASH_BYTES,):
             raise Misuse(f"leaf hashes: expected (n, 32) of uint8, found {leaf_hashes.shape} of {leaf_hashes.dtype}")
         joined = leaf_hashes.tobytes()
-    else:
-        joined = b"".join(map(_checked, leaf_hashes))
     if len(joined) % HASH_BYTES:
         raise Misuse(f"leaf hashes: {len(joined)} bytes are not a multiple of {HASH_BYTES}")
     return joined

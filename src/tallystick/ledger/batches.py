@@ -10,16 +10,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from functools import cache
 from hashlib import sha256
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tallystick import wire
 from tallystick.crypto import merkle
-from tallystick.record import leaves
+from tallystick.later import np
+from tallystick.record.demand import OnDemand
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DIGEST_BYTES = 32
-_ZERO = np.zeros(1, np.int64)
 BATCH_MIN = 64  # entries; below it the plain way is as quick
 
 
@@ -37,17 +34,18 @@ class Compiled:
     def __init__(self) -> None:
         from tallystick.ledger import kernel
         from tallystick.record import sha256_lanes
+        from tallystick.record.leaves import best_transform
 
         self.kernel: ModuleType = kernel
         self._lanes: ModuleType = sha256_lanes
-        self._transform = leaves.best_transform()
+        self._transform = best_transform()
 
     def digest(self, entries: Sequence[bytes]) -> tuple[bytes, bytes]:
         """The leaf hashes of the entries, end to end, and the root over them."""
         data, ends = joined(entries)
         kernel, block = self.kernel, self.kernel.BLOCK_BYTES
         blocks = (np.diff(ends, prepend=0) + (kernel.LEAF_BYTES + block - 1)) // block
-        begins = np.concatenate((_ZERO, np.cumsum(blocks))) * block
+        begins = _begins(blocks) * block
         messages = np.empty(begins[-1], np.uint8)
         kernel.lay_out_leaves(data, ends, begins, messages)
         memory = _Memory(self._lanes, messages, begins[:-1], blocks)
@@ -63,7 +61,7 @@ class Compiled:
         `chain_of[i]`, has the i-th hash, and stands at `index` + i in the block of `height`."""
         count, size = len(chains) // DIGEST_BYTES, self.kernel.LINK_BYTES
         order = np.argsort(chain_of, kind="stable")
-        begins = np.concatenate((_ZERO, np.cumsum(np.bincount(chain_of, minlength=count))))
+        begins = _begins(np.bincount(chain_of, minlength=count))
         extended, messages = np.frombuffer(bytearray(chains), np.uint8), np.empty(count * size, np.uint8)
         blocks = np.full(count, size // self.kernel.BLOCK_BYTES)
         memory = _Memory(self._lanes, messages, np.arange(count) * size, blocks)
@@ -87,6 +85,11 @@ class _Memory:
         self.rest = (self.digests.ctypes.data, self._spare.ctypes.data)
 
 
+def _begins(sizes: Any) -> Any:
+    """Where things of these sizes begin that lie end to end, and where the last one ends."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+
+
 def joined(entries: Sequence[bytes]) -> tuple[Any, Any]:
     """The entries end to end, and where each ends."""
     ends = np.fromiter(accumulate(map(len, entries)), np.int64, len(entries))
@@ -95,7 +98,7 @@ def joined(entries: Sequence[bytes]) -> tuple[Any, Any]:
 
 def hash_entries(entries: Sequence[bytes]) -> tuple[bytes, bytes]:
     """`leaf_hash` of each entry, end to end, and the root of the tree over them."""
-    if len(entries) >= BATCH_MIN and (found := compiled()) is not None:
+    if (found := compiled_for(len(entries))) is not None:
         return found.digest(entries)
     return plain_hashes(entries)
 
@@ -105,10 +108,18 @@ def plain_hashes(entries: Sequence[bytes]) -> tuple[bytes, bytes]:
     return hashes, merkle.root(hashes)
 
 
-@cache
 def compiled() -> Compiled | None:
     """The compiled way, where there is one; the first call loads it, which takes a second, or fifteen where it is the
     first on a machine."""
+    return _compiled.now()
+
+
+def compiled_for(entries: int) -> Compiled | None:
+    """The compiled way, where these are enough for it and this process has had enough of them to load it for."""
+    return _compiled.after(entries) if entries >= BATCH_MIN else None
+
+
+def _load() -> Compiled | None:
     try:
         found = Compiled()
         _self_test(found)
@@ -116,6 +127,9 @@ def compiled() -> Compiled | None:
         log.warning("the ledger goes entry by entry, several times slower: %s: %s", type(error).__name__, error)
         return None
     return found
+
+
+_compiled = OnDemand(_load, enough=4_096)  # entries, hashed and run one by one in a tenth of the time of loading
 
 
 def _self_test(found: Compiled) -> None:

@@ -7,19 +7,12 @@ clock of its own. Nothing here waits but `settle`, which the driver lends: it re
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tallystick.carriers.kafka.administration import Spot
-from tallystick.carriers.kafka.carrier import Carried, KafkaCarrier
-from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.notary import HOST
-from tallystick.carriers.kafka.reconcile import Reconciler, Wanted, operations_of
 from tallystick.carriers.log.carrier import LogCarrier, LogSettings
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
@@ -31,7 +24,6 @@ from tallystick.guards.rules import GuardLimits
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block
 from tallystick.ledger.cache import RightsCache
-from tallystick.ledger.contracts import access
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import LedgerSettings
 from tallystick.ledger.transaction import compose, parse
@@ -43,6 +35,9 @@ from tallystick.trust.certificate import Certificate
 from tallystick.trust.promise import NOTARISE_PREFIX, Anchor, is_anchor, is_notarised
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
+
+if TYPE_CHECKING:
+    from tallystick.carriers.kafka.client import KafkaClient
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +72,7 @@ class NodeCore:
         self._changed: deque[tuple[Block, tuple[bytes, ...]]] = deque()
         ledger.on_block(self._forget_changed)
         self.rules = LedgerRules(trust.instance, self._read, settings.late_epochs)
-        self.kafka = _kafka(settings)
+        self.kafka = self._find_kafka()
         self.carrier = self._open_carrier(disk)
 
     @property
@@ -101,6 +96,14 @@ class NodeCore:
         self.ledger.close()
 
     # Wiring.
+
+    def _find_kafka(self) -> KafkaClient | None:
+        """The Kafka that the settings name, if they name one."""
+        if self.settings.carrier == "log":
+            return None
+        from tallystick.node.kafka import open_client
+
+        return open_client(self.settings)
 
     def _open_carrier(self, disk: Disk) -> LogCarrier:
         anchors = self._anchors()
@@ -130,13 +133,14 @@ class NodeCore:
         }
         if self.kafka is None:
             return LogCarrier(*parts, **options)
-        return KafkaCarrier(
+        from tallystick.node.kafka import LedgerForKafka, open_carrier
+
+        return open_carrier(
             self.kafka,
+            LedgerForKafka(self.ledger, self.identifier),
             *parts,
             write=lambda written: self._submit(self._compose(*written)).number,
             follow=self._notarised,
-            topics=self._topics,
-            reconciler=Reconciler(self.kafka, self._wanted_of_kafka),
             node_key=self.rules.node_key,
             **options,
         )
@@ -195,42 +199,6 @@ class NodeCore:
                         found += [(Anchor.decode_entry(e), number, i) for i, e in entries_in if is_notarised(e)]
         return top, found
 
-    def _topics(self) -> dict[bytes, Carried]:
-        """The topics that this node carries."""
-        return {
-            key[6:]: Carried(value[2], value[3], value[5])
-            for key, value in self.ledger.scan(b"topic/", 1 << 20)
-            if self.identifier in value[5] and not value[9]
-        }
-
-    def _wanted_of_kafka(self) -> Wanted:
-        """Kafka's rules as the ledger has them."""
-        partitions = {token: topic.partitions for token, topic in self._topics().items()}
-        everything = 1 << 20
-        rights = {
-            (key[22:38], key[6:22]): operations_of(value[1], access.decide, HOST)
-            for key, value in self.ledger.scan(b"right/", everything)
-            if key[6:22] in partitions
-        }
-        principals = [key[9:] for key, _ in self.ledger.scan(b"identity/", everything)]
-        blacklisted = [key[11:] for key, value in self.ledger.scan(b"reputation/", everything) if value[3]]
-        return Wanted(rights, partitions, principals, blacklisted, self._group_offsets(partitions))
-
-    def _group_offsets(self, partitions: Mapping[bytes, int]) -> dict[Spot, int]:
-        """Where groups go on reading in these topics."""
-        everything = 1 << 20
-        found = {
-            Spot(key[6:], Place(token, partition)): 0
-            for key, value in self.ledger.scan(b"group/", everything)
-            for token in value[4]
-            for partition in range(partitions.get(token, 0))
-        }
-        for key, value in self.ledger.scan(b"offset/", everything):
-            spot = Spot(key[7:23], Place(key[23:39], int.from_bytes(key[39:43], "big")))
-            if spot in found:
-                found[spot] = value[0]
-        return found
-
     def _entry_proof(self, number: int, index: int) -> EntryProof:
         return self.ledger.receipt(number, index)
 
@@ -252,19 +220,6 @@ class NodeCore:
     @property
     def _now_ms(self) -> int:
         return int(self.clock.now() * 1000)
-
-
-def _kafka(settings: NodeSettings) -> KafkaClient | None:
-    """The Kafka that the settings name, if they name one."""
-    if settings.carrier == "log":
-        return None
-    given: dict[str, str] = {}
-    if settings.kafka_settings:
-        try:
-            given = json.loads(Path(settings.kafka_settings).read_text())
-        except (OSError, ValueError) as error:
-            raise Misuse(f"{settings.kafka_settings}: not a JSON file of Kafka settings: {error}") from error
-    return KafkaClient({"bootstrap.servers": settings.carrier.removeprefix("kafka://"), **given})
 
 
 def ledger_settings(settings: NodeSettings) -> LedgerSettings:

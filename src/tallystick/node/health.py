@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from tallystick.runtime.answers import Answer
 from tallystick.runtime.router import Request, Router
@@ -17,19 +12,6 @@ if TYPE_CHECKING:
     from tallystick.node.node import Node
 
 READY_AGE_S = 30.0  # an older newest block means that the ledger stands still
-
-
-class _Snapshot(Collector):
-    """Every number of every snapshot, as `tally_<part>_<field>`."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def collect(self) -> Iterator[Metric]:
-        for part, snapshot in statistics(self._node).items():
-            for name, value in snapshot.items():
-                if isinstance(value, int | float):
-                    yield GaugeMetricFamily(f"tally_{part}_{name}", f"{part}: {name}", value=value)
 
 
 def statistics(node: Node) -> dict[str, dict[str, Any]]:
@@ -41,11 +23,10 @@ def statistics(node: Node) -> dict[str, dict[str, Any]]:
 
 
 def add_health(router: Router, node: Node) -> None:
-    registry = CollectorRegistry()
-    registry.register(_Snapshot(node))
-
     async def metrics(request: Request) -> Answer:
-        return Answer(body=generate_latest(registry), content_type="text/plain; version=0.0.4")
+        from tallystick.runtime.metrics import CONTENT_TYPE, render
+
+        return Answer(body=render(statistics(node)), content_type=CONTENT_TYPE)
 
     async def live(request: Request) -> Answer:
         return Answer(body=b"live\n", content_type="text/plain")

@@ -14,8 +14,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick.authority.authority import create as create_authority
-from tallystick.authority.authority import install
 from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.errors import Misuse
@@ -81,6 +79,8 @@ def create_instance(
     `validators` are the note keys of a chain, more than two thirds of which sign its checkpoints; without them the
     node's own ledger key does.
     """
+    from tallystick.authority.authority import create, install  # a node opens its keys by this module, and needs none
+
     folders = Folders(folder)
     if folders.trust.exists():
         raise Misuse(f"{folder}: an instance is here already", hint="choose another folder, or tally up")
@@ -98,7 +98,7 @@ def create_instance(
         quorum=quorum,
     ).sign(root)
     write_secret(folders.root_key, lock_secret(root_seed, passphrase, entropy.bytes(32), cost))
-    request = create_authority(folders.authority, passphrase, entropy, cost)
+    request = create(folders.authority, passphrase, entropy, cost)
     signer = trust.root_signer(root)
     authority = _certificate(trust, Kind.AUTHORITY, request.signing_key, request.sealing_key, now_ms).sign(signer)
     install(folders.authority, authority, trust)

@@ -13,13 +13,11 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from tallystick.carriers.kafka.credentials import Credentials, client_settings
 from tallystick.carriers.service import CarrierService
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.guards.rules import Right
-from tallystick.ledger.cometbft.client import CometbftLedger
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
@@ -27,7 +25,6 @@ from tallystick.node.health import add_health
 from tallystick.node.instance import open_node_keys
 from tallystick.node.rates import ConnectionRates
 from tallystick.node.settings import NodeSettings, read_settings
-from tallystick.node.witnessing import Witnessing
 from tallystick.runtime.address import server_tls
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
@@ -37,6 +34,10 @@ from tallystick.runtime.router import Router
 from tallystick.runtime.server import Server, ServerLimits
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
+
+if TYPE_CHECKING:
+    from tallystick.carriers.kafka.credentials import Credentials
+    from tallystick.node.witnessing import Witnessing
 
 log = logging.getLogger(__name__)
 
@@ -148,6 +149,8 @@ class Node:
         """Who is asked for cosignatures; None where nobody is named and none is demanded."""
         if not self.settings.witness_urls and not self.trust.quorum:
             return None
+        from tallystick.node.witnessing import Witnessing
+
         return Witnessing(self.ledger, self.trust, self.settings.witness_urls)
 
     def _open_core(self, folder: Path) -> NodeCore:
@@ -166,6 +169,8 @@ class Node:
 
     def _open_ledger(self, folder: Path) -> NodeLedger:
         if self.settings.ledger:
+            from tallystick.ledger.cometbft.client import CometbftLedger
+
             return CometbftLedger(self.settings.ledger, self.trust, self.clock)
         settings = ledger_settings(self.settings)
         return SqliteLedger(str(folder / "ledger.sqlite"), self.trust, self.keys.ledger_key, self._now_ms, settings)
@@ -176,6 +181,8 @@ class Node:
     def _credentials(self) -> Credentials | None:
         if self.core.kafka is None:
             return None
+        from tallystick.carriers.kafka.credentials import Credentials, client_settings
+
         path = self.settings.kafka_client_settings
         return Credentials(self.core.kafka, self.rules, lambda: client_settings(path), SystemEntropy())
 

@@ -30,7 +30,7 @@ from tallystick.crypto.abe.keys import AttributeKey, PublicKey
 from tallystick.crypto.kdf import derive
 from tallystick.errors import CannotOpen
 from tallystick.parcel.missing import NotEntitled
-from tallystick.parcel.section import padme
+from tallystick.parcel.padding import padme
 from tallystick.policy.formula import Formula
 from tallystick.trust.signed import Fields
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from tallystick.errors import Malformed
 from tallystick.parcel.header import COUNT_MAX
+from tallystick.parcel.padding import padme
 from tallystick.record.codec import decompress
 
 _FRAME = struct.Struct("<IIQII")  # 24 bytes, so that the content keeps an alignment of eight
@@ -49,12 +50,3 @@ def decode_section(plaintext: memoryview) -> Section:
     if bytes(plaintext[end:]).strip(b"\0"):  # not any(): a hostile section may hold 64 MiB of padding
         raise Malformed("section: padding is not zero")
     return Section(count, time_ms, decompress(plaintext[_FRAME.size : end], codec, raw_bytes))
-
-
-def padme(length: int) -> int:
-    """The Padmé length (Nikitin et al. 2019, algorithm 1): keep as many leading bits as log log asks for."""
-    if length < 2:
-        return length
-    exponent = length.bit_length() - 1
-    mask = (1 << (exponent - exponent.bit_length())) - 1
-    return (length + mask) & ~mask

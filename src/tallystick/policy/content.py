@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from tallystick.errors import Misuse
+from tallystick.later import pa
 from tallystick.policy.attribute import Attribute, Kind, category, day, flag, integer, real, string
 from tallystick.policy.check import check_interest
 from tallystick.policy.evaluate import Mask, mask
@@ -16,12 +15,12 @@ from tallystick.policy.space import AttributeSpace
 
 # A type that an absent column of each kind may have: its values are null.
 _ARROW = {
-    Kind.FLAG: pa.bool_(),
-    Kind.CATEGORY: pa.string(),
-    Kind.STRING: pa.string(),
-    Kind.INTEGER: pa.int64(),
-    Kind.DATE: pa.date32(),
-    Kind.REAL: pa.float64(),
+    Kind.FLAG: "bool",
+    Kind.CATEGORY: "string",
+    Kind.STRING: "string",
+    Kind.INTEGER: "int64",
+    Kind.DATE: "date32",
+    Kind.REAL: "float64",
 }
 
 
@@ -49,7 +48,7 @@ def wanted_rows(interest: Formula, batch: Any) -> Mask:
     """Which rows of an Arrow batch the interest means; what is said of a column that is not there holds for none."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name in {leaf.attribute for leaf in leaves(interest.root)} - set(columns):
-        columns[name] = pa.nulls(batch.num_rows, _ARROW[interest.space[name].kind])
+        columns[name] = pa.nulls(batch.num_rows, pa.type_for_alias(_ARROW[interest.space[name].kind]))
     return mask(interest, columns)
 
 

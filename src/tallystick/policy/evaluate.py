@@ -7,18 +7,15 @@ nothing negates, that is the whole rule, and the result has no nulls.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any, TypeAlias
 
 from tallystick.errors import Misuse
+from tallystick.later import np, pa, pc
 from tallystick.policy.attribute import Attribute, Kind, real_of
 from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf, leaves
 from tallystick.policy.space import AttributeSet
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 def holds(formula: Formula, attributes: AttributeSet) -> bool:

@@ -24,20 +24,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any, TypeAlias
 
 from tallystick.errors import Misuse
+from tallystick.later import np, pa, pc
 from tallystick.policy.attribute import Attribute, Kind, Value, real_of, real_ordinal
 from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf
 from tallystick.policy.space import AttributeSet
 
 BITS_MAX = 16  # of one dimension
 
-Cells = np.ndarray[Any, np.dtype[np.int64]]
+Cells: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 
 @dataclass(frozen=True)

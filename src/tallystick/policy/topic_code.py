@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
+from tallystick.later import np
 from tallystick.policy.attribute import Attribute, Kind, Value
 from tallystick.policy.content import content_space
 from tallystick.policy.formula import Formula

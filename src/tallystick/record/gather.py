@@ -16,9 +16,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tallystick.errors import Misuse
+from tallystick.later import pc
 from tallystick.record.demand import OnDemand
 from tallystick.record.gather_columns import column_of, named_columns
 from tallystick.record.gather_values import array_of, key_name, misuse

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tallystick.errors import Misuse
+from tallystick.later import pc
 from tallystick.record.gather_values import array_of, misuse
 from tallystick.record.schema_text import show_type
 

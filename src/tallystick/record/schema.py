@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
+from tallystick.later import pa
 from tallystick.record import schema_text
 from tallystick.record.types import decode_fields, encode_fields, kind_name, normal_fields, walk
 
@@ -28,13 +27,13 @@ LABEL = b"tallystick schema 1"
 _FORMAT = 1
 
 _WIDER = {
-    pa.int8(): pa.int16(),
-    pa.int16(): pa.int32(),
-    pa.int32(): pa.int64(),
-    pa.uint8(): pa.uint16(),
-    pa.uint16(): pa.uint32(),
-    pa.uint32(): pa.uint64(),
-    pa.float32(): pa.float64(),
+    "int8": "int16",
+    "int16": "int32",
+    "int32": "int64",
+    "uint8": "uint16",
+    "uint16": "uint32",
+    "uint32": "uint64",
+    "float32": "float64",
 }
 
 
@@ -189,8 +188,8 @@ def _check_widened(old: Any, new: Any, where: str) -> None:
                 raise Misuse(f'column "{where}": field "{was.field(i).name}" cannot become "{is_.field(i).name}"')
             _check_widened(was.field(i), is_.field(i), f"{where}.{was.field(i).name}")
         return
-    wider = _WIDER.get(was)
-    while wider is not None and wider != is_:
+    wider = _WIDER.get(kind_name(was))
+    while wider is not None and wider != kind_name(is_):
         wider = _WIDER.get(wider)
     if wider is None:
         raise Misuse(

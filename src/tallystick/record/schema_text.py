@@ -18,10 +18,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-import pyarrow as pa
-
 from tallystick.errors import Misuse
-from tallystick.record.types import DEPTH_MAX, SIMPLE, SIMPLE_NAMES, UNITS
+from tallystick.later import pa
+from tallystick.record.types import DEPTH_MAX, SIMPLE, UNITS, simple_names, simple_types
 
 _TOKEN = re.compile(r'\s*(?:("(?:[^"]|"")*")|([A-Za-z0-9_+\-/:]+)|([<>\[\](),])|(\S))')
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -68,7 +67,7 @@ def show(fields: Iterable[Any]) -> str:
 
 def show_type(type_: Any) -> str:
     """The text form of one type."""
-    simple = SIMPLE_NAMES.get(type_)
+    simple = simple_names().get(type_)
     if simple is not None:
         return simple
     if pa.types.is_timestamp(type_):
@@ -134,7 +133,7 @@ class _Reader:
             raise self._wrong("a type")
         self._at += 1
         if word in SIMPLE:
-            return SIMPLE[word]
+            return simple_types()[word]
         if word == "timestamp":
             return self._timestamp()
         if word == "decimal128":

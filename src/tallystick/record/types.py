@@ -9,62 +9,60 @@ cheap to reject.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
-import pyarrow as pa
-
 from tallystick.errors import Malformed, Misuse
+from tallystick.later import pa
 
 DEPTH_MAX = 8  # levels of nesting; a column of a plain type has one
 FIELDS_MAX = 1024  # columns, nested fields counted too: a reader's tables stay manageable
 NAME_BYTES_MAX = 255  # as in most databases and file systems
 
-SIMPLE: dict[str, Any] = {
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date32": pa.date32(),
-}
-SIMPLE_NAMES = {type_: name for name, type_ in SIMPLE.items()}
+SIMPLE = (
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float32", "float64", "bool", "string", "binary", "date32"),
+)  # as Arrow names them too
 UNITS = ("s", "ms", "us", "ns")
 ZONE = re.compile(r"[A-Za-z0-9_+\-/:]{1,64}")
 
-_REMEDIES: tuple[tuple[Callable[[Any], bool], str], ...] = (
-    (pa.types.is_dictionary, "decode it: column.dictionary_decode()"),
-    (pa.types.is_large_string, "cast it to string"),
-    (pa.types.is_large_binary, "cast it to binary"),
-    (pa.types.is_large_list, "cast it to list"),
-    (pa.types.is_fixed_size_list, "cast it to list"),
-    (pa.types.is_fixed_size_binary, "cast it to binary"),
-    (pa.types.is_string_view, "cast it to string"),
-    (pa.types.is_binary_view, "cast it to binary"),
-    (pa.types.is_list_view, "cast it to list"),
-    (pa.types.is_large_list_view, "cast it to list"),
-    (pa.types.is_map, "use list<struct<key …, value …>>"),
-    (pa.types.is_union, "use a struct with one nullable field per case"),
-    (pa.types.is_float16, "cast it to float32"),
-    (pa.types.is_date64, "cast it to date32 or timestamp[ms]"),
-    (pa.types.is_decimal32, "cast it to decimal128"),
-    (pa.types.is_decimal64, "cast it to decimal128"),
-    (pa.types.is_decimal256, "cast it to decimal128, or use a string"),
-    (pa.types.is_time, "cast it to int64 and name the unit in the column's name"),
-    (pa.types.is_duration, "cast it to int64 and name the unit in the column's name"),
-    (pa.types.is_interval, "use int64 columns and name the unit in the column's name"),
-    (pa.types.is_null, "give the column a type: a column of nulls only has none"),
-    (pa.types.is_run_end_encoded, "decode it: pyarrow.compute.run_end_decode(column)"),
-    (lambda type_: isinstance(type_, pa.BaseExtensionType), "use its storage type"),
-)
+# What to do about a type that `pa.types.is_<name>` knows.
+_REMEDIES = {
+    "dictionary": "decode it: column.dictionary_decode()",
+    "large_string": "cast it to string",
+    "large_binary": "cast it to binary",
+    "large_list": "cast it to list",
+    "fixed_size_list": "cast it to list",
+    "fixed_size_binary": "cast it to binary",
+    "string_view": "cast it to string",
+    "binary_view": "cast it to binary",
+    "list_view": "cast it to list",
+    "large_list_view": "cast it to list",
+    "map": "use list<struct<key …, value …>>",
+    "union": "use a struct with one nullable field per case",
+    "float16": "cast it to float32",
+    "date64": "cast it to date32 or timestamp[ms]",
+    "decimal32": "cast it to decimal128",
+    "decimal64": "cast it to decimal128",
+    "decimal256": "cast it to decimal128, or use a string",
+    "time": "cast it to int64 and name the unit in the column's name",
+    "duration": "cast it to int64 and name the unit in the column's name",
+    "interval": "use int64 columns and name the unit in the column's name",
+    "null": "give the column a type: a column of nulls only has none",
+    "run_end_encoded": "decode it: pyarrow.compute.run_end_decode(column)",
+}
+
+
+@cache
+def simple_types() -> dict[str, Any]:
+    """The types without parameters, by name."""
+    return {name: pa.type_for_alias(name) for name in SIMPLE}
+
+
+@cache
+def simple_names() -> dict[Any, str]:
+    return {type_: name for name, type_ in simple_types().items()}
 
 
 def normal_fields(fields: Iterable[Any]) -> list[Any]:
@@ -93,7 +91,7 @@ def _normal_field(field: Any, where: str, depth: int) -> Any:
 
 
 def _normal_type(type_: Any, where: str, depth: int) -> Any:
-    if type_ in SIMPLE_NAMES:
+    if type_ in simple_names():
         return type_
     if isinstance(type_, pa.BaseExtensionType):
         raise _unsuitable(type_, where)
@@ -118,7 +116,9 @@ def _normal_type(type_: Any, where: str, depth: int) -> Any:
 
 
 def _unsuitable(type_: Any, where: str) -> Misuse:
-    remedy = next((text for test, text in _REMEDIES if test(type_)), None)
+    is_extension = isinstance(type_, pa.BaseExtensionType)
+    fitting = (text for name, text in _REMEDIES.items() if getattr(pa.types, f"is_{name}")(type_))
+    remedy = next(fitting, "use its storage type" if is_extension else None)
     return Misuse(f'column "{where}": a topic cannot hold the type {type_}', hint=remedy)
 
 
@@ -164,7 +164,7 @@ def _encode_node(field: Any) -> list[Any]:
 
 def kind_name(type_: Any) -> str:
     """The name of a type without its parameters."""
-    simple = SIMPLE_NAMES.get(type_)
+    simple = simple_names().get(type_)
     if simple is not None:
         return simple
     if pa.types.is_timestamp(type_):
@@ -215,5 +215,5 @@ def _decode_field(rest: Iterator[Any], depth: int) -> Any:
             raise Malformed("schema: a struct's number of fields is out of range")
         type_ = pa.struct([_decode_field(rest, depth + 1) for _ in range(count)])
     else:
-        type_ = SIMPLE[kind]
+        type_ = simple_types()[kind]
     return pa.field(name, type_, nullable=nullable)

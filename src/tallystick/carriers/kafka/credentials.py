@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tallystick import wire
-from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.crypto import hpke
 from tallystick.errors import Forged, Misuse, Refused
 from tallystick.guards.rules import Rules
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.certificate import Certificate, Kind
+
+if TYPE_CHECKING:
+    from tallystick.carriers.kafka.client import KafkaClient
 
 INFO = "tallystick kafka credentials 1"
 PATH = "/v1/kafka/credentials"

@@ -16,14 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
+from tallystick.carriers.kafka import FILE as FILE
 from tallystick.carriers.kafka.client import KafkaClient, Outgoing, describe
 from tallystick.carriers.log.segments import Place
 from tallystick.carriers.remote import RemoteNode
 from tallystick.carriers.voids import is_void
 from tallystick.errors import Misuse, Unavailable, Withheld
 from tallystick.parcel.parcel import Parcel
-
-FILE = "kafka.json"
 
 
 class DirectKafka:

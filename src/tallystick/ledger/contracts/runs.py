@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tallystick.errors import Refused
-from tallystick.ledger.batches import BATCH_MIN, Compiled, compiled, joined
+from tallystick.later import np
+from tallystick.ledger.batches import BATCH_MIN, Compiled, compiled_for, joined
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.operations import COUNT_MAX, is_carried, open_link
@@ -72,7 +71,7 @@ class Run:
 def find_runs(transaction: Transaction) -> Iterator[Run]:
     """The transaction's long runs of plain operations, in order; none where there is no compiled way."""
     entries = transaction.entries
-    found = compiled() if len(entries) >= BATCH_MIN else None
+    found = compiled_for(len(entries))
     if found is None:
         return
     data, ends = joined(entries)
