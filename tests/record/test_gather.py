@@ -71,6 +71,8 @@ COLUMNS = {
     pa.date32(): st.dates(),
     pa.timestamp("us", "UTC"): st.datetimes(timezones=st.just(timezone(timedelta(hours=2)))),
     pa.timestamp("us"): st.datetimes(),
+    pa.timestamp("s", "Europe/Berlin"): st.datetimes(timezones=st.just(UTC)).map(lambda t: t.replace(microsecond=0)),
+    pa.timestamp("ns"): st.datetimes(datetime(1678, 1, 1), datetime(2262, 1, 1)),
     pa.decimal128(9, 2): st.decimals(-999, 999, places=2),
     pa.list_(pa.int8()): st.lists(st.none() | st.integers(-128, 127), max_size=3),
     pa.struct([("a", pa.string()), ("b", pa.float64())]): st.fixed_dictionaries(
@@ -102,6 +104,7 @@ def test_every_way_gives_what_arrow_gives(table):
         batch.validate(full=True)
         assert batch.schema.equals(schema)
         assert batch.equals(expected)
+        assert batch.serialize().equals(expected.serialize())  # what is sealed, to the last bit
     assert to_batches(expected, schema).equals(expected)
 
 

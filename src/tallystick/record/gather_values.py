@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ from tallystick.record.schema_text import show_type
 Taker = Callable[[Any], object]
 
 _TICKS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}  # microseconds
+_EPOCH = datetime(1970, 1, 1)  # in UTC, without saying so
+_FEW_MAX = 4_096  # values; by then the way through compiled code is open
+_INT32_MAX = (1 << 31) - 1
 _ZONE_HINT = "say which instant is meant: value.replace(tzinfo=…) or value.astimezone()"
 
 
@@ -69,7 +73,9 @@ def _plain_array(values: Sequence[object], kind: pa.DataType) -> pa.Array | None
     if plain is None or not set(map(type, values)) <= {plain, type(None)}:
         return None
     try:
-        array = pa.array(values, kind)
+        array = _few(values, kind)
+        if array is None:
+            array = pa.array(values, kind)
     except (pa.ArrowException, OverflowError, UnicodeError):
         return None
     if not isinstance(array, pa.Array):
@@ -78,6 +84,51 @@ def _plain_array(values: Sequence[object], kind: pa.DataType) -> pa.Array | None
     if pa.types.is_float32(kind) and np.isinf(array.to_numpy(zero_copy_only=False)).any():
         return None
     return array
+
+
+def _few(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+    """The array of a few plain values (or None), laid out here; None for many, and for kinds that are not plain.
+
+    Arrow would import pandas for them, where that is installed, to see whether a list is a Series: half a second of a
+    core, in a process that may have ten rows to publish. Raises as Arrow does.
+    """
+    if not 0 < len(values) <= _FEW_MAX:
+        return None
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        pieces = [b"" if value is None else value if pa.types.is_binary(kind) else value.encode() for value in values]
+        ends = np.fromiter(accumulate(map(len, pieces), initial=0), np.int64, len(pieces) + 1)
+        if ends[-1] > _INT32_MAX:
+            return None
+        buffers = [ends.astype(np.int32).tobytes(), b"".join(pieces)]
+    elif pa.types.is_boolean(kind):
+        buffers = [_bits([value is True for value in values])]
+    elif pa.types.is_timestamp(kind):
+        if not set(map(type, values)) <= {datetime, type(None)}:  # a subclass may hold more than it shows
+            return None
+        buffers = [np.array([0 if value is None else _ticks(value, kind.unit) for value in values], np.int64).tobytes()]
+    elif pa.types.is_date32(kind):
+        days = [0 if value is None else value.toordinal() - _EPOCH.toordinal() for value in values]
+        buffers = [np.array(days, np.int32).tobytes()]
+    elif kind in _PLAIN:
+        with np.errstate(over="ignore"):
+            numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
+        buffers = [numbers.tobytes()]
+    else:
+        return None
+    present = [value is not None for value in values]
+    validity = None if all(present) else pa.py_buffer(_bits(present))
+    return pa.Array.from_buffers(kind, len(values), [validity, *map(pa.py_buffer, buffers)])
+
+
+def _bits(flags: list[bool]) -> bytes:
+    return np.packbits(np.array(flags, bool), bitorder="little").tobytes()
+
+
+def _ticks(instant: datetime, unit: str) -> int:
+    """Since 1970, in UTC where the instant has a zone; it is exact in the unit."""
+    since = instant - (_EPOCH if instant.tzinfo is None else _EPOCH.replace(tzinfo=UTC))
+    microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return microseconds * 1_000 if unit == "ns" else microseconds // _TICKS[unit]
 
 
 def _taken(values: Sequence[object], field: pa.Field) -> list[object]:
@@ -96,7 +147,9 @@ def _taken(values: Sequence[object], field: pa.Field) -> list[object]:
 
 def _arrow_array(taken: list[object], field: pa.Field) -> pa.Array:
     try:
-        array = pa.array(taken, field.type)
+        array = _few(taken, field.type)
+        if array is None:
+            array = pa.array(taken, field.type)
     except (pa.ArrowException, OverflowError, ValueError):
         for row, value in enumerate(taken):
             try:
