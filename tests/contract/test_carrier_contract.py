@@ -22,6 +22,7 @@ from broker import await_access, broker, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import Carrier, Fetched
+from tallystick.carriers.kafka import carrier as kafka_carrier
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.log.segments import Place
 from tallystick.client.session import Session
@@ -141,9 +142,11 @@ def direct(*who: str, gateway: bool) -> Start:
     @contextmanager
     def start(folder: Path) -> Iterator[Running]:
         with (
+            pytest.MonkeyPatch.context() as patch,
             closing(KafkaClient(broker().operator())) as kafka,
             Stack(folder, node={**node_settings(broker()), "gateway": gateway}) as stack,
         ):
+            patch.setattr(kafka_carrier, "CHECK_MS", 100)  # each test waits until Kafka knows of its rights
             running = Running(stack, await_access=lambda session, token: await_access(kafka, session, token))
             for name in who:
                 setattr(running, name, straight(stack, getattr(running, name), kafka, has_right=False))
