@@ -12,7 +12,7 @@ class Settings:
     """What an operator may choose; seconds where the name ends in `_s`."""
 
     epoch_s: int = _DAY_S  # one key a day: a stolen private half opens a day
-    revoke_s: int = 10  # from a revocation's block until nothing is sealed for the revoked: a long poll's round and slack
+    revoke_s: int = 10  # from a revocation's block until nothing is sealed for the revoked: a long poll and slack
     late_epochs: int = 1  # epochs that ended by schedule and are still taken: parcels on their way at midnight
     epochs_ahead: int = 14  # public halves handed out early: a car is offline for a week, seldom for two
     permit_s: int = 30 * _DAY_S  # renewed monthly; revocation does not wait for it
