@@ -9,6 +9,7 @@ with Stack(tmp_path) as stack:
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -177,3 +178,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
         if time.monotonic() > deadline:
             raise AssertionError("the condition did not come true")
         time.sleep(0.01)
+
+
+def python_path(*folders: Path) -> str:
+    """PYTHONPATH for a process that imports from these folders too."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])

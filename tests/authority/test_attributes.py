@@ -67,7 +67,7 @@ def test_another_s_attributes_do_not_slip_in_under_the_own_namespace(
 ) -> None:
     _, _, other = people
     city, acme = AttributeSpace.read(SPACE.format("city")), AttributeSpace.read(SPACE.format("acme"))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refused, match='namespace "city" expected, found "acme"') as caught:
         other.client.declare_attributes(city.joined(acme).encode())
     assert caught.value.reason == "namespace"
 

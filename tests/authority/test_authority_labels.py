@@ -9,7 +9,7 @@ import pytest
 from authority_world import READ, SCHEMA, WRITE, Person, World
 
 from tallystick.authority.client import topic_entries
-from tallystick.errors import Forged, Malformed, Misuse, Refused
+from tallystick.errors import CannotOpen, Forged, Malformed, Misuse, Refused
 from tallystick.ledger import entries
 from tallystick.parcel.labels import Labeller, Wanted
 from tallystick.policy.content import read_interest
@@ -184,7 +184,7 @@ def test_codes_lie_wrapped_in_the_store(cast: Cast) -> None:
     assert b"speed" not in stored
     other = cast.world.topic(cast.owner, "windows")
     cast.world.authority.core.store.write("UPDATE labels SET token = ?", (other,))
-    with pytest.raises(Exception, match="cannot open"):  # moved to another topic it means nothing
+    with pytest.raises(CannotOpen):  # moved to another topic it means nothing
         cast.owner.client.labels(other)
 
 

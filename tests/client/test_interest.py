@@ -14,7 +14,7 @@ from without import without
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.session import Session
-from tallystick.client.subscribe import Subscriber
+from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Misuse, Withheld
 from tallystick.parcel.parcel import Parcel, front_bytes
 from tallystick.policy.content import read_interest, wanted_rows
@@ -69,15 +69,19 @@ def meant(interest: str, rows: list[dict[str, Any]] = ROWS) -> list[int]:
     return [row["seq"] for row, wanted in zip(rows, mask, strict=True) if wanted]
 
 
-def read(subscriber: Subscriber) -> list[int]:
+def receive(subscriber: Subscriber) -> list[Received]:
     """Everything up to the newest anchor."""
-    found: list[int] = []
+    found: list[Received] = []
     while True:
         before = subscriber.positions()
         received = subscriber.poll(0)
-        found += [row["seq"] for one in received for row in one.to_pylist()]
+        found += received
         if not received and subscriber.positions() == before and before:
-            return sorted(found)
+            return found
+
+
+def read(subscriber: Subscriber) -> list[int]:
+    return sorted(row["seq"] for one in receive(subscriber) for row in one.to_pylist())
 
 
 SOME = [
@@ -136,10 +140,13 @@ def test_places_are_those_in_the_parcel(topics: dict[str, Topic]) -> None:
         topic.reader.subscriber(topic.name) as everything,
         topic.reader.subscriber(topic.name, interest="speed > 100") as some,
     ):
-        rows = {one.offset: one.to_pylist() for one in everything.poll()}
-        for one in some.poll():
+        rows = {one.offset: one.to_pylist() for one in receive(everything)}
+        found = receive(some)
+        for one in found:
             places = range(one.batch.rows) if one.places is None else one.places.tolist()
             assert [row["seq"] for row in one.to_pylist()] == [rows[one.offset][place]["seq"] for place in places]
+        assert sum(one.batch.rows for one in found) == len(meant("speed > 100"))
+        assert any(one.places is not None for one in found)
 
 
 # --- attacks ---
@@ -262,9 +269,9 @@ def test_a_group_counts_what_it_passed_over(topics: dict[str, Topic]) -> None:
     """Offsets move over fronts and over parcels without a wanted row."""
     topic = topics["labelled"]
     with topic.reader.subscriber(topic.name, interest="seq == 3", group="sparse") as subscriber:
-        wait_until(lambda: bool(subscriber.poll(0)) or True)
-        read(subscriber)
+        assert read(subscriber) == [3]
         end = subscriber.positions()
+        assert end == {0: topic.reader.view.value(b"anchor/" + topic.token + bytes(4))[0]}  # four parcels behind it
         subscriber.commit()
     with topic.reader.subscriber(topic.name, interest="seq == 3", group="sparse") as again:
         assert again.poll(0) == []

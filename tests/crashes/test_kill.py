@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from stack import CHEAP, PASSPHRASE, READ, WRITE, wait_until
+from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_until
 
 from tallystick.authority.authority import STORE_FILE
 from tallystick.authority.client import topic_entries
@@ -53,7 +53,7 @@ class Child:
 
     def start(self, *arguments: str) -> str:
         """Start it; its first line, which says that it serves."""
-        environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+        environment = {**os.environ, "PYTHONPATH": python_path(HERE.parent)}
         self._process = subprocess.Popen(
             [*self._command, *arguments],
             stdout=subprocess.PIPE,
@@ -230,7 +230,9 @@ def check_authority(instance: Instance) -> None:
         assert permits <= {row[0] for row in store.rows("SELECT id FROM permits")}
         rows = store.rows("SELECT token, epoch, public FROM epochs")
         known = {(token, epoch): public for token, epoch, public in rows}
-        for key, value in ledger.scan(b"epoch/", 10_000):
+        announced = ledger.scan(b"epoch/", 10_000)
+        assert announced
+        for key, value in announced:
             assert key_hash(known[key[6:22], int.from_bytes(key[22:26], "big")]) == value[0]
         publics = [public for public in known.values() if public is not None]
         assert len(set(publics)) == len(publics)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kill_points import POINTS
-from stack import READ, WRITE, Stack, wait_until
+from stack import READ, WRITE, Stack, python_path, wait_until
 from writer_child import ROWS
 
 from tallystick.client.session import Session
@@ -28,7 +28,7 @@ class Writers:
     def __init__(self, home: Path, topic: str, folder: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "writer_child.py"), str(home), topic, str(folder)],
-            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+            env={**os.environ, "PYTHONPATH": python_path(HERE.parent)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -7,14 +7,17 @@ from dataclasses import replace
 import pytest
 from makers import GROUPED, INSTANCE, SCHEMA, World, entropy, rows, seed, token
 
+from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Forged, Malformed, Misuse, Refused, TallystickError, Withheld
 from tallystick.parcel.header import Header, Kind, check_equivocation, lane_partition
+from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch, open_content, open_group
 from tallystick.parcel.padding import padme
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.seal import Gap, pack
+from tallystick.parcel.seal import Gap, Lane, pack
 from tallystick.parcel.verify import verify_headers, verify_named, verify_one, verify_run
 
 
@@ -140,11 +143,37 @@ def test_a_body_from_elsewhere_is_found(world: World) -> None:
 
 
 def test_publishers_open_nothing_of_one_another(world: World) -> None:
-    """What a publisher holds: its own lane keys, and public halves. Not the private half, so not another's lane."""
-    mine = run(world, who="car")[0]
-    other_ring = world.ring()  # a publisher's ring has no topic key
+    """Another publisher of the topic holds its own lane's key, and may well read other topics and other epochs; the one
+    private half that it lacks is what opens."""
+    lanes = [world.lane(who) for who in ("car", "truck")]
+    theirs, own = (
+        verify_one(lane.seal(rows(0, 3), now_ms=1, entropy=entropy(0)), INSTANCE, world.book()) for lane in lanes
+    )
+    assert open_batch(own, OwnKeys(lanes[1]), SCHEMA).rows == 3
+    with pytest.raises(CannotOpen):
+        open_batch(theirs, OwnKeys(lanes[1]), SCHEMA)
+    ring = world.ring("tyres", epochs=(1, 2, 3))
+    for epoch in (2, 3):
+        ring.add_topic_key(token("brakes"), epoch, world.topic_key("brakes", epoch))
     with pytest.raises(MissingKey):
-        open_batch(verify_one(mine, INSTANCE, world.book()), other_ring, SCHEMA)
+        open_batch(theirs, ring, SCHEMA)
+    for wrong in (world.topic_key("brakes", 2), hpke.PrivateKey.generate(seed("truck"))):
+        ring.add_topic_key(token("brakes"), 1, wrong)
+        with pytest.raises(CannotOpen):
+            open_batch(theirs, ring, SCHEMA)
+    ring.add_topic_key(token("brakes"), 1, world.topic_key("brakes"))
+    assert open_batch(theirs, ring, SCHEMA).rows == 3
+
+
+class OwnKeys(KeyRing):
+    """A publisher's ring: the keys of its own lane, whatever it is asked for."""
+
+    def __init__(self, lane: Lane) -> None:
+        super().__init__(lambda name: b"")
+        self._lane = lane
+
+    def lane_key(self, header: Header, group: int) -> LaneKey:
+        return self._lane.keys[group]
 
 
 def test_lanes_of_several_topics_open_by_either(world: World) -> None:

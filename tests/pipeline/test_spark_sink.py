@@ -12,13 +12,14 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
+from searches import descendants, files_under, found, read
 from stack import WRITE
 from streams import arrived_seqs
 from streams import run as run_into_tables
-from test_spark_secrets import descendants, found, read
 from test_spark_tampering import flipped, only
 
 from tallystick.carriers.log.segments import Place
+from tallystick.client.identity import read_keys
 from tallystick.client.writes import Committer
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
@@ -253,8 +254,9 @@ def test_a_node_that_alters_rows_of_a_write_is_named(lake: Lake) -> None:
 def test_no_key_of_the_writer_is_in_plans_the_event_log_messages_or_command_lines(lake: Lake, event_log: Path) -> None:
 
     topic, home = lake.topic("quiet"), lake.car.identity.home
-    keys = (home / "keys").read_bytes()
-    secrets = {"signing seed": keys[:32], "sealing seed": keys[32:64]}
+    keys = read_keys(home)
+    secrets = {"signing seed": keys.signing_seed, "sealing seed": keys.sealing_seed}
+    assert found(secrets, files_under(home)) == set(secrets)  # the search finds them where they lie
     data = frame(lake, 0, 100)
     write(topic, data)
     assert delivered_seqs(topic) == list(range(100))

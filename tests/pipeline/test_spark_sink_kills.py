@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from lake import Lake, Topic, rows, seqs
+from stack import python_path
 from test_spark_sink import delivered, delivered_seqs, stream
 
 pytestmark = pytest.mark.long
@@ -26,11 +27,10 @@ def run_child(source: Topic, topic: Topic, folder: Path, point: str, batch: int)
     """The exit status of a driver that dies at this point of this batch."""
     homes = [str(source.lake.home), source.name, str(source.lake.car.identity.home), topic.name]
     arguments = [*homes, str(folder / "checkpoint"), str(folder / "events"), point, str(batch)]
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
     with open(folder / f"{point}.log", "wb") as log:
         child = subprocess.Popen(
             [sys.executable, str(HERE / "sink_child.py"), *arguments],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": python_path(HERE, HERE.parent)},
             stdout=log,
             stderr=log,
             start_new_session=True,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
-from formulas import ACME, CONTENT
+from formulas import ACME, CONTENT, some_formula
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +13,8 @@ from tallystick.errors import Misuse
 from tallystick.policy import parse as parse_module
 from tallystick.policy.parse import parse
 from tallystick.policy.show import show
+
+ALPHABET = "trainedolcsu ()&|:,.<>=!\"'0123456789-_of"
 
 
 @pytest.mark.parametrize(
@@ -121,13 +125,30 @@ def test_the_largest_texts_that_are_taken_take_bounded_work() -> None:
     assert calls < 200_000
 
 
-@given(st.text(alphabet="trainedolcsu ()&|:,.<>=!\"'0123456789-_of", max_size=60))
+@given(st.text(alphabet=ALPHABET, max_size=60))
 def test_any_text_is_a_formula_or_a_misuse(text: str) -> None:
+    check_text(text)
+
+
+def test_a_formula_with_a_slip_is_another_one_or_a_misuse() -> None:
+    told = [check_text(with_slip(show(some_formula(Random(seed), ACME)), Random(seed))) for seed in range(500)]
+    assert min(told.count(True), told.count(False)) > 20, "both happen"
+
+
+def check_text(text: str) -> bool:
+    """Whether it is a formula, which then reads as the same when it is shown."""
     try:
         formula = parse(text, ACME)
     except Misuse:
-        return
+        return False
     assert parse(show(formula), ACME) == formula
+    return True
+
+
+def with_slip(text: str, random: Random) -> str:
+    """One sign is another, or is missing."""
+    at = random.randrange(len(text))
+    return text[:at] + random.choice(["", random.choice(ALPHABET)]) + text[at + 1 :]
 
 
 def test_a_text_beyond_the_bound_is_not_read() -> None:

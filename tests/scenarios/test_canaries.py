@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stack import CHEAP, PASSPHRASE, READ, WRITE, wait_until
+from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_until
 
 from tallystick.authority.client import topic_entries
 from tallystick.authority.granting import grant_entries, policy_entry
@@ -48,12 +48,11 @@ SCHEMA = Schema.parse(f"{COLUMN} string")
 @contextmanager
 def child(*arguments: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """A child that is ready: its process and what it told."""
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
     process = subprocess.Popen(
         [sys.executable, str(HERE / "canary_child.py"), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": python_path(HERE, HERE.parent)},
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -70,6 +70,10 @@ def test_who_may_not_gets_none(readers: dict[str, Session]) -> None:
         assert subscriber._fetcher.wanted  # the labels are there, and match
         assert read(subscriber) == []
         assert not subscriber.findings
+        passed = subscriber.positions()
+    with readers["police"].subscriber("drives", interest="lat > 52.55") as subscriber:
+        assert read(subscriber)
+        assert subscriber.positions() == passed  # it had come as far
 
 
 def test_what_is_said_of_an_open_column_still_counts(readers: dict[str, Session]) -> None:

@@ -43,9 +43,10 @@ class AttributeSpaces:
             raise Misuse(f"attribute space: {len(encoded)} bytes, at most {core.limits.space_bytes_max} expected")
         space = AttributeSpace.decode(encoded)
         own = namespace_of(core.store.scalar("SELECT name FROM tenants WHERE id = ?", (tenant,)))
-        if space.namespace != own or any(one.namespace != own for one in space.attributes):
+        others = {space.namespace, *(one.namespace for one in space.attributes)} - {own}
+        if others:
             raise Refused(
-                f'attribute space: namespace "{own}" expected, found "{space.namespace}"',
+                f'attribute space: namespace "{own}" expected, found "{min(others)}"',
                 reason="namespace",
                 hint=f'a tenant declares its own attributes: namespace = "{own}"',
             )

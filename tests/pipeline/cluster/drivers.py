@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from stack import wait_until
+from stack import python_path, wait_until
 from tap import DRIVER, TAPPED, Tap
 
 from tallystick.node.devspark import Cluster
@@ -50,7 +50,7 @@ class ClusterDriver:
             "options": self._options,
             "more": self._more,
         }
-        path = os.pathsep.join([*map(str, (HERE, HERE.parent, HERE.parent.parent)), os.environ.get("PYTHONPATH", "")])
+        path = python_path(HERE, HERE.parent, HERE.parent.parent)
         conf = {"SPARK_CONF_DIR": str(self._cluster.conf), "SPARK_LOCAL_IP": DRIVER, "PYTHONPATH": path}
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
