@@ -26,6 +26,7 @@ class Plot:
     y: str
     lines: dict[str, list[tuple[float, float]]]
     logarithmic: bool = False
+    beside: Plot | None = None  # drawn to the right of it
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:
@@ -48,20 +49,24 @@ def draw(plot: Plot, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise Unavailable("no plot: matplotlib is not installed", hint="pip install matplotlib") from error
-    figure = Figure(figsize=(8.5, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for label, points in plot.lines.items():
-        at: dict[float, list[float]] = {}
-        for x, y in sorted(points):
-            at.setdefault(x, []).append(y)
-        middle = [mean(runs) for runs in at.values()]
-        beyond = [[y - min(runs) for y, runs in zip(middle, at.values(), strict=True)]]
-        beyond += [[max(runs) - y for y, runs in zip(middle, at.values(), strict=True)]]
-        axes.errorbar(list(at), middle, beyond, marker=".", capsize=3, label=label)
-    if plot.logarithmic:
-        axes.set_yscale("log")
-    axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y)
-    figure.legend(loc="outside right upper", fontsize=8)
+    plots = [plot] if plot.beside is None else [plot, plot.beside]
+    figure = Figure(figsize=(8.5 * len(plots), 4.5), layout="constrained")
+    for one, axes in zip(plots, figure.subplots(1, len(plots), squeeze=False)[0], strict=True):
+        for label, points in one.lines.items():
+            at: dict[float, list[float]] = {}
+            for x, y in sorted(points):
+                at.setdefault(x, []).append(y)
+            middle = [mean(runs) for runs in at.values()]
+            beyond = [[y - min(runs) for y, runs in zip(middle, at.values(), strict=True)]]
+            beyond += [[max(runs) - y for y, runs in zip(middle, at.values(), strict=True)]]
+            axes.errorbar(list(at), middle, beyond, marker=".", capsize=3, label=label)
+        if one.logarithmic:
+            axes.set_yscale("log")
+        axes.set(title=one.title, xlabel=one.x, ylabel=one.y)
+        if len(plots) > 1:
+            axes.legend(fontsize=8)
+    if len(plots) == 1:
+        figure.legend(loc="outside right upper", fontsize=8)
     figure.savefig(path, dpi=110)
 
 

@@ -1,6 +1,6 @@
-"""The suite's own rules. Every test belongs to one of the tiers that CI runs, and defences are taken away through
-tests/without.py. Tried on a small suite: engines may be required, what is left out is said, seeds replay, homes are
-apart.
+"""The suite's own rules. Every test belongs to one of the tiers that CI runs, defences are taken away through
+tests/without.py, and what cannot fail is found, as far as it shows in the source. Tried on a small suite: engines may be
+required, what is left out is said, seeds replay, homes are apart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -202,3 +202,72 @@ def test_defences_are_taken_away_by_name() -> None:
 def test_what_is_taken_away_by_hand_is_found(patch: str, is_found: bool) -> None:
     source = f"def test_without_the_guard(monkeypatch, patch):\n    {patch}\n"
     assert bool(taken_away_by_hand(ast.parse(source))) == is_found
+
+
+# Tests that fail by an error alone: nothing but one of our own may come out of a decoder.
+ONLY_ERRORS = {"test_the_good_example_is_read", "test_random_bytes"}
+
+
+def cannot_fail(tree: ast.Module) -> list[str]:
+    """Assertions and conditions that hold whatever happens, and refusals by just anything."""
+    return [f"line {node.lineno}: {ast.unparse(node)[:80]}" for node in ast.walk(tree) if _holds_always(node)]
+
+
+def _holds_always(node: ast.AST) -> bool:
+    match node:
+        case ast.BoolOp(op=ast.Or(), values=[*_, ast.Constant(value=True)]):
+            return True
+        case ast.Assert(test=ast.Tuple() | ast.Constant() | ast.Lambda() | ast.JoinedStr()):
+            return True
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.Is() | ast.GtE() | ast.LtE()], comparators=[right]):
+            return isinstance(left, ast.Name | ast.Attribute) and ast.dump(left) == ast.dump(right)
+        case ast.Call(
+            func=ast.Attribute(attr="raises"), args=[ast.Name(id="Exception" | "BaseException")], keywords=[]
+        ):
+            return True
+    return False
+
+
+def claims_nothing(trees: Iterable[ast.Module]) -> list[str]:
+    """Tests that neither assert nor expect an error, themselves or by a helper of the suite."""
+    calls: dict[str, set[str]] = {}
+    claiming = {"raises", "fail", "warns", *ONLY_ERRORS}
+    for function in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        calls.setdefault(function.name, set()).update(_called(function))
+        if any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function)):
+            claiming.add(function.name)
+    while found := {name for name, called in calls.items() if name not in claiming and called & claiming}:
+        claiming |= found
+    return sorted(name for name in calls if name.startswith("test_") and name not in claiming)
+
+
+def _called(function: ast.FunctionDef) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            match node.func:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    yield name
+
+
+def test_every_test_claims_something_that_may_not_be_so() -> None:
+    found = {path.relative_to(HERE).as_posix(): cannot_fail(tree) for path, tree in TREES.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert claims_nothing(TREES.values()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "wait_until(lambda: bool(subscriber.poll(0)) or True)",
+        "assert (got, [1, 2])",
+        "assert one.hash == one.hash",
+        "with pytest.raises(Exception): act()",
+    ],
+)
+def test_what_cannot_fail_is_found(line: str) -> None:
+    assert len(cannot_fail(ast.parse(line))) == 1
+
+
+def test_a_test_that_claims_nothing_is_found() -> None:
+    helper, bare = "def check(x):\n    assert x\n", "def test_bare():\n    act()\n"
+    assert claims_nothing([ast.parse(helper + "def test_it():\n    check(1)\n" + bare)]) == ["test_bare"]

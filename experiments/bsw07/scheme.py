@@ -39,6 +39,10 @@ class Key:
     d: Any
     parts: dict[bytes, tuple[Any, Any]]
 
+    def encode(self) -> list[bytes]:
+        points = [self.d, *(point for pair in self.parts.values() for point in pair)]
+        return [group.encode_point(point) for point in points]
+
 
 @dataclass(frozen=True)
 class Ciphertext:
@@ -108,11 +112,6 @@ def decapsulate(key: Key, ciphertext: Ciphertext) -> bytes | None:
         blinding = share if blinding is None else blinding * share
     assert blinding is not None
     return sha256((group.pair(key.d, ciphertext.c) * ~blinding).serialize()).digest()
-
-
-def leaves_used(key: Key, ciphertext: Ciphertext) -> int:
-    """How many leaves opening takes; two pairings each."""
-    return len(_weights(ciphertext.tree, key.parts, 0)[1] or ())
 
 
 def _shares(tree: TraitTree, secret: int, randoms: Iterator[int]) -> Iterator[tuple[bytes, int]]:

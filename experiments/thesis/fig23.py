@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from experiments import results
 from experiments.thesis.costs import Row, experiment_1, growth, plot
 
-COUNTS = (1, 5, 10, 20, 30, 40, 50)
+COUNTS = (1, *range(5, 51, 5))
 SMALL = (1, 3, 6)
 
 

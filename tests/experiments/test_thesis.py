@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tallystick.crypto.abe import group
+from tallystick.crypto.abe import capsule as capsules
+from tallystick.crypto.abe import group, sharing
+from tallystick.errors import Malformed
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ["fig21", "fig22", "fig23", "fig24", "fig25"]
@@ -33,15 +36,81 @@ def test_a_figure_lands_in_its_band(name: str, tmp_path: Path) -> None:
     assert all(float(row["cpu_ms"]) > 0 for row in rows)
 
 
-def test_the_band_can_be_missed() -> None:
+# --- broken schemes: they still open what they should, and make more than they ought to ---
+
+
+def wasteful_issue(honest: Any) -> Any:
+    """A key of ours with a second part for every trait."""
+
+    def issue(self: Any, holder: bytes, traits: Any, epochs: Any) -> Any:
+        key = honest(self, holder, traits, epochs)
+        return replace(key, parts={**key.parts, **{b"again" + trait: part for trait, part in key.parts.items()}})
+
+    return issue
+
+
+def wasteful_keygen(honest: Any) -> Any:
+    """BSW07's, with the parts of one attribute more than was asked for."""
+    return lambda authority, traits, seed: honest(authority, [*traits, b"more"], seed)
+
+
+def wasteful_occurrences(found: Any) -> Any:
+    """Randomness of its own for every row, as far as may be, though no trait is repeated."""
+    return (sharing.Row(traits, number % sharing.OCCURRENCES_MAX) for number, traits in enumerate(found))
+
+
+def wasteful_encapsulate(honest: Any) -> Any:
+    """BSW07's, with the last leaf twice."""
+
+    def encapsulate(authority: Any, tree: Any, seed: bytes) -> Any:
+        ciphertext, secret = honest(authority, tree, seed)
+        return replace(ciphertext, leaves=[*ciphertext.leaves, ciphertext.leaves[-1]]), secret
+
+    return encapsulate
+
+
+BROKEN = {
+    "our key": ("fabeo", "key_points", ["fig21", "fig24", "fig25"]),
+    "our capsule": ("fabeo", "capsule_points", ["fig22", "fig24", "fig25"]),
+    "bsw07's key": ("bsw07", "key_points", ["fig21", "fig24", "fig25"]),
+    "bsw07's capsule": ("bsw07", "capsule_points", ["fig22", "fig24"]),
+    "our opening": ("fabeo", "pairings", ["fig23"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"), [(broken, name) for broken, (*_, names) in BROKEN.items() for name in names]
+)
+def test_a_broken_scheme_misses_the_band(broken: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not group.available():
         pytest.skip("pymcl has no wheel for Python 3.13")
-    from dataclasses import replace
+    figure, costs = load(name), load("costs")
+    scheme, column, _ = BROKEN[broken]
+    if broken == "our key":
+        monkeypatch.setattr(costs.MasterKey, "issue", wasteful_issue(costs.MasterKey.issue))
+    elif scheme == "fabeo":
+        monkeypatch.setattr(sharing, "_with_occurrences", wasteful_occurrences)
+    elif column == "key_points":
+        monkeypatch.setattr(costs.bsw07, "keygen", wasteful_keygen(costs.bsw07.keygen))
+    else:
+        monkeypatch.setattr(costs.bsw07, "encapsulate", wasteful_encapsulate(costs.bsw07.encapsulate))
+    capsules.program_for.cache_clear()
+    try:
+        missed = figure.misses(list(figure.run(4, True)))
+    finally:
+        capsules.program_for.cache_clear()
+    assert missed
+    assert all(one.startswith(scheme) for one in missed)
 
-    figure = load("fig23")
-    rows = list(figure.run(4, True))
-    assert figure.misses(rows) == []
-    assert figure.misses([replace(row, pairings=row.pairings + row.attributes) for row in rows])
+
+def test_what_is_counted_are_points() -> None:
+    if not group.available():
+        pytest.skip("pymcl has no wheel for Python 3.13")
+    costs = load("costs")
+    point = group.encode_point(group.generator1().power(group.scalar(7)))
+    assert costs.count_points([point, point]) == 2
+    with pytest.raises(Malformed):
+        costs.count_points([point, b"\xff" * len(point)])
 
 
 def test_labels_lie_between_flooding_and_exact_matching(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from actors import SCHEMA, Hand, Topic, acts, permit_of, read_rows, reason, stored
-from stack import Stack
+from stack import WRITE, Stack
 from without import without
 
 from tallystick.client.keeper import Held
@@ -142,12 +142,26 @@ def test_an_undo_works_once_and_its_replays_hit_nothing(stack: Stack, topic: Top
 
 
 def test_an_order_for_one_operation_undoes_no_other(stack: Stack, topic: Topic) -> None:
-    """Both undo tokens have labels of their own, and the order names the operation."""
-    session, held = holder(topic, Operation.SUBSCRIBE, "both")
-    crossed = replace(held.permit, operation=Operation.ADVERTISE)
-    with pytest.raises(Refused):
-        session.authority.undo(crossed.sign(session.identity.signing_key).encode(), held.grant.undo_token)
-    assert is_live(stack, held.permit)
+    """Both undo tokens have labels of their own, and the order names the operation: though one principal holds both."""
+    session, reads = holder(topic, Operation.SUBSCRIBE, "both")
+    stack.grant(topic.owner, topic.token, session, WRITE)
+    writes = Held.of(session.authority.permit(Operation.ADVERTISE, "brakes"))
+    session.node.admit(writes.grant.permit)
+    master = stack.authority.authority.core.master
+    for one, other in ((reads, writes), (writes, reads)):
+        crossed = master.undo_token(other.permit.operation, one.permit.identifier)
+        for token in (other.grant.undo_token, crossed):
+            with pytest.raises(Refused) as refusal:
+                session.authority.undo(one.grant.permit, token)
+            assert refusal.value.reason == "wrong-undo-token"
+    order = session.authority.undo(reads.grant.permit, reads.grant.undo_token)
+    renamed = replace(order, operation=Operation.ADVERTISE, identifier=writes.permit.identifier)
+    altered = replace(renamed.sign(session.identity.signing_key), signature=order.signature)
+    with pytest.raises(Refused) as refusal:
+        session.node.undo(altered.encode())
+    assert refusal.value.reason == "forged"
+    session.node.undo(order.encode())
+    assert (is_live(stack, reads.permit), is_live(stack, writes.permit)) == (False, True)
 
 
 # --- the name attack ---
