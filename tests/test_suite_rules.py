@@ -1,6 +1,6 @@
 """The suite's own rules. Every test belongs to one of the tiers that CI runs, defences are taken away through
-tests/without.py, and what cannot fail is found, as far as it shows in the source. Tried on a small suite: engines may be
-required, what is left out is said, seeds replay, homes are apart.
+tests/without.py, and what cannot fail is found, as far as it shows in the source. Tried on a small suite: engines may
+be required, what is left out is said, seeds replay, homes are apart.
 """
 
 from __future__ import annotations
@@ -151,6 +151,7 @@ NO_DEFENCES = {
     "_row_at": "counts how often a reader goes to the disk, and lets it",
     "_self_test": "the machine has no compiler",
     "compiled": "the machine has no compiler",
+    "compiled_for": "the machine has no compiler",
     "follow": "the tail of a broker that shows what it likes",
     "is_current": "as if there were another epoch",
     "poll": "the notary sleeps",
