@@ -79,7 +79,7 @@ def taken_over(both_gateways: Gateways) -> TakenOver:
     first.start()
     city = City(stack)
     intruder = city.member("home", "intruder", AIR, int(WRITE))
-    lone = stack.principal("home", "lone", (first.url,))
+    lone = stack.principal("home", "lone-resident", (first.url,))
     publish(city.monitor, HEART, range(BEFORE))
     publish(city.sensor, AIR, range(BEFORE))
     assert reason(intruder.node.publish(city.tokens[HEART], [JUNK])[0]) == "plain"
