@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ from tallystick.node.instance import Folders, create_instance
 from tallystick.node.node import Node
 from tallystick.node.settings import NodeSettings
 from tallystick.record.schema import Schema
+from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.entropy import Entropy, SystemEntropy
 
 PASSPHRASE = b"correct horse"
 CHEAP = Cost(32, 1, 1)
+TICK_S = 0.1  # of the authority, which looks twice a second elsewhere: many tests wait for what it does then
 READ = Operation.READ | Operation.DESCRIBE
 WRITE = Operation.WRITE | Operation.DESCRIBE
 
@@ -110,6 +113,7 @@ class Stack:
             settings=self._authority_settings,
         )
         self._authority_port = self.authority.server.port
+        self.authority.service._tick_s = TICK_S
         self._authority_thread = threading.Thread(target=self.authority.run, name="authority", daemon=True)
         self._authority_thread.start()
         wait_until(self._authority_is_ready)
@@ -169,6 +173,21 @@ class Stack:
 
     def withdraw(self, owner: Session, token: bytes, to: Session, operations: int) -> None:
         owner.author.write(entries.withdraw(token, to.identity.principal, int(operations)))
+
+
+@contextmanager
+def impatient(*clients: Session | HttpClient) -> Iterator[None]:
+    """They ask once, and do not try again for seconds where the scenario knows that nobody will answer."""
+    pairs = [(one._node_http, one._authority_http) if isinstance(one, Session) else (one,) for one in clients]
+    talks = [http._conversation for pair in pairs for http in pair]
+    before = [talk._limits for talk in talks]
+    for talk in talks:
+        talk._limits = replace(talk._limits, attempts_max=1)
+    try:
+        yield
+    finally:
+        for talk, limits in zip(talks, before, strict=True):
+            talk._limits = limits
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:

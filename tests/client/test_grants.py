@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from actors import Topic
-from stack import Stack
+from stack import Stack, impatient
 
 from tallystick.client.grants import Grants
 from tallystick.client.session import Session
@@ -47,7 +47,7 @@ def test_a_publisher_starts_with_what_was_kept_where_nobody_answers(topic: Topic
     kept = started(topic.car).obtain(Operation.ADVERTISE, "brakes")
     started(topic.reader).obtain(Operation.SUBSCRIBE, "brakes", 1)
     topic.stack.stop_authority()
-    try:
+    with impatient(topic.car, topic.reader):
         assert started(topic.car).obtain(Operation.ADVERTISE, "brakes").permit == kept.permit
         soon_s = kept.permit.not_after_ms / 1000 - 1
         assert started(topic.car, soon_s).obtain(Operation.ADVERTISE, "brakes").permit == kept.permit
@@ -55,8 +55,6 @@ def test_a_publisher_starts_with_what_was_kept_where_nobody_answers(topic: Topic
             started(topic.car, soon_s + 2).obtain(Operation.ADVERTISE, "brakes")
         with pytest.raises(Unavailable):  # it would have no keys
             started(topic.reader).obtain(Operation.SUBSCRIBE, "brakes", 1)
-    finally:
-        topic.stack.start_authority()
 
 
 def test_what_was_kept_of_a_subscriber_opens_nothing(topic: Topic) -> None:

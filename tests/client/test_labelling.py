@@ -32,10 +32,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(scope="module")
+def people(stack: Stack) -> Topic:
+    return Topic(stack, "acme")
+
+
 @pytest.fixture
-def topic(stack: Stack, request: pytest.FixtureRequest) -> Topic:
-    name = f"t{abs(hash(request.node.name)) % 10**8}"
-    topic = Topic(stack, name, name)
+def topic(people: Topic, request: pytest.FixtureRequest) -> Topic:
+    topic = people.beside(f"t{abs(hash(request.node.name)) % 10**8}")
     topic.owner.authority.labels(topic.token, CODE.encode())
     return topic
 

@@ -35,10 +35,18 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(scope="module")
+def people(stack: Stack) -> Topic:
+    return Topic(stack, "acme")
+
+
 @pytest.fixture
-def topic(stack: Stack, request: pytest.FixtureRequest) -> Topic:
+def topic(people: Topic, request: pytest.FixtureRequest) -> Topic:
+    """A topic for each test, and somebody who writes to it: writes of one principal have numbers of their own."""
     name = f"t{abs(hash(request.node.name)) % 10**8}"
-    return Topic(stack, name, name, partitions=3)
+    topic = people.beside(name, partitions=3)
+    topic.car = topic.publisher(f"car-{name}")
+    return topic
 
 
 def part(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ledger_world import NOW_MS, World, operation_batch, seed, token
+from memory_child import accept_all
 
 from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
@@ -121,19 +121,13 @@ def test_a_fork_shown_to_one_of_two_processes_of_an_identity_is_found(tmp_path: 
     fork.close()
 
 
-def _accept_all(folder: Path, notes: list[bytes], proofs: dict[tuple[int, int], list[bytes]]) -> None:
-    disk = RealDisk(folder)
-    for note in notes:
-        with suppress(Withheld):  # another process has gone further, and ours is set to that
-            CheckpointMemory(WORLD.trust, disk).accept(note, lambda old, new: proofs[old, new])
-
-
 def test_processes_that_share_a_memory_neither_fail_nor_spoil_it(tmp_path: Path, ledger: SqliteLedger) -> None:
     notes = [grow(ledger, batch()) for _ in range(12)]
     sizes = [read_head(note, WORLD.trust).size for note in notes]
     proofs = {(old, new): ledger.consistency(old, new) for old in sizes for new in sizes if old <= new}
     start = multiprocessing.get_context("spawn")
-    workers = [start.Process(target=_accept_all, args=(tmp_path / "memory", notes, proofs)) for _ in range(2)]
+    arguments = (tmp_path / "memory", WORLD.trust.to_json(), notes, proofs)
+    workers = [start.Process(target=accept_all, args=arguments) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stack import PASSPHRASE, Stack
+from stack import PASSPHRASE, Stack, impatient
 
 from tallystick.client.nodes import ask_node
 from tallystick.errors import Unavailable
@@ -37,7 +37,7 @@ def test_the_next_node_is_asked_where_the_first_is_dead(tmp_path: Path) -> None:
         process.stop()
         thread.join(20)
         process, thread = serve(stack)
-        with pytest.raises(Unavailable):
+        with impatient(process._http), pytest.raises(Unavailable):
             process.authority.work()
         process.stop()
         thread.join(20)

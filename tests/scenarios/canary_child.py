@@ -1,6 +1,7 @@
 """The processes of the canary scenario, each in a process of its own: `canary_child.py node|authority|publisher …`.
 
-A child prints one line of JSON when it is ready and lives until its standard input ends.
+A child prints one line of JSON when it is ready and lives until its standard input ends. Each imports its own part
+alone, as the processes that it stands for.
 """
 
 from __future__ import annotations
@@ -8,22 +9,16 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from stack import PASSPHRASE, wait_until
-
-from tallystick.authority.settings import Settings
-from tallystick.client.session import Session
-from tallystick.errors import TallystickError
-from tallystick.node.authority import AuthorityProcess
-from tallystick.node.node import Node
-from tallystick.node.settings import NodeSettings
 from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
-from tallystick.trust.certificate import Certificate
 
 
 def node(root: str) -> None:
+    from tallystick.node.node import Node
+    from tallystick.node.settings import NodeSettings
+
     running = Node(Path(root) / "node", SystemClock(), NodeSettings(port=0, commit_ms=20, window_ms=5))
     threading.Thread(target=running.run, daemon=True).start()
     ready({"url": running.url})
@@ -31,6 +26,13 @@ def node(root: str) -> None:
 
 
 def authority(root: str, node_url: str) -> None:
+    from stack import PASSPHRASE, TICK_S, wait_until
+
+    from tallystick.authority.settings import Settings
+    from tallystick.node.authority import AuthorityProcess
+    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.trust.certificate import Certificate
+
     certificate = Certificate.decode((Path(root) / "node" / "certificate").read_bytes())
     process = AuthorityProcess(
         Path(root) / "authority",
@@ -41,24 +43,30 @@ def authority(root: str, node_url: str) -> None:
         SystemEntropy(),
         settings=Settings(),
     )
+    process.service._tick_s = TICK_S
     threading.Thread(target=process.run, daemon=True).start()
-    wait_until(lambda: is_ready(process))
+    wait_until(lambda: is_ready(process.authority.check_ready))
     invites = [process.authority.create_tenant("acme"), *(process.authority.invite_to("acme") for _ in range(2))]
     ready({"url": process.url, "invites": invites})
     process.stop()
 
 
-def is_ready(process: AuthorityProcess) -> bool:
+def is_ready(check: Callable[[], None]) -> bool:
+    from tallystick.errors import TallystickError
+
     try:
-        process.authority.check_ready()
+        check()
     except TallystickError:
         return False
     return True
 
 
 def publisher(home: str, topic: str, column: str, row: str, policy: str) -> None:
+    from tallystick.client.session import Session
+
+    settings = {"acks": "anchored", "anchor_check_s": 0.05, "linger_s": 0.0}
     with Session.open(home) as session:
-        publisher = session.publisher(topic, acks="anchored", linger_s=0.0, policy=policy or None, hide_policy=True)
+        publisher = session.publisher(topic, **settings, policy=policy or None, hide_policy=True)
         published = [{column: f"{row}{number:06}"} for number in range(100)]
         publisher.send(published)
         assert publisher.flush(30) == 0

@@ -193,6 +193,6 @@ def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path
         canaries["label key"] = secrets["label key"]
         assert found(canaries, memory_of(publisher)) == set(canaries)
         if POLICY:  # and in the clear setting the formula lies where the lock lies
-            with car.publisher(TOPIC, acks="anchored", policy=POLICY) as plain:
+            with car.publisher(TOPIC, acks="anchored", anchor_check_s=0.05, policy=POLICY) as plain:
                 plain.send([{COLUMN: "x"}])
             assert found(secrets, files_in(tmp_path / "node")) == {"attribute", "its value"}

@@ -10,7 +10,7 @@ import pytest
 from actors import Hand, settle, stored
 from attribute_actors import Attributes
 from policy_world import need_pymcl
-from stack import READ, WRITE, Stack, wait_until
+from stack import READ, WRITE, Stack, impatient, wait_until
 
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received, Subscriber
@@ -152,7 +152,8 @@ def test_a_publishers_policy_works_while_the_authority_is_away(city: City) -> No
     publish(city.car, "garage", 1, policy="role::police")  # the grant is kept
     city.stack.stop_authority()
     try:
-        publish(city.car, "garage", 2, policy="role::insurer || clearance >= 9", hide_policy=True)
+        with impatient(city.car):
+            publish(city.car, "garage", 2, policy="role::insurer || clearance >= 9", hide_policy=True)
     finally:
         city.stack.start_authority()
     with city.reader("insurer", "garage") as subscriber:

@@ -110,7 +110,7 @@ def test_the_node_cannot_undo_in_its_own_name(stack: Stack, topic: Topic, operat
 
 def test_a_node_that_forgets_is_reminded_by_the_publisher(stack: Stack, topic: Topic) -> None:
     """A node can always refuse to serve; what it cannot do is to make it look like the publisher's own wish."""
-    with topic.car.publisher("brakes", acks="anchored", linger_s=0.0) as publisher:
+    with topic.car.publisher("brakes", acks="anchored", anchor_check_s=0.02, linger_s=0.0) as publisher:
         identifier = publisher._advertised.held[0].permit.identifier
         live = stack.node.carrier._live
         live.remove(identifier)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stack import READ, WRITE, Stack, wait_until
+from stack import READ, WRITE, Stack, impatient, wait_until
 
 from tallystick.client.publish import Delivery
 from tallystick.client.subscribe import Received, Subscriber
@@ -28,7 +28,7 @@ def test_rows_arrive_once_in_order_and_proved(tmp_path: Path) -> None:
         stack.grant(owner, token, reader, READ)
 
         told: list[tuple[TallystickError | None, Delivery | None]] = []
-        with car.publisher("brakes", acks="anchored", batch_rows_max=100) as publisher:
+        with car.publisher("brakes", acks="anchored", anchor_check_s=0.05, batch_rows_max=100) as publisher:
             for number in range(1000):
                 row = {"vin": f"V{number % 7}", "seq": number, "speed": number / 2}
                 publisher.produce(row, lambda error, delivery: told.append((error, delivery)))
@@ -122,10 +122,11 @@ def test_a_publisher_starts_where_nobody_can_be_reached(tmp_path: Path) -> None:
         first.stop()
         stack.stop_authority()
         stack.stop_node()
-        second = car.publisher("brakes", retry_s=0.1)
-        second.send([{"vin": "V", "seq": n, "speed": 0.0} for n in range(1, 50)])
-        assert second.flush(0.5) > 0
-        second.stop()
+        with impatient(car):
+            second = car.publisher("brakes", retry_s=0.1)
+            second.send([{"vin": "V", "seq": n, "speed": 0.0} for n in range(1, 50)])
+            assert second.flush(0.5) > 0
+            second.stop()
         stack.start_node()
         stack.start_authority()
         third = car.publisher("brakes")
