@@ -53,13 +53,13 @@ class Child:
 
     def start(self, *arguments: str) -> str:
         """Start it; its first line, which says that it serves."""
-        environment = {**os.environ, "PYTHONPATH": python_path(HERE.parent)}
+        more = {"PYTHONPATH": python_path(HERE.parent), "TALLY_PASSPHRASE": PASSPHRASE.decode()}
         self._process = subprocess.Popen(
             [*self._command, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env={**os.environ, **more},
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()

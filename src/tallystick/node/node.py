@@ -11,7 +11,8 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -100,10 +101,11 @@ class Node:
         self.server.stop()
         self.service.stop()
         self._stopping.set()
-        for thread in self._threads:
-            thread.join()
         try:
-            self._commit_once_more()
+            with self._making_blocks():
+                for thread in self._threads:
+                    thread.join()
+                self._commit_once_more()
         finally:
             if self._witnessing is not None:
                 self._witnessing.close()
@@ -125,23 +127,29 @@ class Node:
     def _commit(self) -> None:
         self.core.work(lambda: not self._stopping.is_set())
 
-    def _commit_once_more(self) -> None:
-        """What waits at the end: the block maker is gone, so make the block here."""
-        ticking = threading.Event()
+    @contextmanager
+    def _making_blocks(self) -> Iterator[None]:
+        """At the end, when the block maker is gone: what is being written, and what is left to write, waits for one."""
+        enough = threading.Event()
 
         def tick() -> None:
-            while not ticking.wait(0.005):
-                self.ledger.tick(self._now_ms)
+            while not enough.wait(0.005):
+                self._make_blocks()
 
         thread = threading.Thread(target=tick, daemon=True)
         thread.start()
         try:
+            yield
+        finally:
+            enough.set()
+            thread.join()
+
+    def _commit_once_more(self) -> None:
+        """What waits at the end."""
+        try:
             self.carrier.commit(self.clock.now())
         except TallystickError as error:
             log.warning("not everything reached the ledger; it will after the next start: %s", error)
-        finally:
-            ticking.set()
-            thread.join()
 
     # Wiring.
 

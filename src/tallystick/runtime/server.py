@@ -17,7 +17,9 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -25,6 +27,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tallystick.errors import Unavailable
 from tallystick.runtime.address import check_plain, check_tls
+
+_STOP_PAUSE_S = 0.005  # between looks whether the last request is answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +124,50 @@ def _bounded(limits: ServerLimits) -> type[HttpToolsProtocol]:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn's server, which tells when it begins to stop, whoever asked for it."""
+    """uvicorn's server, which stops as soon as it is asked to, and tells when it begins to, whoever asked.
 
-    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+    uvicorn itself looks ten times a second whether it should stop, and again whether connections have closed.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None], stop_s: float) -> None:
         super().__init__(config)
-        self._on_stop = on_stop
+        self._on_stop, self._stop_s = on_stop, stop_s
+        self._wake: Callable[[], None] = lambda: None  # before it serves there is nobody to wake
+
+    def ask_to_stop(self) -> None:
+        """From any thread, and from a signal's handler."""
+        self.should_exit = True
+        self._wake()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._wake()
+
+    async def main_loop(self) -> None:
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed: it has stopped already
+                loop.call_soon_threadsafe(asked.set)
+
+        self._wake = wake
+        if not await self.on_tick(0):  # once: what it does beside, now and then, is for settings that we do not use
+            await asked.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_stop()  # who is woken runs after connections were told to close behind their answer
-        await super().shutdown(sockets)
+        for server in self.servers:
+            server.close()
+        for listening in sockets or []:
+            listening.close()
+        state, clock = self.server_state, asyncio.get_running_loop().time
+        for connection in list(state.connections):
+            connection.shutdown()
+        deadline = clock() + self._stop_s
+        while (state.connections or state.tasks) and not self.force_exit and clock() < deadline:
+            await asyncio.sleep(_STOP_PAUSE_S)
+        for task in state.tasks:
+            task.cancel()
 
 
 class Server:
@@ -167,11 +206,10 @@ class Server:
             server_header=False,
             date_header=False,
             timeout_keep_alive=limits.keep_alive_s,
-            timeout_graceful_shutdown=limits.stop_s,
         )
         config.load()
         config.ssl = tls
-        self._server = _Uvicorn(config, on_stop)
+        self._server = _Uvicorn(config, on_stop, limits.stop_s)
 
     def run(self) -> None:
         """Serve on an event loop of its own."""
@@ -183,7 +221,7 @@ class Server:
 
     def stop(self) -> None:
         """Take no new connections, finish the requests under way, then return from `run`; from any thread."""
-        self._server.should_exit = True
+        self._server.ask_to_stop()
 
     def close(self) -> None:
         """Give the socket back if the server never ran."""
