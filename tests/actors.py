@@ -131,6 +131,24 @@ def settle(stack: Stack) -> None:
     wait_until(lambda: stack.node.carrier.statistics().operations_waiting == 0)
 
 
+def anchored(view: View, token: bytes, partition: int = 0) -> int:
+    """How many parcels are."""
+    value = view.value(b"anchor/" + token + partition.to_bytes(4, "big"))
+    return 0 if value is None else int(value[0])
+
+
+def read_anchored(subscriber: Subscriber) -> list[dict[str, Any]]:
+    """The rows of all that is anchored; nothing may be found."""
+    ends = [anchored(subscriber._view, subscriber.token, partition) for partition in range(subscriber.partitions)]
+    found: list[dict[str, Any]] = []
+    at: dict[int, int] = {}
+    while any(at.get(partition, 0) < end for partition, end in enumerate(ends)):
+        found += [row for one in subscriber.poll(50) for row in one.to_pylist()]
+        at = subscriber.positions()
+    assert subscriber.findings == []
+    return sorted(found, key=lambda row: row["seq"])
+
+
 @dataclass(frozen=True)
 class Act:
     """An operation on the ledger."""

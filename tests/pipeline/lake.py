@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from actors import anchored
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from stack import READ, WRITE, Stack, wait_until
@@ -94,8 +95,7 @@ class Topic:
 
     def size(self, partition: int = 0) -> int:
         """How many parcels are anchored."""
-        value = self.lake.reader.view.value(b"anchor/" + self.token + partition.to_bytes(4, "big"))
-        return 0 if value is None else int(value[0])
+        return anchored(self.lake.reader.view, self.token, partition)
 
 
 class Lake:

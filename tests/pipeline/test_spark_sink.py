@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from actors import read_anchored
 from lake import Lake, Topic, fails, rows, seqs
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -48,15 +49,9 @@ def stream(topic: Topic, rows: DataFrame, checkpoint: Path, **options: Any) -> N
 
 
 def delivered(topic: Topic) -> list[dict[str, Any]]:
-    """All rows, as a subscriber gets them; nothing may be found."""
+    """All rows that are anchored, as a subscriber gets them."""
     with topic.lake.reader.subscriber(topic.name) as subscriber:
-        found, quiet = [], 0
-        while quiet < 3:
-            received = subscriber.poll(50)
-            quiet = 0 if received else quiet + 1
-            found += [row for one in received for row in one.to_pylist()]
-        assert subscriber.findings == []
-        return sorted(found, key=lambda row: row["seq"])
+        return read_anchored(subscriber)
 
 
 def delivered_seqs(topic: Topic) -> list[int]:

@@ -111,13 +111,18 @@ def _few(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
         buffers = [np.array(days, np.int32).tobytes()]
     elif kind in _PLAIN:
         with np.errstate(over="ignore"):
-            numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
+            numbers = np.array([0 if value is None else value for value in values], _number_type(kind))
         buffers = [numbers.tobytes()]
     else:
         return None
     present = [value is not None for value in values]
     validity = None if all(present) else pa.py_buffer(_bits(present))
     return pa.Array.from_buffers(kind, len(values), [validity, *map(pa.py_buffer, buffers)])
+
+
+def _number_type(kind: pa.DataType) -> str:
+    """Numpy's name of it. Arrow's own `to_pandas_dtype` imports pandas in version 20."""
+    return {"float": "f4", "double": "f8"}.get(str(kind), str(kind))
 
 
 def _bits(flags: list[bool]) -> bytes:

@@ -93,18 +93,26 @@ def has_batches(warehouse: Path) -> bool:
     return bool(Table(warehouse / TABLE).batches())
 
 
-def test_findings_come_while_it_runs_and_it_ends_in_order(crime: Crime, warehouse: Path) -> None:
+@pytest.fixture(scope="module")
+def first_status(crime: Crime, warehouse: Path) -> int:
+    """Of a first stream, which began with nothing, saw an attack and was ended."""
+
     def act() -> None:
         wait_until(lambda: has_batches(warehouse))
         assert newest(warehouse) == set()
         attacks.try_without_right(crime)
         wait_until(lambda: "unauthorised" in newest(warehouse))
 
-    assert follow(crime, warehouse, act) == 0
+    return follow(crime, warehouse, act)
+
+
+def test_findings_come_while_it_runs_and_it_ends_in_order(first_status: int, warehouse: Path) -> None:
+    assert first_status == 0
     assert newest(warehouse) == {"unauthorised", "probing"}
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("first_status")
 def test_a_restart_goes_on_and_says_nothing_twice(crime: Crime, warehouse: Path) -> None:
     batches, known = Table(warehouse / TABLE).batches(), len(entries(warehouse))
 
