@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import time
 import zlib
 from collections import Counter
@@ -27,6 +28,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+MEMORY = Path("/dev/shm")
 
 # Minutes, for two shared cores, of each tier by its marker expression. Two processes share a tier, so that the whole is
 # less than the sum. A row that goes over is shown, never failed: times are not assertions.
@@ -70,7 +72,15 @@ ENGINE_NAME = re.compile(r"/(pipeline|kafka|cometbft)/|\[[\w-]*\b(kafka|cometbft
 
 # What several processes share begins with what takes longest, so that none is left with it while the others are done:
 # few tests that take minutes.
-LONGEST_FIRST = ("engines", "tests/sim/", "tests/crashes/", "tests/cli", "tests/demo/", "tests/scenarios/")
+LONGEST_FIRST = (
+    "engines",
+    "tests/test_oldest.py",
+    "tests/sim/",
+    "tests/crashes/",
+    "tests/cli",
+    "tests/demo/",
+    "tests/scenarios/",
+)
 
 REQUIRE_ENGINES = os.environ.get("TALLY_REQUIRE_ENGINES", "") not in ("", "0")
 PROFILE = os.environ.get("TALLY_PROFILE", "ci")
@@ -81,6 +91,11 @@ if "NUMBA_CACHE_DIR" not in os.environ:
     _VERSIONS = f"{version('tallystick')}-{version('numba')}"
     os.environ["NUMBA_CACHE_DIR"] = str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS)
 os.environ.setdefault("TALLY_ENGINES", str(Path.home() / ".cache" / "tallystick" / "engines"))
+
+# Nothing here loses its power: what a test stores may lie in memory, where a sync takes no time. On a disk that other
+# machines share, a third of the suite's time went into waiting for syncs.
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # Spark's drivers live for seconds or minutes here, on cores that others want too: compiling everything a second time,
 # and better, takes more than it gives back.

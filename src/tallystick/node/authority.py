@@ -18,7 +18,7 @@ from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import Identity as Signer
 from tallystick.runtime.entropy import Entropy
-from tallystick.runtime.server import Server, ServerLimits
+from tallystick.runtime.server import Server
 from tallystick.trust.certificate import Certificate
 
 
@@ -56,7 +56,6 @@ class AuthorityProcess:
             port,
             tls=tls,
             insecure=insecure,
-            limits=ServerLimits(stop_s=1),
             on_stop=self.service.end_polls,
         )
 

@@ -32,7 +32,7 @@ from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.runtime.gate import Gate
 from tallystick.runtime.router import Router
-from tallystick.runtime.server import Server, ServerLimits
+from tallystick.runtime.server import Server
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 
@@ -217,7 +217,6 @@ class Node:
             settings.port,
             tls=tls,
             insecure=settings.insecure,
-            limits=ServerLimits(stop_s=2),
             on_stop=self.service.end_polls,
         )
 

@@ -170,3 +170,22 @@ def test_a_node_that_is_away_ends_no_stream(crime: Crime, warehouse: Path, capsy
         wait_until(lambda: len(entries(warehouse)) > known)
 
     assert follow(crime, warehouse, act) == 0
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("first_status")
+def test_a_stream_that_found_nothing_new_leaves_the_callers_session_active(
+    crime: Crime, warehouse: Path, spark: SparkSession
+) -> None:
+    """Spark looks for the source of a stream in the session that is active, whosever the frame is."""
+
+    def act() -> None:
+        for name in ("quiet", "quieter"):  # when the second is read, the first was judged
+            known = len(entries(warehouse))
+            crime.another(name)
+            wait_until(lambda known=known: len(entries(warehouse)) > known)
+
+    assert follow(crime, warehouse, act) == 0
+    active = SparkSession.getActiveSession()
+    assert active is not None
+    assert active._jsparkSession.equals(spark._jsparkSession)

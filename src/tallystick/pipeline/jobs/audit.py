@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.functions import lit
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from tallystick import wire
 from tallystick.client.session import Session
@@ -180,7 +181,11 @@ class Auditor:
 
 def _read(table: Table, spark: SparkSession, schema: pa.Schema) -> DataFrame:
     """A table, empty where it has no batch yet."""
-    return table.read(spark) if table.batches() else spark.createDataFrame(schema.empty_table())
+    if table.batches():
+        return table.read(spark)
+    # `createDataFrame` would make this session the active one, in which whoever called us looks for its sources.
+    columns = [lit(None).cast(field.dataType).alias(field.name) for field in from_arrow_schema(schema)]
+    return spark.range(0).select(columns)
 
 
 def _digest(found: pa.Table) -> str:
