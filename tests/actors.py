@@ -22,10 +22,11 @@ from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
 from tallystick.client.view import View
 from tallystick.demo import hand as demo
-from tallystick.errors import Unavailable
+from tallystick.errors import Refused, Unavailable
 from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.engine import Query
+from tallystick.ledger.engine import Query, Submitted
 from tallystick.ledger.memory import CheckpointMemory
+from tallystick.node.node import Node
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
 from tallystick.runtime.disk import RealDisk
@@ -129,6 +130,16 @@ def fetch_query(permit: bytes, partition: int = 0, offset: int = 0) -> str:
 def settle(stack: Stack) -> None:
     """Until everything that the node noted is on the ledger."""
     wait_until(lambda: stack.node.carrier.statistics().operations_waiting == 0)
+
+
+def write_as_node(node: Node, *entry: bytes) -> Submitted:
+    """The node writes what it likes. Its own thread may have drawn a later number before the ledger sees ours."""
+    while True:
+        try:
+            return node.core._submit(node.core._compose(*entry))
+        except Refused as error:
+            if error.reason != "replayed":
+                raise
 
 
 def anchored(view: View, token: bytes, partition: int = 0) -> int:

@@ -226,14 +226,17 @@ def _is_engine_test(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files run whole, beside one another; all that needs an engine runs in one process, one after the other, and so
-    do the commands, which share an instance."""
+    """Files run whole, beside one another; all that needs an engine runs in one process, one after the other, so that
+    each starts once, and so do the commands, which share an instance. Spark has a process of its own, except in the
+    long tier, where some tests need Kafka too."""
     from xdist.scheduler import LoadScopeScheduling  # only where `-n` asks for it
+
+    spark = "engines" if config.option.markexpr == "long" else "spark"
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             if ENGINE_NAME.search(nodeid):
-                return "engines"
+                return spark if "/pipeline/" in nodeid else "engines"
             return "tests/cli" if nodeid.startswith("tests/cli/") else nodeid.split("::")[0]
 
         def _assign_work_unit(self, node: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from actors import Hand, Topic, rows, settle, stored
+from actors import Hand, Topic, rows, settle, stored, write_as_node
 from stack import Stack, wait_until
 from without import without
 
@@ -243,7 +243,7 @@ def test_what_was_retired_before_its_commit_parcel_was_read_is_told_and_the_rest
     place, below = Place(topic.token, runs[0].partition), next(iter(runs[0].places())) + 2
     node = topic.stack.node
     root = node.carrier._store.partition(place).root(below)
-    node.core._submit(node.core._compose(entries.retire(topic.token, place.partition, below, root)))
+    write_as_node(node, entries.retire(topic.token, place.partition, below, root))
     node.carrier.retire(place, below)
     with topic.reader.subscriber(topic.name) as subscriber:
         assert seqs(read(subscriber)) == [2, 3, 4, 5]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored
+from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored, write_as_node
 from broker import await_access, broker, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
@@ -133,7 +133,7 @@ def log(folder: Path) -> Iterator[Running]:
         def retire(token: bytes, partition: int, below: int) -> None:
             node, place = stack.node, Place(token, partition)
             root = node.carrier._store.partition(place).root(below)
-            node.core._submit(node.core._compose(entries.retire(token, partition, below, root)))
+            write_as_node(node, entries.retire(token, partition, below, root))
             node.carrier.retire(place, below)
 
         yield Running(stack, retire)

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyrage
-from actors import Hand, await_topic, reason, settle, stored
+from actors import Hand, await_topic, reason, settle, stored, write_as_node
 from attribute_actors import Attributes
 from past import CURRENT, HERE, Found, History, PastClock, live, look, look_at_authority
 from stack import READ, WRITE, Stack, wait_until
@@ -292,8 +292,7 @@ class Story:
                 self.sent["old"] = self.sent["old"][below:]
 
     def write_as_node(self, entry: bytes) -> None:
-        core = self.stack.node.core
-        core._submit(core._compose(entry))
+        write_as_node(self.stack.node, entry)
 
     def hold_back(self, work: Callable[[], None] = lambda: None) -> None:
         """From now on nothing goes from the node's journal to the ledger; `work` is done instead, once."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from actors import Hand, Topic, settle, stored
+from actors import Hand, Topic, settle, stored, write_as_node
 from stack import Stack, wait_until
 from without import without
 
@@ -175,7 +175,7 @@ def test_a_stream_that_stands_below_retention_is_told(fleet: Fleet) -> None:
         planner = Planner(options, access)
         planner.check_kept({0: 0})
         root = node.carrier._store.partition(place).root(2)
-        node.core._submit(node.core._compose(entries.retire(topic.token, 0, 2, root)))
+        write_as_node(node, entries.retire(topic.token, 0, 2, root))
         node.carrier.retire(place, 2)
         wait_until(lambda: topic.reader.view.value(b"retired/" + topic.token + bytes(4)) is not None)
         planner.check_kept({0: 2})

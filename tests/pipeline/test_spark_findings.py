@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from actors import Hand, settle, stored
+from actors import Hand, settle, stored, write_as_node
 from lake import Lake, Topic, edited, fails, rows, seqs
 from pyspark.sql import SparkSession
 from stack import WRITE, Stack, wait_until
@@ -97,7 +97,7 @@ def test_below_a_mark_of_retirement_there_is_nothing_to_miss(lake: Lake) -> None
     topic.publish_parcels(range(4))
     node, place = lake.stack.node, Place(topic.token, 0)
     root = node.carrier._store.partition(place).root(2)
-    node.core._submit(node.core._compose(entries.retire(topic.token, 0, 2, root)))
+    write_as_node(node, entries.retire(topic.token, 0, 2, root))
     node.carrier.retire(place, 2)
     assert seqs(topic.read()) == [2, 3]
     text = fails(topic.read(startingOffsets='{"0": 1}'))

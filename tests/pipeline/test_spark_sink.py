@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actors import read_anchored
+from actors import read_anchored, write_as_node
 from lake import Lake, Topic, fails, rows, seqs
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -205,7 +205,7 @@ def test_what_was_retired_before_it_was_read_is_told(lake: Lake, tmp_path: Path)
         write(topic, frame(lake, first, first + 4, 1))
     node, place = lake.stack.node, Place(topic.token, 0)
     root = node.carrier._store.partition(place).root(1)
-    node.core._submit(node.core._compose(entries.retire(topic.token, 0, 1, root)))
+    write_as_node(node, entries.retire(topic.token, 0, 1, root))
     node.carrier.retire(place, 1)  # the rows of the first write, not its commit parcel
     told = str(tmp_path / "told")
     assert seqs(topic.read(onBad="quarantine", quarantinePath=told)) == [4, 5, 6, 7]

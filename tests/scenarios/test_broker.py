@@ -27,6 +27,7 @@ from actors import (
     settle,
     stored,
     subscribe_through,
+    write_as_node,
 )
 from stack import READ, WRITE, Stack, impatient, wait_until
 from test_publishing import operate
@@ -248,7 +249,7 @@ def test_true_retirement_is_skipped_and_a_mark_is_not_stretched(stack: Stack, to
     settle(stack)
     node, place = stack.node, Place(token, 0)
     root = node.carrier._store.partition(place).root(2)
-    node.core._submit(node.core._compose(entries.retire(token, 0, 2, root)))
+    write_as_node(node, entries.retire(token, 0, 2, root))
 
     def through(retired: int) -> Subscriber:
         def fetch(token: bytes, partition: int, permit: bytes, offset: int, **options: Any) -> Fetched:

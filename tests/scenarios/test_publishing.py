@@ -22,6 +22,7 @@ from actors import (
     reputation,
     settle,
     stored,
+    write_as_node,
 )
 from stack import READ, WRITE, Stack, wait_until
 from without import without
@@ -407,7 +408,7 @@ def accuse(stack: Stack, victim: bytes, token: bytes, request: bytes, evidence: 
     entry = entries.operation(
         victim, Role.PUBLISHER, token, 2, time_ms=1, request=request, reason="no-right", evidence=evidence
     )
-    stack.node.core._submit(stack.node.core._compose(entry))
+    write_as_node(stack.node, entry)
 
 
 def test_a_node_cannot_frame_a_principal(stack: Stack, topic: Topic, rival: Topic, spy: Session) -> None:

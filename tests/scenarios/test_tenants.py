@@ -17,6 +17,7 @@ from actors import (
     reputation,
     settle,
     stored,
+    write_as_node,
 )
 from actors import rows as sample
 from city import TOPICS, City
@@ -203,10 +204,10 @@ def test_theorem_2_a_captured_broker_cannot_give_rights_or_unwrite_operations(st
         entries.end_epoch(token, 1, End.REVOCATION, 1),
     ):
         with pytest.raises(Refused):
-            node.core._submit(node.core._compose(entry))
+            write_as_node(node, entry)
     value = city.doctor.view.value(b"anchor/" + token + bytes(4))
     with pytest.raises(Refused) as refusal:
-        node.core._submit(node.core._compose(entries.anchor(token, 0, value[0] - 1, bytes(32))))
+        write_as_node(node, entries.anchor(token, 0, value[0] - 1, bytes(32)))
     assert refusal.value.reason == "anchor-shrinks"
     # Nor read what it carries: see test_canaries.py.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from actors import SCHEMA, Hand, Topic, acts, permit_of, read_rows, reason, stored
+from actors import SCHEMA, Hand, Topic, acts, permit_of, read_rows, reason, stored, write_as_node
 from stack import WRITE, Stack
 from without import without
 
@@ -100,7 +100,7 @@ def test_the_node_cannot_undo_in_its_own_name(stack: Stack, topic: Topic, operat
     forged = replace(phony_order(victim.permit, node.keys.key), authority=node.identifier).sign(node.keys.key)
     for entry in (entries.undo_permit(victim.permit.identifier), entries.revoke_permit(victim.permit.identifier)):
         with pytest.raises(Refused) as refusal:
-            node.core._submit(node.core._compose(entry))
+            write_as_node(node, entry)
         assert refusal.value.reason == "not-authority"
     with pytest.raises(Refused):
         forged.verify(topic.car.identity.authority)

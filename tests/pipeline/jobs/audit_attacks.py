@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, publish, settle, stored
+from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, publish, settle, stored, write_as_node
 from stack import READ, WRITE, Stack
 from without import without
 
@@ -49,7 +49,7 @@ class Crime:
 
     def write(self, *entry: bytes) -> None:
         """The node writes what it likes."""
-        self.stack.node.core._submit(self.stack.node.core._compose(*entry))
+        write_as_node(self.stack.node, *entry)
 
     def honest(self) -> None:
         """Publish, read as a group and commit; stop and go on, close."""
