@@ -9,7 +9,7 @@ ARGS ?=
 SECONDS_EACH ?= 60
 MINUTES ?= 10
 STEPS ?= 120
-PROCESSES ?= 3
+PROCESSES ?= 2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -58,9 +58,9 @@ lint: setup ## ruff: rules and format
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-# Three processes share the suite, since tests wait more than they compute: Spark has one, the other engines have one, and
-# the rest goes to whoever is free. The set-up's seconds are handed to pytest, which prints the time budget above its
-# closing line.
+# Two processes share the suite, and on two cores more gain nothing: one begins with Spark, the other with the other
+# engines, and the rest goes to whoever is free. The set-up's seconds are handed to pytest, which prints the time budget
+# above its closing line.
 define pytest
 	@started=$$(date +%s); \
 	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \

@@ -6,6 +6,7 @@ import atexit
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stack import Stack, wait_until
@@ -63,6 +64,12 @@ def straight(stack: Stack, session: Session, kafka: KafkaClient, *, has_right: b
     direct = stack.again(session)
     assert isinstance(direct.carrier, DirectKafka)
     return direct
+
+
+def await_round(carrier: Any) -> None:
+    """Until the gateway has begun to hold Kafka to the ledger once more; the round before is over then."""
+    before = carrier._checked_ms
+    wait_until(lambda: carrier._checked_ms > before)
 
 
 def drifts(stack: Stack, token: bytes) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 from actors import SCHEMA, Hand, await_topic, publish, read_rows
-from broker import broker, drifts, node_settings
+from broker import await_round, broker, drifts, node_settings
 from stack import READ, WRITE, Stack, wait_until
 from without import without
 
@@ -115,6 +115,8 @@ def test_without_identities_it_would_be_gone_on_with(yard: Yard) -> None:
             yard.replace(token)
             publish(yard.car, "continued", [2])
             assert read_rows(subscriber, 1) == [2]
+            for _ in range(2):
+                await_round(yard.stack.node.carrier)
             assert drifts(yard.stack, token) == []  # the first row is gone, and nobody heard
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from actors import Hand, publish, read_rows
-from broker import broker, drifts, node_settings, straight
+from broker import await_round, broker, drifts, node_settings, straight
 from city import City
 from stack import READ, Stack, wait_until
 from without import without
@@ -80,12 +79,6 @@ def test_threat_1_a_right_that_only_kafka_knows_is_taken_away_and_told(city: Cit
         publish(city.monitor, HEART, [71])
         assert read_rows(subscriber, 2) == [70, 71]
     assert [(one.reason, one.offset) for one in findings] == [("refused", sent.offset)]
-
-
-def await_round(carrier: Any) -> None:
-    """Until the gateway has begun to hold Kafka to the ledger once more; the round before is over then."""
-    before = carrier._checked_ms
-    wait_until(lambda: carrier._checked_ms > before)
 
 
 def ask(kafka: KafkaClient, token: bytes) -> str:
