@@ -58,9 +58,8 @@ lint: setup ## ruff: rules and format
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-# Two processes share the suite, and on two cores more gain nothing: one begins with Spark, the other with the other
-# engines, and the rest goes to whoever is free. The set-up's seconds are handed to pytest, which prints the time budget
-# above its closing line.
+# Two processes share the suite: one begins with all that needs an engine, the other with the rest. The set-up's seconds
+# are handed to pytest, which prints the time budget above its closing line.
 define pytest
 	@started=$$(date +%s); \
 	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import time
 import zlib
 from collections import Counter
@@ -28,7 +27,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
-MEMORY = Path("/dev/shm")
 
 # Minutes, for two shared cores, of each tier by its marker expression. Several processes share a tier, so the whole is
 # less than the sum. A row that goes over is shown, never failed: times are not assertions.
@@ -91,11 +89,6 @@ if "NUMBA_CACHE_DIR" not in os.environ:
     _VERSIONS = f"{version('tallystick')}-{version('numba')}"
     os.environ["NUMBA_CACHE_DIR"] = str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS)
 os.environ.setdefault("TALLY_ENGINES", str(Path.home() / ".cache" / "tallystick" / "engines"))
-
-# Nothing here loses its power: what a test stores may lie in memory, where a sync takes no time. On a disk that other
-# machines share, a third of the suite's time went into waiting for syncs.
-if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # Spark's drivers live for seconds or minutes here, on cores that others want too: compiling everything a second time,
 # and better, takes more than it gives back.
@@ -227,16 +220,13 @@ def _is_engine_test(item: pytest.Item) -> bool:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Files run whole, beside one another; all that needs an engine runs in one process, one after the other, so that
-    each starts once, and so do the commands, which share an instance. Spark has a process of its own, except in the
-    long tier, where some tests need Kafka too."""
+    each starts once, and so do the commands, which share an instance."""
     from xdist.scheduler import LoadScopeScheduling  # only where `-n` asks for it
-
-    spark = "engines" if config.option.markexpr == "long" else "spark"
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             if ENGINE_NAME.search(nodeid):
-                return spark if "/pipeline/" in nodeid else "engines"
+                return "engines"
             return "tests/cli" if nodeid.startswith("tests/cli/") else nodeid.split("::")[0]
 
         def _assign_work_unit(self, node: Any) -> None:

@@ -75,7 +75,7 @@ def command(lake: Lake, topic: str, warehouse: Path, log: Path, *more: str) -> s
         )
 
 
-@pytest.mark.crashes
+@pytest.mark.long
 def test_after_kill_9_nothing_is_twice_and_nothing_missing_and_sigterm_ends_in_order(
     lake: Lake, tmp_path: Path
 ) -> None:
