@@ -174,7 +174,8 @@ class RealDisk:
         self._root = Path(root).absolute()
         for folder in (*reversed(self._root.parents), self._root):
             if not folder.exists():
-                os.mkdir(folder, 0o700)
+                with suppress(FileExistsError):  # another process may make it at the same moment
+                    os.mkdir(folder, 0o700)
                 _sync_folder(folder.parent)
 
     def open(self, path: str, create: bool = False) -> RealFile:
