@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Minutes, for two shared cores, of each tier by its marker expression. Several processes share a tier, so the whole is
+# Minutes, for two shared cores, of each tier by its marker expression. Two processes share a tier, so that the whole is
 # less than the sum. A row that goes over is shown, never failed: times are not assertions.
 BUDGETS_MIN = {
     "not long": {
