@@ -95,6 +95,18 @@ def test_where_one_topic_refuses_the_other_gets_nothing_and_without_a_transactio
     assert visible(pair.kafka, mine) == [*before, b"v"]
 
 
+def test_one_whose_refusal_is_known_before_it_is_sent_takes_nobody_with_it(pair: Pair) -> None:
+    """The library refuses at once what a broker has told it of; others of the group are under way by then."""
+    mine, others = pair.tokens["wheels"], pair.tokens["others"]
+    before = visible(pair.kafka, mine)
+    producer = pair.own._producing()
+    producer.list_topics(others.hex(), timeout=PATIENCE_S)
+    group = [[Outgoing(Place(token, 0), b"k", b"v", [])] for token in (mine, others, mine)]
+    sent = [one for [one] in pair.own.store(group)]
+    assert [type(one.error) for one in sent] == [type(None), Misuse, type(None)]
+    assert visible(pair.kafka, mine) == [*before, b"v", b"v"]
+
+
 def test_nobody_writes_under_anothers_transactions(pair: Pair) -> None:
     mine = [pair.tokens[name] for name in ("brakes", "wheels")]
     thief = KafkaClient(pair.own._settings, transactions=pair.reader.identity.principal.hex())

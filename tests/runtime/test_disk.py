@@ -77,12 +77,16 @@ def test_write_atomic_replaces(disk: Disk) -> None:
     assert disk.listdir("") == ["a"]
 
 
+def unseen(path: Path) -> bool:
+    return False
+
+
 def test_a_folder_that_another_makes_at_the_same_moment_serves_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks of one executor open the same folder; between the look and the making lies the other's making."""
     write_atomic(RealDisk(tmp_path / "lanes" / "a"), "file", b"here")
     with monkeypatch.context() as late:
-        late.setattr(Path, "exists", lambda self: False)
+        late.setattr(Path, "exists", unseen)
         disk = RealDisk(tmp_path / "lanes" / "a")
     assert read_all(disk, "file") == b"here"

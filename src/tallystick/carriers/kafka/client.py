@@ -155,8 +155,11 @@ class KafkaClient(Administration):
             else:
                 sent.error = explain(error, f"store in {topic}")
 
-        with self._writing(f"write to {topic}"):
-            producer.produce(topic, value, key, place.partition, headers=list(headers), on_delivery=delivered)
+        try:
+            with self._writing(f"write to {topic}"):
+                producer.produce(topic, value, key, place.partition, headers=list(headers), on_delivery=delivered)
+        except TallystickError as error:  # the library may know of it before it asks; what lies beside it goes on
+            sent.error = error
         return sent
 
     def put_shared(self, name: str, records: Sequence[tuple[bytes, bytes]]) -> None:
