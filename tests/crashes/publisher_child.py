@@ -36,7 +36,8 @@ def main() -> None:
 
         publisher.send([{"row": row} for row in rows], done)
         number += 5
-        publisher.poll(0.02)
+        publisher.poll(0.0)
+        time.sleep(0.03)  # a load that leaves the machine time to start what was killed
 
 
 def start(session: Session) -> Publisher:
