@@ -85,12 +85,16 @@ def test_a_longer_stream_has_no_higher_peak() -> None:
 
 @pytest.mark.skipif(not STATM.exists(), reason="no /proc here")
 def test_nor_does_it_leave_memory_behind_that_nobody_counts() -> None:
-    """Buffers of compiled code and of foreign libraries: seen only as pages of the process."""
+    """Buffers of compiled code and of foreign libraries: seen only as pages of the process. What leaks does so every
+    time; what the process does besides takes pages once."""
     flow(SHORT)
     flow(SHORT)
-    before = resident_bytes()
-    flow(LONG)
-    assert resident_bytes() < before + RESIDENT_SLACK_BYTES
+    grown = []
+    while len(grown) < 3 and min(grown, default=RESIDENT_SLACK_BYTES) >= RESIDENT_SLACK_BYTES:
+        before = resident_bytes()
+        flow(LONG)
+        grown.append(resident_bytes() - before)
+    assert min(grown) < RESIDENT_SLACK_BYTES
 
 
 def resident_bytes() -> int:
