@@ -12,6 +12,8 @@ STEPS ?= 120
 PROCESSES ?= 2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The suite starts hundreds of processes: where Python is told to keep no bytecode, each would compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 # The environment is as new as what it was made from: a changed pyproject or constraints file changes the stamp.
 comma := ,
@@ -44,8 +46,6 @@ engines: setup ## fetch the engines that tests and tally dev start here, into th
 	@$(BIN)/python -m engines.cometbft
 	@$(BIN)/python -m engines.litewitness
 
-# Bytecode too: the suite starts hundreds of processes, and where PYTHONDONTWRITEBYTECODE is set each would compile the
-# package for itself, a third of the time of its start or more.
 warm: setup
 	@$(BIN)/python -m compileall -q src/tallystick
 	@$(BIN)/python -m tallystick.record.warm
