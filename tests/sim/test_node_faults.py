@@ -9,16 +9,17 @@ from dataclasses import replace
 import pytest
 from without import without
 
+from tallystick import wire
 from tallystick.carriers.carrier import NotStored
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.scribe import Accusation, Note, Numbers, Scribe, ScribeSettings
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Unavailable
+from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.engine import Query, Submitted
-from tallystick.ledger.transaction import compose
+from tallystick.ledger.transaction import compose, parse
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.entropy import SeededEntropy
@@ -56,6 +57,85 @@ def test_a_clock_that_was_set_back_while_the_node_was_off_keeps_nothing_from_the
     assert core.carrier.statistics().operations_waiting == 0
     assert len(core.ledger.history(world.token)) > before
     assert all(anchored == end for anchored, end in (core.carrier.ends(world.token, p) for p in range(2)))
+
+
+def test_a_transaction_from_before_the_power_went_is_followed_by_higher_numbers(world: World) -> None:
+    """It comes to the ledger from the journal, by a clock that went back since."""
+    world.node_clock.offset_s = 4.0
+    world.publishers[0].produce(4)
+    world.publishers[0].pump()
+    world.host.is_slow = True
+    world.node_works()  # in the journal, and in no block
+    world.host.crash()
+    world.host.is_slow = False
+    world.node_clock.offset_s = -4.0
+    world.host.start()
+    world.publishers[0].produce(4)
+    work(world)
+    core = world.host.open_core
+    assert core.carrier.statistics().operations_waiting == 0
+    assert all(anchored == end for anchored, end in (core.carrier.ends(world.token, p) for p in range(2)))
+
+
+NOTE = Note(bytes(16), Role.PUBLISHER, b"t" * 16, 2, "", "host", 0, 0, 1, 1_000, bytes(32), b"")
+
+
+def scribe_on(disk: SeededDisk, last: int = 0) -> tuple[LogStore, Scribe]:
+    """A scribe whose ledger knows this number, and what it recovers from."""
+    store = LogStore(disk)
+    signer = bytes(32), b"n" * 16, SigningKey.from_seed(bytes(32))
+    scribe = Scribe(*signer, store.journal, lambda _: Submitted(bytes(32), 0, 1, 0), Numbers(last), ScribeSettings())
+    scribe.recover()
+    return store, scribe
+
+
+def notes(count: int) -> list[Note]:
+    """Acts of different people: an entry each."""
+    return [replace(NOTE, operator=bytes([n] * 16)) for n in range(1, count + 1)]
+
+
+def told(transaction: bytes | None) -> list[bytes]:
+    """Whose acts a transaction tells of."""
+    assert transaction is not None
+    return [wire.decode(entry, "entry")[1] for entry in parse(transaction).entries]
+
+
+@pytest.mark.parametrize("isolating", [False, True])
+def test_a_number_that_is_refused_costs_no_entry(isolating: bool) -> None:
+    _, scribe = scribe_on(SeededDisk(1))
+    for note in notes(2):
+        scribe.note(note)
+    first = scribe.prepare([], 1_000)
+    if isolating:  # one of them was refused for what it says
+        scribe.refused(Refused("no", reason="no-right"), 1_000)
+        first = scribe.prepare([], 1_000)
+    assert first is not None
+    with pytest.raises(Unavailable, match="a number above"):
+        scribe.refused(Refused("a number above 7 expected", reason="replayed"), 500)
+    again = scribe.prepare([], 500)
+    assert again is not None
+    assert parse(again).entries == parse(first).entries
+    assert parse(again).number > parse(first).number
+    scribe.finish(1_000)
+    assert scribe.waiting == (1 if isolating else 0)
+
+
+def test_after_a_restart_what_is_on_the_ledger_is_not_told_again() -> None:
+    """The journal still has it, for the duplicate window; a refusal of what is behind it does not bring it back."""
+    disk = SeededDisk(1)
+    store, scribe = scribe_on(disk)
+    one, two, three = notes(3)
+    scribe.note(one)
+    scribe.prepare([], 1_000)
+    scribe.finish(1_000)
+    for note in (two, three):
+        scribe.note(note)
+    assert told(scribe.prepare([], 2_000)) == [two.operator, three.operator]
+    store.sync()
+    _, later = scribe_on(disk)
+    assert later.waiting == 2
+    later.refused(Refused("no", reason="no-right"), 3_000)
+    assert told(later.prepare([], 3_000)) == [two.operator]
 
 
 def test_a_transaction_that_is_durable_outlives_a_sync_that_fails_behind_it() -> None:

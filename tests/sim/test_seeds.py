@@ -20,6 +20,7 @@ FALLEN = {
     (229, 80): "a member's number was refused again and again by one in a block that was not shown yet",
     (323, 80): "the group that a member met lay in a block that the node's fall took along",
     (777000898, 120): "as 229, in a block that stayed open longer than the attempts lasted: the member died of it",
+    (880000895, 120): "a transaction came from the journal by a clock that went back: all behind it were refused",
 }
 STEPS = 120
 SLICE = 30  # seeds of one test, half a minute or so: progress is seen, and processes share them

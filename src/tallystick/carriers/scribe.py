@@ -28,11 +28,13 @@ from typing import Protocol
 from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Refused
+from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.engine import Submitted
-from tallystick.ledger.transaction import compose
+from tallystick.ledger.transaction import compose, parse
 from tallystick.trust.promise import Anchor
 from tallystick.trust.signed import Fields
 
@@ -136,6 +138,11 @@ class Numbers:
             self._last = max(self._last + 1, now_us)
             return self._last
 
+    def learn(self, number: int) -> None:
+        """One that was given before, and may come to the ledger yet."""
+        with self._lock:
+            self._last = max(self._last, number)
+
 
 class Scribe:
     """Single-threaded by its caller's lock, except `submit`, which may take as long as the ledger does."""
@@ -174,8 +181,13 @@ class Scribe:
             else:
                 fields = Fields.parse(record, "journal record", 3)
                 fields.version(_TRANSACTION)
-                # The last one may not have reached the ledger; those before it did.
                 self._prepared = _Prepared(sequence, fields.number(), fields.octets(at_most=1 << 24))
+        if self._prepared is not None:
+            # It may not have reached the ledger; those before it did, and what they tell of waits no more.
+            transaction, covered = parse(self._prepared.transaction), self._prepared.covered
+            self._numbers.learn(transaction.number)
+            told = sum(sequence < covered for sequence, _ in self._waiting) - _count_acts(transaction.entries)
+            del self._waiting[: max(0, told)]
         return notes
 
     def note(self, note: Note) -> None:
@@ -218,15 +230,23 @@ class Scribe:
         if not written and not acts:
             self._isolating = False
             return None
+        return self._stage(covered, [*written, *acts], now_ms)
+
+    def _stage(self, covered: int, written: Sequence[bytes], now_ms: int) -> bytes:
         number = self._numbers.next(now_ms * 1000)
-        transaction = compose(self._instance, self._node, number, [*written, *acts], self._key).data
+        transaction = compose(self._instance, self._node, number, written, self._key).data
         sequence = self._journal.append(wire.encode([_TRANSACTION, covered, transaction]))
         self._prepared = _Prepared(sequence, covered, transaction)
         return transaction
 
     def refused(self, error: Refused, now_ms: int) -> None:
         """The ledger refused the prepared transaction. One entry spoils it for all, so they go one by one from now
-        until all are through, and the one that is refused alone is given up: it is in the log, and in this line."""
+        until all are through, and the one that is refused alone is given up: it is in the log, and in this line.
+        Where the number was refused, no entry is at fault: all of them go under another one, in the next round."""
+        assert self._prepared is not None
+        if error.reason == "replayed":
+            self._stage(self._prepared.covered, parse(self._prepared.transaction).entries, now_ms)
+            raise Unavailable(str(error), retry_after_s=1.0) from error
         if not self._isolating:
             self._isolating, self._prepared = True, None
             self._junk_told.clear()
@@ -293,6 +313,18 @@ class Scribe:
             taken += 1
         covered = self._waiting[taken - 1][0] + 1 if taken else self._covered
         return covered, [*accusations, *(_entry(notes) for notes in groups.values())]
+
+
+def _count_acts(written: Iterable[bytes]) -> int:
+    """How many notes and accusations these entries tell of."""
+    acts = 0
+    for entry in written:
+        match wire.decode(entry, "entry"):
+            case [Kind.EQUIVOCATION, *_]:
+                acts += 1
+            case [Kind.OPERATION, operator, _, _, _, _, _, count, *_] if operator != NOBODY:
+                acts += count
+    return acts
 
 
 def _alike(note: Note) -> object:
