@@ -16,9 +16,11 @@ from tallystick.client.publish import PublisherSettings
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.kinds import Kind
+from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import Attempt
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.http1 import Response
+from tallystick.sim.clock import SkewedClock
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import World
 
@@ -62,6 +64,33 @@ def settle(world: World, rounds: int = 4) -> None:
         world.node_works()
         for publisher in world.publishers:
             publisher.pump()
+
+
+@pytest.mark.parametrize("behind_s", [0.0, 6.0])
+def test_rows_of_an_epoch_that_has_just_begun_are_opened_though_the_authority_is_late(
+    world: World, behind_s: float
+) -> None:
+    """It works once a second or so, and its clock may be behind; the publisher has the new key long before."""
+    world.pass_time(30.0)
+    world.node_works()
+    world.alone.poll()
+    world.keys_rotate()
+    publisher = world.publishers[0]
+    publisher.update_keys()
+    world.authority.core.clock = SkewedClock(world.clock, -behind_s)
+    world.pass_time(world.authority.core.settings.revoke_s)
+    publisher.produce(4)
+    settle(world, 2)
+    world.node_works()
+    [place] = world.host.open_core.carrier._store.places()
+    [entry, *_] = world.host.open_core.carrier._store.read(place, 0, 1 << 20, True)
+    assert Parcel.decode_front(entry.header).header.topics[0].epoch == 2
+    world.alone.poll()
+    assert world.alone.rows == (set() if behind_s else set(range(4)))
+    world.pass_time(behind_s)
+    world.node_works()
+    world.alone.poll()
+    assert world.alone.rows == set(range(4))
 
 
 def test_two_processes_of_one_name_write_to_the_ledger_though_one_clock_is_behind(world: World) -> None:

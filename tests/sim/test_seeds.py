@@ -21,6 +21,7 @@ FALLEN = {
     (323, 80): "the group that a member met lay in a block that the node's fall took along",
     (777000898, 120): "as 229, in a block that stayed open longer than the attempts lasted: the member died of it",
     (880000895, 120): "a transaction came from the journal by a clock that went back: all behind it were refused",
+    (880001208, 120): "keys of an epoch that had begun were not given out before the authority's next round of work",
 }
 STEPS = 120
 SLICE = 30  # seeds of one test, half a minute or so: progress is seen, and processes share them

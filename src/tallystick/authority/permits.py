@@ -212,6 +212,7 @@ class Permits:
         certificate = self._subjects.require_caller(caller)
         with core.store.transaction():
             operation, token, first_epoch, permit = self._require_live(caller, identifier)
+            self._epochs.tick_topic(token)
             topic = self._require_topic(token, operation, caller.principal)
             if update and topic.version <= seen:
                 return None

@@ -20,7 +20,7 @@ from tallystick.client.keeper import Held
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.crypto import hpke
-from tallystick.errors import CannotOpen
+from tallystick.errors import CannotOpen, Unavailable
 from tallystick.parcel.header import Header, Kind
 from tallystick.parcel.keyring import KeyRing, LaneKeys
 from tallystick.parcel.keys import LaneKey
@@ -104,12 +104,24 @@ class Opener:
         return self._opened(lambda: open_content(verified, self.ring))
 
     def _opened(self, opening: Callable[[], T]) -> T:
-        """Open a parcel; a key that we lack may have been issued since: ask once."""
+        """Open a parcel; a key that we lack may have been issued since: ask once. `Unavailable` where it will be."""
         try:
             return opening()
         except MissingKey:
             self.update_keys()
+        try:
             return opening()
+        except MissingKey as error:
+            if self._is_coming(error.epoch):
+                raise Unavailable(f"the authority has yet to begin epoch {error.epoch}", retry_after_s=1.0) from error
+            raise
+
+    def _is_coming(self, epoch: int | None) -> bool:
+        """Whether the epoch is announced and its key not given out: by the authority's clock it has not begun, though
+        by those of publisher and node it has. One whose key was lost is told of when a later one begins."""
+        grant = self.held.grant
+        held = max((number for number, _ in grant.private_keys), default=0)
+        return epoch is not None and epoch > held and any(one.number == epoch for one in grant.epochs)
 
     def schema(self, version: int, schema_hash: bytes) -> Schema:
         """The topic's schema of this version, from the authority; the hash is the header's."""
