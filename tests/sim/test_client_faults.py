@@ -77,6 +77,8 @@ def test_rows_of_an_epoch_that_has_just_begun_are_opened_though_the_authority_is
     world.keys_rotate()
     publisher = world.publishers[0]
     publisher.update_keys()
+    assert world.alone.subscriber is not None
+    world.alone.subscriber.update_keys()  # it knows of all that was announced
     world.authority.core.clock = SkewedClock(world.clock, -behind_s)
     world.pass_time(world.authority.core.settings.revoke_s)
     publisher.produce(4)

@@ -80,11 +80,11 @@ def test_a_transaction_from_before_the_power_went_is_followed_by_higher_numbers(
 NOTE = Note(bytes(16), Role.PUBLISHER, b"t" * 16, 2, "", "host", 0, 0, 1, 1_000, bytes(32), b"")
 
 
-def scribe_on(disk: SeededDisk, last: int = 0) -> tuple[LogStore, Scribe]:
-    """A scribe whose ledger knows this number, and what it recovers from."""
+def scribe_on(disk: SeededDisk) -> tuple[LogStore, Scribe]:
+    """A scribe that took up what an earlier one left, and the store that it writes to."""
     store = LogStore(disk)
     signer = bytes(32), b"n" * 16, SigningKey.from_seed(bytes(32))
-    scribe = Scribe(*signer, store.journal, lambda _: Submitted(bytes(32), 0, 1, 0), Numbers(last), ScribeSettings())
+    scribe = Scribe(*signer, store.journal, lambda _: Submitted(bytes(32), 0, 1, 0), Numbers(0), ScribeSettings())
     scribe.recover()
     return store, scribe
 

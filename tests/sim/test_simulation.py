@@ -1,4 +1,5 @@
-"""Sixty seeded worlds, and proof that they would notice: with one defence switched off, some seed fails.
+"""Two hundred seeded worlds, most of them in the long tier, and proof that they would notice: with one defence switched
+off, some seed fails.
 
 A failing seed is replayed by the command in its message. `make soak` runs as many as one likes.
 """
@@ -18,7 +19,7 @@ from tallystick.sim.checker import Violation
 from tallystick.sim.run import STEPS, replay, run_many, run_one
 from tallystick.sim.world import World, simulate
 
-SEEDS = 60  # the long tier goes on behind them (test_seeds.py)
+SEEDS, SEEDS_LONG = range(60), range(60, 200)
 HUNTED = 30  # seeds within which a missing defence must show
 
 
@@ -29,10 +30,11 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_every_acknowledged_record_is_delivered_once() -> None:
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(SEEDS_LONG, marks=pytest.mark.long)], ids=["few", "many"])
+def test_every_acknowledged_record_is_delivered_once(seeds: range) -> None:
     failures = [
         f"{replay(outcome.seed, STEPS)}\n{outcome.violation}"
-        for outcome in run_many(range(SEEDS))
+        for outcome in run_many(seeds)
         if outcome.violation is not None
     ]
     assert not failures, "\n\n".join(failures)

@@ -139,7 +139,7 @@ class Numbers:
             return self._last
 
     def learn(self, number: int) -> None:
-        """One that was given before, and may come to the ledger yet."""
+        """Go on above this number, which was given before and may come to the ledger yet."""
         with self._lock:
             self._last = max(self._last, number)
 

@@ -104,7 +104,7 @@ class Opener:
         return self._opened(lambda: open_content(verified, self.ring))
 
     def _opened(self, opening: Callable[[], T]) -> T:
-        """Open a parcel; a key that we lack may have been issued since: ask once. `Unavailable` where it will be."""
+        """Open a parcel. A key that we lack may have been issued since, so ask once; `Unavailable` if it is to come."""
         try:
             return opening()
         except MissingKey:
