@@ -12,8 +12,9 @@ Expected band (a point of a single block is drawn, and a run with one is not hel
     flattens     beyond: eight times the batch gives less than three times the operations
 
 Where we differ: the paper has its maximum at 512 and does not say why it ends there. Here nothing falls behind 512, it
-only flattens: what one operation costs remains. Growth is linear while the fixed cost rules, so "linearly" holds up to
-some 32. 512 is our default too: a larger batch makes operations wait longer, for little.
+only flattens, and in five full runs later than the band has it (docs/benchmarks.md): what one operation costs remains.
+Growth is linear while the fixed cost rules, so "linearly" holds up to some 32. 512 is our default too: a larger batch
+makes operations wait longer, for little.
 
 `python -m experiments.bps.fig07 [--small | --full]` writes build/experiments/bps/fig07.csv and .png in seconds.
 """
