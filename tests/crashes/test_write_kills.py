@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from actors import read_anchored
 from kill_points import POINTS
 from stack import READ, WRITE, Stack, python_path, wait_until
@@ -97,6 +98,7 @@ def test_killed_at_every_point_a_batch_is_finished_by_the_next_run(tmp_path: Pat
         assert read(reader) == list(range(len(POINTS) * ROWS))
 
 
+@pytest.mark.long
 def test_killed_at_random_again_and_again_every_row_is_there_once(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     batches, kills = 6, 0

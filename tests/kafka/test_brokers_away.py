@@ -63,6 +63,7 @@ def publishes(session: Session, row: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_rows_wait_in_the_spool_while_the_brokers_are_away(tmp_path: Path) -> None:
     cluster = broker()
     kafka = KafkaClient(cluster.operator())

@@ -22,6 +22,8 @@ from tallystick.cli import main
 from tallystick.pipeline.jobs.audit_findings import TABLE
 from tallystick.pipeline.jobs.warehouse import Table
 
+pytestmark = pytest.mark.long
+
 PATIENCE_S = 900.0  # a round takes seconds, and minutes where others are at work
 
 
@@ -111,7 +113,6 @@ def test_findings_come_while_it_runs_and_it_ends_in_order(first_status: int, war
     assert newest(warehouse) == {"unauthorised", "probing"}
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("first_status")
 def test_a_restart_goes_on_and_says_nothing_twice(crime: Crime, warehouse: Path) -> None:
     batches, known = Table(warehouse / TABLE).batches(), len(entries(warehouse))
@@ -129,7 +130,6 @@ def test_a_restart_goes_on_and_says_nothing_twice(crime: Crime, warehouse: Path)
     assert newest(warehouse) == {"unauthorised", "probing", "replay"}
 
 
-@pytest.mark.long
 def test_a_crash_between_ledger_and_findings_loses_nothing(
     crime: Crime, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +152,6 @@ def test_a_crash_between_ledger_and_findings_loses_nothing(
     assert len(found) == len(set(found))
 
 
-@pytest.mark.long
 def test_a_node_that_is_away_ends_no_stream(crime: Crime, warehouse: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
 
@@ -172,7 +171,6 @@ def test_a_node_that_is_away_ends_no_stream(crime: Crime, warehouse: Path, capsy
     assert follow(crime, warehouse, act) == 0
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("first_status")
 def test_a_stream_that_found_nothing_new_leaves_the_callers_session_active(
     crime: Crime, warehouse: Path, spark: SparkSession
