@@ -9,7 +9,7 @@ ARGS ?=
 SECONDS_EACH ?= 60
 MINUTES ?= 10
 STEPS ?= 120
-PROCESSES ?= 2
+PROCESSES ?= 3
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The suite starts hundreds of processes: where Python is told to keep no bytecode, each would compile everything anew.
@@ -58,8 +58,9 @@ lint: setup ## ruff: rules and format
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-# Two processes share the suite: one begins with all that needs an engine, the other with the rest. The set-up's seconds
-# are handed to pytest, which prints the time budget above its closing line.
+# Three processes share the suite, also on two cores, since engines make their tests wait: one begins with Spark, one
+# with brokers and chains, the third with the rest (tests/conftest.py). The set-up's seconds are handed to pytest, which
+# prints the time budget above its closing line.
 define pytest
 	@started=$$(date +%s); \
 	tools/ensure-java && $(MAKE) --no-print-directory setup $${TALLY_REQUIRE_ENGINES:+engines} $(2) || exit 1; \

@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Minutes, for two shared cores, of each tier by its marker expression. Two processes share a tier, so that the whole is
-# less than the sum. A row that goes over is shown, never failed: times are not assertions.
+# Minutes, for two shared cores, of each tier by its marker expression. Several processes share a tier, so that the
+# whole is less than the sum. A row that goes over is shown, never failed: times are not assertions.
 BUDGETS_MIN = {
     "not long": {
         "set-up": 6,
@@ -66,12 +66,14 @@ FOLDER_MARKERS = {
 }
 
 # The name of a test that needs an engine: a folder on its path, a parameter, or a file of commands.
-ENGINE_NAME = re.compile(r"/(pipeline|kafka|cometbft)/|\[[\w-]*\b(kafka|cometbft)\b[\w-]*\]|/test_chain_commands\.py")
+SPARK_NAME = re.compile(r"/pipeline/")
+BROKER_NAME = re.compile(r"/(kafka|cometbft)/|\[[\w-]*\b(kafka|cometbft)\b[\w-]*\]|/test_chain_commands\.py")
 
 # What several processes share begins with what takes longest, so that none is left with it while the others are done:
 # few tests that take minutes.
 LONGEST_FIRST = (
-    "engines",
+    "spark",
+    "brokers",
     "tests/test_oldest.py",
     "tests/sim/",
     "tests/crashes/",
@@ -219,14 +221,22 @@ def _is_engine_test(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files run whole, beside one another; all that needs an engine runs in one process, one after the other, so that
-    each starts once, and so do the commands, which share an instance."""
+    """Files run whole, beside one another. All that needs Spark runs in one process, one after the other, and so does
+    all that needs a broker or a chain, so that each engine starts once; where a test needs both, one process has all
+    of them. The commands share an instance, and a process too."""
     from xdist.scheduler import LoadScopeScheduling  # only where `-n` asks for it
 
     class Scheduling(LoadScopeScheduling):
+        def schedule(self) -> None:
+            names = next(iter(self.registered_collections.values()), [])
+            self._together = any(SPARK_NAME.search(name) and BROKER_NAME.search(name) for name in names)
+            super().schedule()
+
         def _split_scope(self, nodeid: str) -> str:
-            if ENGINE_NAME.search(nodeid):
-                return "engines"
+            if SPARK_NAME.search(nodeid):
+                return "spark"
+            if BROKER_NAME.search(nodeid):
+                return "spark" if self._together else "brokers"
             return "tests/cli" if nodeid.startswith("tests/cli/") else nodeid.split("::")[0]
 
         def _assign_work_unit(self, node: Any) -> None:

@@ -19,7 +19,7 @@ from tallystick.sim.checker import Violation
 from tallystick.sim.run import STEPS, replay, run_many, run_one
 from tallystick.sim.world import World, simulate
 
-SEEDS, SEEDS_LONG = range(60), range(60, 200)
+SEEDS, SEEDS_LONG = range(30), range(30, 200)
 HUNTED = 30  # seeds within which a missing defence must show
 
 
