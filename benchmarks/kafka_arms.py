@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from node import Ours
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.kafka import go_direct
 from tallystick.client.publish import Delivery, Publisher
 from tallystick.client.subscribe import Subscriber
@@ -208,8 +208,10 @@ class Direct(Ours):
         super().__init__(
             folder,
             carrier=cluster.url,
-            kafka_settings=str(cluster.operator_file),
-            kafka_client_settings=str(cluster.client_file),
+            carrier_settings={
+                "kafka_settings": str(cluster.operator_file),
+                "kafka_client_settings": str(cluster.client_file),
+            },
         )
         self._kafka = KafkaClient(cluster.operator())
 

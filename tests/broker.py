@@ -26,13 +26,10 @@ os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
 _started: dict[int, Cluster] = {}
 
 
-def node_settings(cluster: Cluster) -> dict[str, str]:
+def node_settings(cluster: Cluster) -> dict[str, Any]:
     """What makes a node a gateway and notary of this cluster."""
-    return {
-        "carrier": cluster.url,
-        "kafka_settings": str(cluster.operator_file),
-        "kafka_client_settings": str(cluster.client_file),
-    }
+    files = {"kafka_settings": cluster.operator_file, "kafka_client_settings": cluster.client_file}
+    return {"carrier": cluster.url, "carrier_settings": {key: str(path) for key, path in files.items()}}
 
 
 def broker(brokers: int = 1) -> Cluster:
@@ -66,10 +63,10 @@ def straight(stack: Stack, session: Session, kafka: KafkaClient, *, has_right: b
     return direct
 
 
-def await_round(carrier: Any) -> None:
+def await_round(anchorer: Any) -> None:
     """Until the gateway has begun to hold Kafka to the ledger once more; the round before is over then."""
-    before = carrier._checked_ms
-    wait_until(lambda: carrier._checked_ms > before)
+    before = anchorer._checked_ms
+    wait_until(lambda: anchorer._checked_ms > before)
 
 
 def drifts(stack: Stack, token: bytes) -> list[str]:

@@ -164,15 +164,15 @@ def defence(name: str, place: str, *, defined: str | None = None) -> Callable[[C
 
 # --- guards ---
 
-LOG = "tallystick.carriers.log.carrier"
+FRONT = "tallystick.carriers.front"
 
 
-@defence("the guard of fetches", f"{LOG}:fetch", defined="tallystick.guards.subscribe:fetch")
+@defence("the guard of fetches", f"{FRONT}:fetch", defined="tallystick.guards.subscribe:fetch")
 def _serve_everybody(token: Any, partition: Any, identifier: Any, act: Any, rules: Any, live: Any) -> Any:
     return SimpleNamespace(labels=())
 
 
-@defence("the holder's name in a permit", f"{LOG}:fetch", defined="tallystick.guards.subscribe:fetch")
+@defence("the holder's name in a permit", f"{FRONT}:fetch", defined="tallystick.guards.subscribe:fetch")
 def _serve_as_in_the_paper(token: Any, partition: Any, identifier: Any, act: Any, rules: Any, live: Any) -> Any:
     """EventGuard 4.2: whoever shows a permit that is live."""
     found = live.get(identifier)
@@ -180,7 +180,7 @@ def _serve_as_in_the_paper(token: Any, partition: Any, identifier: Any, act: Any
     return found
 
 
-@defence("the guard of publishing", f"{LOG}:publish", defined="tallystick.guards.publish:publish")
+@defence("the guard of publishing", f"{FRONT}:publish", defined="tallystick.guards.publish:publish")
 def _take_everything(
     data: Any,
     act: Any,
@@ -197,8 +197,13 @@ def _take_everything(
     return Accepted(parcel, permit or live.get(parcel.header.topics[0].permit), partitions)
 
 
-@defence("the guard of unsubscribing", f"{LOG}:unsubscribe", defined="tallystick.guards.unsubscribe:unsubscribe")
-@defence("the guard of unadvertising", f"{LOG}:unadvertise", defined="tallystick.guards.unadvertise:unadvertise")
+@defence("the guard of what is pushed", "tallystick.carriers.received:judge", defined="tallystick.guards.publish:judge")
+def _keep_everything(parcel: Any, act: Any, rules: Any, live: Any, lanes: Any, has_lock: Any) -> Any:
+    return Accepted(parcel, live.get(parcel.header.topics[0].permit), (0,))
+
+
+@defence("the guard of unsubscribing", f"{FRONT}:unsubscribe", defined="tallystick.guards.unsubscribe:unsubscribe")
+@defence("the guard of unadvertising", f"{FRONT}:unadvertise", defined="tallystick.guards.unadvertise:unadvertise")
 def _obey_any_order(data: Any, act: Any, rules: Any, live: Any) -> Any:
     order = UndoOrder.decode(data)
     live.remove(order.identifier)

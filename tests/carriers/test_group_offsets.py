@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tallystick.carriers.kafka.administration import Spot
 from tallystick.carriers.kafka.offsets import GROUPS_AT_ONCE, REFRESH_LOOKS, Moved, Offsets
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.errors import Unavailable
 
 SPOT = Spot(b"g" * 16, Place(b"t" * 16, 0))

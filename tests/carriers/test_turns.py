@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tallystick.carriers.kafka.turns import PATIENCE_MS, Turns, rank
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 
 NODES = [bytes([number]) * 16 for number in range(3)]
 PLACES = [Place(b"t" * 16, partition) for partition in range(300)]

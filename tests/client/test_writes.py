@@ -15,7 +15,7 @@ from actors import Hand, Topic, rows, settle, stored, write_as_node
 from stack import Stack, wait_until
 from without import without
 
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.subscribe import FoundError, Received, Subscriber
 from tallystick.client.writes import Committer, PartWriter, held
@@ -140,7 +140,7 @@ def test_what_waited_in_a_spool_until_its_epoch_was_over_is_sealed_again_as_what
     with spooling(topic, tmp_path / "b") as publisher:
         publisher.send(rows(97, 98))
         publisher._seal_step()
-    rules, now_ms = topic.stack.node.carrier._rules, lambda: int(topic.car.clock.now() * 1000)
+    rules, now_ms = topic.stack.node.carrier.rules, lambda: int(topic.car.clock.now() * 1000)
     for _ in range(2):  # the epoch before the last is no longer taken
         topic.owner.authority.rotate(topic.token)
 
@@ -242,9 +242,9 @@ def test_what_was_retired_before_its_commit_parcel_was_read_is_told_and_the_rest
     Committer(topic.car, topic.name, tmp_path / "c").commit(listed(topic, WRITE, *runs))
     place, below = Place(topic.token, runs[0].partition), next(iter(runs[0].places())) + 2
     node = topic.stack.node
-    root = node.carrier._store.partition(place).root(below)
+    root = node.carrier.storage.tree(place).root(below)
     write_as_node(node, entries.retire(topic.token, place.partition, below, root))
-    node.carrier.retire(place, below)
+    node.carrier.storage.retire(place, below)
     with topic.reader.subscriber(topic.name) as subscriber:
         assert seqs(read(subscriber)) == [2, 3, 4, 5]
         assert [finding.reason for finding in subscriber.findings] == ["retired"]

@@ -12,19 +12,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
-from enum import Flag, auto
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored, write_as_node
 from broker import await_access, broker, node_settings, straight
+from memory_carrier import server as memory_server
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.carriers.carrier import Carrier, Fetched
-from tallystick.carriers.kafka import carrier as kafka_carrier
+from tallystick.carriers import registry
+from tallystick.carriers.carrier import Can, Carrier, Fetched
+from tallystick.carriers.kafka import anchorer as kafka_anchorer
+from tallystick.carriers.kafka import direct as straight_kafka
+from tallystick.carriers.kafka import server as gateway
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.log import server as log_server
+from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Refused, Unavailable
@@ -39,19 +43,6 @@ from tallystick.trust.permit import Operation, Permit
 
 Test = TypeVar("Test", bound=Callable[..., None])
 Start = Callable[[Path], AbstractContextManager["Running"]]
-
-
-class Can(Flag):
-    GUARD = auto()  # refuses at once what the rules refuse; without it a notary judges behind
-    PROMISE = auto()  # answers with a signed promise, and anchors what it promised
-    KNOW = auto()  # knows a parcel that it has, and where; without it the parcel lies there twice
-    SELECT = auto()  # sends no body that a permit's labels leave out
-    RETIRE = auto()  # gives up old bodies under a mark on the ledger
-    LOCKS = auto()  # keeps locks to be fetched; else they are pushed
-
-
-PUBLISHING = Can.GUARD | Can.PROMISE | Can.KNOW  # what stands between a publisher and the store
-EVERYTHING = PUBLISHING | Can.SELECT | Can.RETIRE | Can.LOCKS
 
 
 @dataclass
@@ -133,11 +124,19 @@ def log(folder: Path) -> Iterator[Running]:
 
         def retire(token: bytes, partition: int, below: int) -> None:
             node, place = stack.node, Place(token, partition)
-            root = node.carrier._store.partition(place).root(below)
+            root = node.carrier.storage.tree(place).root(below)
             write_as_node(node, entries.retire(token, partition, below, root))
-            node.carrier.retire(place, below)
+            node.carrier.storage.retire(place, below)
 
         yield Running(stack, retire)
+
+
+@contextmanager
+def memory(folder: Path) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(registry._CARRIERS, "memory", registry._Known("memory_carrier"))
+        with Stack(folder, node={"carrier": "memory"}) as stack:
+            yield Running(stack)
 
 
 @contextmanager
@@ -156,7 +155,7 @@ def direct(*who: str, gateway: bool) -> Start:
             closing(KafkaClient(broker().operator())) as kafka,
             Stack(folder, node={**node_settings(broker()), "gateway": gateway}) as stack,
         ):
-            patch.setattr(kafka_carrier, "CHECK_MS", 100)  # each test waits until Kafka knows of its rights
+            patch.setattr(kafka_anchorer, "CHECK_MS", 100)  # each test waits until Kafka knows of its rights
             running = Running(stack, await_access=lambda session, token: await_access(kafka, session, token))
             for name in who:
                 setattr(running, name, straight(stack, getattr(running, name), kafka, has_right=False))
@@ -165,12 +164,18 @@ def direct(*who: str, gateway: bool) -> Start:
     return start
 
 
+def of_both(sending: Can, reading: Can) -> Can:
+    """What holds where publishers and subscribers go different ways."""
+    return sending & Can.SENDING | reading & Can.READING
+
+
 CARRIERS: dict[str, tuple[Start, Can]] = {
-    "log": (log, EVERYTHING),
-    "kafka": (kafka, EVERYTHING & ~Can.RETIRE),  # a gateway: guards in front, Kafka behind
-    "kafka-direct": (direct("car", "reader", gateway=False), Can.LOCKS),
-    "kafka-direct-publisher": (direct("car", gateway=True), Can.LOCKS | Can.SELECT),
-    "kafka-direct-subscriber": (direct("reader", gateway=True), Can.LOCKS | PUBLISHING),
+    "log": (log, log_server.CAN),
+    "memory": (memory, memory_server.CAN),
+    "kafka": (kafka, gateway.CAN),
+    "kafka-direct": (direct("car", "reader", gateway=False), straight_kafka.CAN),
+    "kafka-direct-publisher": (direct("car", gateway=True), of_both(straight_kafka.CAN, gateway.CAN)),
+    "kafka-direct-subscriber": (direct("reader", gateway=True), of_both(gateway.CAN, straight_kafka.CAN)),
 }
 
 

@@ -32,8 +32,8 @@ import tallystick.node.core as node_core
 from tallystick.authority.backup import restore
 from tallystick.authority.topics import REMEMBER
 from tallystick.carriers.log.limits import Limits
-from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Place
 from tallystick.client.group import group_id
 from tallystick.client.publish import Publisher
 from tallystick.client.rekey import rekey
@@ -279,16 +279,16 @@ class Story:
     def notarise(self, token: bytes) -> None:
         carrier = self.stack.node.carrier
         before, size = carrier.ends(token, 0)
-        root = carrier._store.partition(Place(token, 0)).root(size)
+        root = carrier.storage.tree(Place(token, 0)).root(size)
         self.write_as_node(entries.notarise(token, 0, size, root, before=before))
 
     def retire(self, token: bytes) -> None:
         """What the node does by itself with every topic, where it is told to keep so many bytes."""
         carrier = self.stack.node.carrier
-        for place, below, root in carrier.retirable(int(self.clock.now() * 1000), SEGMENT_BYTES, None):
+        for place, below, root in carrier.anchored.retirable(int(self.clock.now() * 1000), SEGMENT_BYTES, None):
             if place.token == token:
                 self.write_as_node(entries.retire(token, place.partition, below, root))
-                carrier.retire(place, below)
+                carrier.storage.retire(place, below)
                 self.sent["old"] = self.sent["old"][below:]
 
     def write_as_node(self, entry: bytes) -> None:
@@ -298,18 +298,18 @@ class Story:
         """From now on nothing goes from the node's journal to the ledger; `work` is done instead, once."""
         todo = [work]
 
-        def commit(now: float) -> bool:
+        def commit() -> bool:
             while todo:
                 todo.pop()()
             return False
 
-        self.stack.node.carrier.commit = commit  # type: ignore[method-assign]
+        self.stack.node.core.commit = commit  # type: ignore[method-assign]
         wait_until(lambda: not todo)
 
     def in_the_node_s_turn(self, work: Callable[[], None]) -> None:
         """By the thread that numbers the node's transactions, or they might overtake one another."""
         self.hold_back(work)
-        del self.stack.node.carrier.commit  # type: ignore[method-assign]
+        del self.stack.node.core.commit  # type: ignore[method-assign]
 
     def retire_a_topic(self) -> None:
         settle(self.stack)

@@ -22,9 +22,9 @@ from stack import Stack, wait_until
 from tallystick import wire
 from tallystick.authority.store import STORE_FILE, TABLES
 from tallystick.authority.store import Store as AuthorityStore
-from tallystick.carriers.log.deposits import permit_name
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.deposits import permit_name
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Place
 from tallystick.client.identity import Identity
 from tallystick.client.session import Session
 from tallystick.client.spool import Spool

@@ -32,7 +32,7 @@ from stack import Stack
 from tallystick.authority.backup import lost_epochs
 from tallystick.authority.master import MASTER_FILE, open_master
 from tallystick.authority.store import TABLES
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.errors import Forged
 from tallystick.ledger.contracts import execute, settings
 from tallystick.parcel import header, locks
@@ -105,7 +105,7 @@ def test_readers_get_every_row_and_a_group_goes_on_where_it_stood(alive: tuple[S
 
 def test_what_waited_in_the_spool_is_in_the_log_byte_by_byte(alive: tuple[Stack, Found], expected: Found) -> None:
     token = bytes.fromhex(expected["topics"]["brakes"])
-    partitions = [alive[0].node.carrier._store.partition(Place(token, number)) for number in range(2)]
+    partitions = [alive[0].node.carrier.storage.tree(Place(token, number)) for number in range(2)]
     spooled = [bytes.fromhex(parcel) for parcel in expected["at_rest"]["homes"]["car"]["spooled"]]
     assert len(spooled) > 1
     for parcel in spooled:

@@ -22,7 +22,7 @@ from stack import READ, WRITE, Stack, wait_until
 from tallystick.authority.client import topic_entries
 from tallystick.carriers.kafka.administration import TOPIC_SETTINGS
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.publish import Delivery, Publisher
 from tallystick.client.session import Session
@@ -197,7 +197,7 @@ def refusal(session: Session, topic: str) -> Unavailable:
 
 def test_a_partition_goes_offline_the_others_go_on_and_nothing_is_lost(town: Town) -> None:
     town.topic("kept", [1])
-    place, sealed = Place(town.topic("lost", [2]), 0), town.stack.node.carrier._sealed
+    place, sealed = Place(town.topic("lost", [2]), 0), town.stack.node.core.anchorer._sealed
     for name in ("kept", "lost"):
         publish(town.car, name, [1])
     with town.car.publisher("lost", retry_s=0.1) as publisher:
@@ -296,7 +296,7 @@ def test_a_full_disk_ends_the_broker_and_nothing_is_lost_when_there_is_room_agai
             sent = publish_until_it_ends(publisher, cluster.brokers[0], town.disk)
             publisher.send(rows(sent))
             assert publisher.flush(1) > 0
-            wait_until(lambda: town.stack.node.carrier._sealed.away is not None, PATIENCE_S)
+            wait_until(lambda: town.stack.node.core.anchorer._sealed.away is not None, PATIENCE_S)
             told = refusal(town.car, "brakes")
             assert "disk is full" in (told.hint or "")
             (town.disk / "filler").unlink()

@@ -13,7 +13,7 @@ from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.tails import SharedTail
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, Unavailable
@@ -88,7 +88,7 @@ def test_rows_wait_in_the_spool_while_the_brokers_are_away(tmp_path: Path) -> No
             assert one.flush(PATIENCE_S) == 0
             assert other.flush(PATIENCE_S) == 0
         # As if it had just gone again: a permit that is shown meanwhile is refused, and keeps nobody from going on.
-        stack.node.carrier._sealed.away = Unavailable("kafka is away")  # type: ignore[attr-defined]
+        stack.node.core.anchorer._sealed.away = Unavailable("kafka is away")  # type: ignore[attr-defined]
         latecomer = stack.principal("acme", "latecomer")
         stack.grant(owner, token, latecomer, WRITE)
         wait_until(lambda: publishes(latecomer, 4), PATIENCE_S)

@@ -13,7 +13,7 @@ from stack import READ, WRITE, Stack, wait_until
 from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Entry
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import FILE
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, Refused, TallystickError
@@ -101,7 +101,7 @@ def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet)
     reader, spy = fleet.principal("reader", token, READ), fleet.principal("spy", token, 0)
     given = Entry(f"User:{spy.identity.principal.hex()}", token.hex(), "READ")
     taken = Entry(f"User:{reader.identity.principal.hex()}", token.hex(), "READ")
-    wait_until(lambda: taken in fleet.stack.node.carrier._reconciler._seen)
+    wait_until(lambda: taken in fleet.stack.node.core.anchorer._reconciler._seen)
     wide = given._replace(name=token.hex()[:4], pattern="PREFIXED")
     fleet.kafka.change_access([given, wide], [taken])
     wait_until(lambda: not {given, wide} & fleet.kafka.access_entries())
@@ -125,7 +125,7 @@ def test_rights_for_everybody_are_taken_away_and_told(fleet: Fleet) -> None:
         ],
         {Entry("User:*", "somebody-elses", "READ"), Entry("User:connect", "*", "DESCRIBE")},
     )
-    reconciler = fleet.stack.node.carrier._reconciler
+    reconciler = fleet.stack.node.core.anchorer._reconciler
     wait_until(lambda: token in reconciler._wanted().partitions and reconciler._initial is not None)
     told = len(wide_drifts(fleet.stack))
     fleet.kafka.change_access([*everybody, *others], [])
@@ -155,7 +155,7 @@ def test_a_right_that_the_owner_withdraws_leaves_kafka_without_a_word(fleet: Fle
 
 def test_settings_of_a_sealed_topic_are_restored_and_told(fleet: Fleet) -> None:
     _, token = fleet.topic()
-    wait_until(lambda: token in fleet.stack.node.carrier._made)
+    wait_until(lambda: token in fleet.stack.node.core.anchorer._made)
     change_settings(fleet.kafka, token, {"cleanup.policy": "compact", "retention.ms": "1000"})
     wait_until(lambda: fleet.kafka.topic_settings([token])[token] == TOPIC_SETTINGS)
     wait_until(lambda: "topic-changed" in drifts(fleet.stack, token))
@@ -175,7 +175,7 @@ def test_added_partitions_are_told(fleet: Fleet) -> None:
     from confluent_kafka.admin import NewPartitions
 
     _, token = fleet.topic()
-    wait_until(lambda: token in fleet.stack.node.carrier._made)
+    wait_until(lambda: token in fleet.stack.node.core.anchorer._made)
     for future in fleet.kafka.admin.create_partitions([NewPartitions(token.hex(), 2)]).values():
         future.result(10)
     wait_until(lambda: drifts(fleet.stack, token) == ["partitions-added"])

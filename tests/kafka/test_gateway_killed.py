@@ -20,7 +20,7 @@ from stack import READ, WRITE, wait_until
 from tallystick.carriers.frames import join_frames
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.passage import Passage
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.deliveries import Delivery
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session

@@ -12,7 +12,7 @@ from actors import Hand, read_rows, reason, rows, stored
 from gateways import Gateways, moved_hand
 from stack import wait_until
 
-from tallystick.carriers.log.carrier import LogCarrier
+from tallystick.carriers.front import Front
 from tallystick.client.findings import Finding
 from tallystick.errors import Unavailable
 from tallystick.runtime.server import ServerLimits
@@ -20,10 +20,10 @@ from tallystick.runtime.server import ServerLimits
 pytestmark = [pytest.mark.kafka, pytest.mark.chain, pytest.mark.long]
 
 
-def is_live(carrier: LogCarrier, hand: Hand) -> bool:
+def is_live(carrier: Front, hand: Hand) -> bool:
     """Whether a gateway knows the hand's advertisement; its carrier asks under the same lock."""
-    with carrier._lock:
-        return carrier._live.get(hand.permit.identifier) is not None
+    with carrier.lock:
+        return carrier.live.get(hand.permit.identifier) is not None
 
 
 def test_an_identity_knows_which_node_answers_where(gateways: Gateways) -> None:

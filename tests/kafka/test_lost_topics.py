@@ -13,7 +13,7 @@ from stack import READ, WRITE, Stack, wait_until
 from without import without
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, Unavailable
@@ -36,7 +36,7 @@ class Yard:
             self.stack.grant(self._owner, token, who, operations)
         await_topic(self.stack, token)
         publish(self.car, name, [1])
-        sealed = self.stack.node.carrier._sealed
+        sealed = self.stack.node.core.anchorer._sealed
         wait_until(lambda: sealed._identity(token) is not None, PATIENCE_S)
         return token
 
@@ -47,8 +47,8 @@ class Yard:
 
     def replace(self, token: bytes) -> int:
         """Delete it, and make another that has grown to where the first one ended; how far that is."""
-        store, place = self.stack.node.carrier._store, Place(token, 0)
-        wait_until(lambda: store.end_offset(place) == 2, PATIENCE_S)  # the row, and the end of the publisher's lane
+        storage, place = self.stack.node.carrier.storage, Place(token, 0)
+        wait_until(lambda: storage.end(place) == 2, PATIENCE_S)  # the row, and the end of the publisher's lane
         self.delete(token)
         self.kafka.make_topic(token, 1, 1)
         sent = [self.kafka.produce(place, b"", b"anything", []) for _ in range(2)]
@@ -102,9 +102,8 @@ def test_another_topic_under_the_same_name_is_told_and_not_gone_on_with(yard: Ya
     end = yard.replace(token)
     yard.await_drift(token, "topic-replaced")
     yard.check_refused("replaced", "was deleted, and another was made under its name")
-    carrier = yard.stack.node.carrier
-    assert Place(token, 0) not in carrier._places()  # neither is it read any more
-    assert carrier._store.end_offset(Place(token, 0)) == end
+    assert Place(token, 0) not in yard.stack.node.core.anchorer._places()  # neither is it read any more
+    assert yard.stack.node.carrier.storage.end(Place(token, 0)) == end
 
 
 def test_without_identities_it_would_be_gone_on_with(yard: Yard) -> None:
@@ -116,7 +115,7 @@ def test_without_identities_it_would_be_gone_on_with(yard: Yard) -> None:
             publish(yard.car, "continued", [2])
             assert read_rows(subscriber, 1) == [2]
             for _ in range(2):
-                await_round(yard.stack.node.carrier)
+                await_round(yard.stack.node.core.anchorer)
             assert drifts(yard.stack, token) == []  # the first row is gone, and nobody heard
 
 

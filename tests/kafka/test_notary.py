@@ -14,13 +14,14 @@ from broker import broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
 from without import without
 
+from tallystick.carriers.deposits import permit_name
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
 from tallystick.carriers.kafka.failures import library
+from tallystick.carriers.kafka.index import Index
 from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.kafka.passage import sign_passages
-from tallystick.carriers.kafka.shared import What
-from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Place
 from tallystick.carriers.voids import Void, is_void
 from tallystick.client.findings import Finding
 from tallystick.crypto.signatures import SigningKey
@@ -144,7 +145,7 @@ def test_what_a_gateway_passed_stands_though_the_right_is_gone_when_it_is_judged
     hand = Hand(direct.car, name)
     node = direct.stack.node
     with monkeypatch.context() as patch:
-        patch.setattr(node.carrier.notary, "poll", lambda *_: False)  # the notary sleeps while the gateway promises
+        patch.setattr(node.core.anchorer.notary, "poll", lambda *_: False)  # it sleeps while the gateway promises
         promise = stored(hand.send(hand.seal(1))[0]).promises[0]
         direct.stack.withdraw(direct.owner, token, direct.car, WRITE)
         wait_until(lambda: not node.rules.allows(direct.car.identity.principal, token, 2, "kafka"))
@@ -194,13 +195,13 @@ def test_a_second_notary_computes_the_same_root_and_finds_other_records(direct: 
     hand = Hand(direct.car, name)
     direct.write(token, hand.seal(1), b"plain junk", hand.seal(2))
     direct.fetch(name, token, 3)
-    top, anchors = direct.stack.node.core._notarised(-1)
+    top, anchors = direct.stack.node.core.anchorer._ledger.follow(-1)
     mine = [anchor for anchor, _, _ in anchors if anchor.token == token]
     assert top > 0
     fresh = second_notary(direct, tmp_path)
     for anchor in mine:
         fresh.catch_up(anchor, 0)
-    assert fresh._store.partition(Place(token, 0)).root() == mine[-1].root
+    assert fresh._index._store.partition(Place(token, 0)).root() == mine[-1].root
     lying = replace(mine[0], root=b"r" * 32)
     with pytest.raises(Withheld, match="not those that were anchored"):
         second_notary(direct, tmp_path / "other").catch_up(lying, 0)
@@ -210,16 +211,11 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
     """Another notary of the same Kafka, that has seen nothing yet."""
     carrier = direct.stack.node.carrier
     folder.mkdir(exist_ok=True)
+    index = Index(LogStore(RealDisk(folder)), carrier.deposits.principal_of, carrier.limits.lanes_max)
     return Notary(
-        direct.kafka,
-        LogStore(RealDisk(folder)),
-        carrier._rules,
-        carrier._live,
+        *(direct.kafka, index, carrier.rules, carrier.live, carrier.deposits, carrier.limits),
         node_key=direct.stack.node.rules.node_key,
-        has_lock=carrier._deposits.has_lock,
-        principal_of=carrier._deposits.principal_of,
         contradicted=lambda *_: None,
-        limits=carrier._limits,
     )
 
 
@@ -228,7 +224,7 @@ def test_an_offset_that_kafka_shows_twice_has_one_leaf(direct: Direct, tmp_path:
     hand, place = Hand(direct.car, name), Place(token, 0)
     direct.write(token, hand.seal(1), hand.seal(2), hand.seal(3))
     direct.fetch(name, token, 3)
-    _, anchors = direct.stack.node.core._notarised(-1)
+    _, anchors = direct.stack.node.core.anchorer._ledger.follow(-1)
     (anchor,) = [one for one, _, _ in anchors if one.token == token][-1:]
     notary = second_notary(direct, tmp_path)
     first, second, third = direct.kafka.read(place, 0, 3, 1 << 20)
@@ -238,7 +234,7 @@ def test_an_offset_that_kafka_shows_twice_has_one_leaf(direct: Direct, tmp_path:
         patch.setattr(notary._tail, "follow", lambda _: None)
         notary.poll([place], 0)
         notary.poll([place], 0)
-    (judgement,) = notary.judge(direct.stack.node.carrier._block()[1])
+    (judgement,) = notary.judge(direct.stack.node.carrier.block()[1])
     assert [one.offset for one in judgement.items] == [0, 1, 2]
     assert (judgement.anchor.size, judgement.anchor.root) == (anchor.size, anchor.root)
 
@@ -250,7 +246,7 @@ def fail(*_: object) -> None:
 def test_after_a_crash_the_index_goes_on_behind_the_ledger(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     name, token = direct.topic()
     hand = Hand(direct.car, name)
-    notary = direct.stack.node.carrier.notary
+    notary = direct.stack.node.core.anchorer.notary
     with monkeypatch.context() as patch:
         patch.setattr(notary, "take", fail)  # the anchor is on the ledger, and nothing of it in the index
         direct.write(token, hand.seal(1), b"plain junk")
@@ -259,7 +255,7 @@ def test_after_a_crash_the_index_goes_on_behind_the_ledger(direct: Direct, monke
     direct.stack.start_node()
     direct.write(token, hand.seal(2))
     assert reasons(direct.fetch(name, token, 3)) == ["", "plain", ""]
-    assert direct.stack.node.carrier._store.end_offset(Place(token, 0)) >= 3
+    assert direct.stack.node.carrier.storage.end(Place(token, 0)) >= 3
 
 
 def test_subscribers_open_what_was_taken_and_hear_of_what_was_not(direct: Direct) -> None:
@@ -276,16 +272,16 @@ def test_subscribers_open_what_was_taken_and_hear_of_what_was_not(direct: Direct
 
 def test_what_gateways_share_counts_under_its_signature_alone(direct: Direct) -> None:
     name, _ = direct.topic()
-    hand, carrier = Hand(direct.car, name), direct.stack.node.carrier
+    hand, carrier, anchorer = Hand(direct.car, name), direct.stack.node.carrier, direct.stack.node.core.anchorer
     forged = replace(hand.permit, identifier=b"f" * 16).sign(direct.car.identity.signing_key)
 
     def share() -> bool:
         """Whether the forged permit is live once the gateways have seen it."""
-        with carrier._lock:
-            carrier._shared.put([(What.PERMIT, forged.encode())])
-            wait_until(lambda: bool(carrier._shared.poll()))
-            carrier._store.sync()
-            return carrier._live.get(forged.identifier) is not None
+        with carrier.lock:
+            anchorer._shared.put({permit_name(forged.identifier): forged.encode()})
+            wait_until(lambda: bool(anchorer._shared.poll(anchorer._take_shared)))
+            carrier.storage.sync()
+            return carrier.live.get(forged.identifier) is not None
 
     assert not share()
     with without("the signature on what gateways share"):
@@ -306,7 +302,7 @@ def test_what_kafka_does_not_take_keeps_no_other_parcel_of_its_group_from_its_pr
 
     monkeypatch.setattr(node.carrier, "publish", watched)
     with ThreadPoolExecutor(3) as pool:
-        with node.carrier._lock:
+        with node.carrier.lock:
             before = waiting.unfinished_tasks
             first = pool.submit(hands[0].send, hands[0].seal(0))  # the worker takes it, and waits for the lock
             wait_until(lambda: waiting.unfinished_tasks > before and waiting.empty())

@@ -10,7 +10,7 @@ from broker import broker
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.ranges import KEPT_MAX
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 
 PARTITIONS = KEPT_MAX + 2
 VALUES = [bytes([number]) * (100 * (1 + number % 7)) for number in range(40)]

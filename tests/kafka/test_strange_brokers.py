@@ -10,7 +10,7 @@ import pytest
 from strange_broker import KAFKA_0_10, NO_KAFKA, strange_broker
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.node.devcertificates import Certificates
 

@@ -31,7 +31,7 @@ from stack import READ, WRITE, wait_until
 
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, describe
 from tallystick.carriers.kafka.passage import sign_passages
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.author import Author
 from tallystick.client.findings import Finding
 from tallystick.client.session import Session

@@ -16,7 +16,7 @@ from stack import Stack, wait_until
 from without import without
 
 from tallystick import wire
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Forged, Misuse, Refused
@@ -145,15 +145,15 @@ def test_one_false_front_among_many_is_found(fleet: Fleet, monkeypatch: pytest.M
 
 
 def test_a_permit_of_another_is_not_taken_for_the_one_asked_for(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    carrier = fleet.topic.stack.node.carrier
-    honest = carrier.permit
+    deposits = fleet.topic.stack.node.carrier.deposits
+    honest = deposits.permit
     first: list[bytes] = []
 
     def permit(identifier: bytes) -> bytes:
         first.append(identifier)
         return honest(first[0])
 
-    monkeypatch.setattr(carrier, "permit", permit)
+    monkeypatch.setattr(deposits, "permit", permit)
     with driver(fleet.topic) as (_, plan, _asked), pytest.raises((FoundError, Refused)):
         plan(MANY, 2 * MANY)
 
@@ -174,9 +174,9 @@ def test_a_stream_that_stands_below_retention_is_told(fleet: Fleet) -> None:
     with driver(topic) as (access, _plan, _asked):
         planner = Planner(options, access)
         planner.check_kept({0: 0})
-        root = node.carrier._store.partition(place).root(2)
+        root = node.carrier.storage.tree(place).root(2)
         write_as_node(node, entries.retire(topic.token, 0, 2, root))
-        node.carrier.retire(place, 2)
+        node.carrier.storage.retire(place, 2)
         wait_until(lambda: topic.reader.view.value(b"retired/" + topic.token + bytes(4)) is not None)
         planner.check_kept({0: 2})
         with pytest.raises(Misuse, match="offset 1 of partition 0, which was retired unread; 2 is the first left"):

@@ -16,7 +16,7 @@ from lake import Lake, Topic, edited, fails, rows, seqs
 from pyspark.sql import SparkSession
 from stack import WRITE, Stack, wait_until
 
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.identity import Identity
 from tallystick.demo import disk
 from tallystick.ledger import entries
@@ -96,9 +96,9 @@ def test_below_a_mark_of_retirement_there_is_nothing_to_miss(lake: Lake) -> None
     topic = lake.topic("retired")
     topic.publish_parcels(range(4))
     node, place = lake.stack.node, Place(topic.token, 0)
-    root = node.carrier._store.partition(place).root(2)
+    root = node.carrier.storage.tree(place).root(2)
     write_as_node(node, entries.retire(topic.token, 0, 2, root))
-    node.carrier.retire(place, 2)
+    node.carrier.storage.retire(place, 2)
     assert seqs(topic.read()) == [2, 3]
     text = fails(topic.read(startingOffsets='{"0": 1}'))
     assert "offset 1 of partition 0 was retired, 2 is the first left; start at earliest" in text
@@ -227,7 +227,7 @@ def test_a_ledger_put_back_and_a_forked_one_are_named(tmp_path: Path, spark: Spa
 def fork(stack: Stack, topic: Topic, folder: Path) -> None:
     """Anchor the partition as it is in the other history, which becomes the longer one."""
     node, now_ms = stack.node, int(stack.clock.now() * 1000)
-    partition = node.carrier._store.partition(Place(topic.token, 0))
+    partition = node.carrier.storage.tree(Place(topic.token, 0))
     anchor = Anchor(topic.token, 0, partition.end_offset, partition.root(partition.end_offset)).encode_entry()
     ledger = SqliteLedger(str(folder / "ledger.sqlite"), node.trust, node.keys.ledger_key, now_ms)
     number = 0

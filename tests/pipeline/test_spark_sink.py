@@ -19,7 +19,7 @@ from streams import arrived_seqs
 from streams import run as run_into_tables
 from test_spark_tampering import flipped, only
 
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.identity import read_keys
 from tallystick.client.writes import Committer
 from tallystick.errors import Misuse
@@ -204,9 +204,9 @@ def test_what_was_retired_before_it_was_read_is_told(lake: Lake, tmp_path: Path)
     for first in (0, 4):
         write(topic, frame(lake, first, first + 4, 1))
     node, place = lake.stack.node, Place(topic.token, 0)
-    root = node.carrier._store.partition(place).root(1)
+    root = node.carrier.storage.tree(place).root(1)
     write_as_node(node, entries.retire(topic.token, 0, 1, root))
-    node.carrier.retire(place, 1)  # the rows of the first write, not its commit parcel
+    node.carrier.storage.retire(place, 1)  # the rows of the first write, not its commit parcel
     told = str(tmp_path / "told")
     assert seqs(topic.read(onBad="quarantine", quarantinePath=told)) == [4, 5, 6, 7]
     assert [row["reason"] for row in lake.spark.read.parquet(told).collect()] == ["retired"]

@@ -34,7 +34,8 @@ from test_publishing import operate
 from without import without
 
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
-from tallystick.carriers.log.segments import FILE_HEADER_BYTES, Place
+from tallystick.carriers.log.segments import FILE_HEADER_BYTES
+from tallystick.carriers.storage import Place
 from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.subscribe import FoundError, Subscriber
 from tallystick.crypto.merkle import leaf_hash
@@ -248,7 +249,7 @@ def test_true_retirement_is_skipped_and_a_mark_is_not_stretched(stack: Stack, to
         stored(hand.send(hand.seal(number))[0])
     settle(stack)
     node, place = stack.node, Place(token, 0)
-    root = node.carrier._store.partition(place).root(2)
+    root = node.carrier.storage.tree(place).root(2)
     write_as_node(node, entries.retire(token, 0, 2, root))
 
     def through(retired: int) -> Subscriber:
@@ -373,7 +374,7 @@ def publisher_through(topic: Topic, node: Any, name: str, folder: Path, **settin
 
 def vow(stack: Stack, token: bytes, parcel: bytes, offset: int) -> Promise:
     """The node's signed word for whatever it likes."""
-    height, time_ms = stack.node.core._newest_block()
+    height, time_ms = stack.node.core.block()
     node = stack.node
     return Promise(node.trust.instance, node.identifier, token, 0, offset, parcel, height, time_ms).sign(node.keys.key)
 

@@ -149,7 +149,7 @@ class Fork:
 
     def grow(self, token: bytes, transactions: int = 8) -> None:
         """Anchor the partition as it is, in a history of its own."""
-        partition = self._stack.node.carrier._store.partition((token, 0))  # type: ignore[arg-type]
+        partition = self._stack.node.carrier.storage.tree((token, 0))  # type: ignore[arg-type]
         size = partition.end_offset
         anchor = Anchor(token, 0, size, partition.root(size)).encode_entry()
         keys = self._stack.node.keys

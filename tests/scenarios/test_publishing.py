@@ -217,7 +217,7 @@ def test_a_parcel(stack: Stack, topic: Topic, hand: Hand, expected: str, alter: 
     outcome = hand.send(alter(hand, hand.seal(7, lane=hand.fork())))[0]
     assert reason(outcome) == expected
     assert end(stack, topic.token) == before
-    head = stack.node.carrier._heads.lanes.head(topic.car.identity.principal, hand.lane.lane)
+    head = stack.node.carrier.heads.lanes.head(topic.car.identity.principal, hand.lane.lane)
     assert head is not None
     assert hand.lane.sequence == head.sequence + 1
 
@@ -513,4 +513,4 @@ def test_a_tenant_over_its_store_is_refused_and_the_ledger_goes_on(stack: Stack,
         Hand(hoarder, "windows")
     assert refusal.value.reason == "quota"  # not even a lock fits
     stack.grant(rival.owner, rival.token, rival.reader, WRITE)  # what is on the ledger is nobody's quota
-    assert stack.node.carrier._store.limits.reserve_bytes > 0
+    assert stack.node.carrier.storage._store.limits.reserve_bytes > 0

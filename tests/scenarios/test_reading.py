@@ -29,8 +29,8 @@ from actors import (
 from stack import READ, Stack, wait_until
 from without import without
 
-from tallystick.carriers.log import carrier as log_carrier
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers import front
+from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
 from tallystick.demo.forgery import exchange
 from tallystick.errors import Refused
@@ -213,14 +213,14 @@ def test_a_revoked_subscriber_opens_nothing_newer(
 ) -> None:
     """From the withdrawal until nothing is sealed for the revoked any more, while the publisher never stops."""
     judged: list[tuple[int, int]] = []  # (epoch, time of the newest block) of every parcel that the guard took
-    guard = log_carrier.publish
+    guard = front.publish
 
     def watched(data: bytes, act: Act, *rest: Any) -> Accepted | Repeated:
         accepted = guard(data, act, *rest)
         judged.append((accepted.parcel.header.topics[0].epoch, act.time_ms))
         return accepted
 
-    monkeypatch.setattr(log_carrier, "publish", watched)
+    monkeypatch.setattr(front, "publish", watched)
     topic = Topic(stack, "fleet", "doors")
     leaver, stays = topic.subscriber("leaver"), topic.reader
     ring_of = leaver.subscriber("doors")
@@ -282,9 +282,9 @@ def time_of(stack: Stack, topic: Topic, kind: LedgerKind) -> int:
 
 
 def _epoch_of_newest(stack: Stack, token: bytes) -> int:
-    store = stack.node.carrier._store
-    place = Place(token, 0)
-    entry = store.read(place, store.end_offset(place) - 1, 1 << 20, True)[0]
+    storage, place = stack.node.carrier.storage, Place(token, 0)
+    end = storage.end(place)
+    entry = storage.read(place, end - 1, end, 1 << 20, headers=True)[0]
     return Parcel.decode_front(entry.header).header.topics[0].epoch
 
 

@@ -48,7 +48,7 @@ def holder(topic: Topic, operation: Operation, name: str) -> tuple[Session, Held
 
 
 def is_live(stack: Stack, permit: Permit) -> bool:
-    return stack.node.carrier._live.get(permit.identifier) is not None
+    return stack.node.carrier.live.get(permit.identifier) is not None
 
 
 def test_another_holder_of_a_permit_for_the_topic_cannot_undo(stack: Stack, topic: Topic, operation: Operation) -> None:
@@ -112,7 +112,7 @@ def test_a_node_that_forgets_is_reminded_by_the_publisher(stack: Stack, topic: T
     """A node can always refuse to serve; what it cannot do is to make it look like the publisher's own wish."""
     with topic.car.publisher("brakes", acks="anchored", anchor_check_s=0.02, linger_s=0.0) as publisher:
         identifier = publisher._advertised.held[0].permit.identifier
-        live = stack.node.carrier._live
+        live = stack.node.carrier.live
         live.remove(identifier)
         monkey = live._load
         live._load = lambda asked: None if asked == identifier else monkey(asked)

@@ -84,8 +84,9 @@ def test_rows_of_an_epoch_that_has_just_begun_are_opened_though_the_authority_is
     publisher.produce(4)
     settle(world, 2)
     world.node_works()
-    [place] = world.host.open_core.carrier._store.places()
-    [entry, *_] = world.host.open_core.carrier._store.read(place, 0, 1 << 20, True)
+    storage = world.host.open_core.carrier.storage
+    [place] = storage.places()
+    [entry, *_] = storage.read(place, 0, 1, 1 << 20, headers=True)
     assert Parcel.decode_front(entry.header).header.topics[0].epoch == 2
     world.alone.poll()
     assert world.alone.rows == (set() if behind_s else set(range(4)))

@@ -22,6 +22,7 @@ from tallystick.ledger.engine import Query, Submitted
 from tallystick.ledger.transaction import compose, parse
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
+from tallystick.runtime.conversation import Identity as Signer
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.sim.sealing import seeded_sealing
@@ -83,8 +84,10 @@ NOTE = Note(bytes(16), Role.PUBLISHER, b"t" * 16, 2, "", "host", 0, 0, 1, 1_000,
 def scribe_on(disk: SeededDisk) -> tuple[LogStore, Scribe]:
     """A scribe that took up what an earlier one left, and the store that it writes to."""
     store = LogStore(disk)
-    signer = bytes(32), b"n" * 16, SigningKey.from_seed(bytes(32))
-    scribe = Scribe(*signer, store.journal, lambda _: Submitted(bytes(32), 0, 1, 0), Numbers(0), ScribeSettings())
+    signer = Signer(b"n" * 16, SigningKey.from_seed(bytes(32)))
+    scribe = Scribe(
+        bytes(32), signer, store.journal, lambda _: Submitted(bytes(32), 0, 1, 0), Numbers(0), ScribeSettings()
+    )
     scribe.recover()
     return store, scribe
 
@@ -148,9 +151,8 @@ def test_a_transaction_that_is_durable_outlives_a_sync_that_fails_behind_it() ->
         submitted.append(transaction)
         return Submitted(bytes(32), 0, 1, 0)
 
-    scribe = Scribe(
-        bytes(32), bytes(16), SigningKey.from_seed(bytes(32)), store.journal, submit, Numbers(0), ScribeSettings()
-    )
+    signer = Signer(bytes(16), SigningKey.from_seed(bytes(32)))
+    scribe = Scribe(bytes(32), signer, store.journal, submit, Numbers(0), ScribeSettings())
     note = Note(bytes(16), Role.PUBLISHER, bytes(16), 2, "", "host", 0, 0, 1, 1_000, bytes(32), bytes(16))
     scribe.note(note)
     transaction = scribe.prepare([], 1_000)
@@ -171,8 +173,8 @@ def contradict(world: World, time_ms: int) -> None:
     """Send another parcel of a stored one's lane and sequence, signed by its publisher."""
     world.network._watch = lambda attempt: None  # the checker stands for honest publishers
     actor = world.publishers[0]
-    [place] = world.host.open_core.carrier._store.places()
-    [entry, *_] = world.host.open_core.carrier._store.read(place, 0, 1 << 20)
+    [place] = world.host.open_core.carrier.storage.places()
+    [entry, *_] = world.host.open_core.carrier.storage.read(place, 0, 1 << 20, 1 << 20, headers=False)
     told = Parcel.decode(entry.header + (entry.body or b""))
     header = replace(told.header, time_ms=time_ms)
     other = Parcel(header, actor.person.identity.signing_key.sign(SIGNATURE_CONTEXT, header.encoded), told.body)

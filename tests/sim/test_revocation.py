@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tallystick.carriers.carrier import NotStored, Stored
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.reputation import score
@@ -65,9 +65,11 @@ class Scene:
         elif isinstance(outcome, Stored) and not outcome.again:
             [promise] = outcome.promises
             place = Place(promise.token, promise.partition)
-            [entry, *_] = self.world.host.open_core.carrier._store.read(place, promise.offset, 1, True)
+            [entry, *_] = self.world.host.open_core.carrier.storage.read(
+                place, promise.offset, promise.offset + 1, 1, headers=True
+            )
             header = Parcel.decode_front(entry.header).header
-            principal = self.world.host.open_core.carrier._deposits.principal_of(header)
+            principal = self.world.host.open_core.carrier.deposits.principal_of(header)
             self.taken.append(Taken(promise.time_ms, header, principal))
 
     def run(self, seconds: float, *, authority: bool = True) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Flag, auto
+from typing import NamedTuple, Protocol
 
 from tallystick.trust.promise import Promise
 
@@ -58,22 +59,42 @@ class LaneFront:
     proof: tuple[bytes, ...]
 
 
-class Carrier(Protocol):
-    """What publishers and subscribers ask of a carrier. Everything raises `Refused` or `Unavailable`."""
+class Can(Flag):
+    """What a carrier can do beyond what all of them do; each says so as `CAN`, and the contract suite asks for it."""
+
+    GUARD = auto()  # refuses at once what the rules refuse; without it a notary judges behind
+    PROMISE = auto()  # answers with a signed promise, and anchors what it promised
+    KNOW = auto()  # knows a parcel that it has, and where; without it the parcel lies there twice
+    SELECT = auto()  # sends no body that a permit's labels leave out
+    RETIRE = auto()  # gives up old bodies under a mark on the ledger
+    LOCKS = auto()  # keeps locks to be fetched; else they are pushed
+
+    SENDING = GUARD | PROMISE | KNOW  # what stands between a publisher and the storage
+    READING = SELECT | RETIRE | LOCKS
+
+
+class Sending(Protocol):
+    """What publishers ask of a carrier. Everything raises `Refused` or `Unavailable`, here and below."""
 
     def advertise(self, permit: bytes) -> None: ...
-
-    def subscribe(self, permit: bytes) -> None: ...
 
     def undo(self, order: bytes) -> None: ...
 
     def put_locks(self, token: bytes, permit: bytes, locks: Sequence[bytes]) -> None: ...
 
+    def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]: ...
+
+
+class Reading(Protocol):
+    """What subscribers ask of a carrier that stores: ranges, and what proves them."""
+
+    def subscribe(self, permit: bytes) -> None: ...
+
+    def undo(self, order: bytes) -> None: ...
+
     def lock(self, name: bytes) -> bytes: ...
 
     def permit(self, identifier: bytes) -> bytes: ...
-
-    def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]: ...
 
     def fetch(
         self,
@@ -101,3 +122,25 @@ class Carrier(Protocol):
 
     def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """The path of each offset in the tree of `size` parcels."""
+
+
+class Pushed(NamedTuple):
+    """A parcel as it was pushed, and the permits and locks that came with it."""
+
+    parcel: bytes
+    permits: tuple[bytes, ...] = ()
+    locks: tuple[bytes, ...] = ()
+
+
+class Receiving(Protocol):
+    """What a node asks of a carrier that stores nothing: parcels as they come, of which its own log keeps those that
+    count (received.py); subscribers and Spark read that log."""
+
+    def pushed(self) -> Sequence[Pushed]:
+        """What came since the last call, from anybody; does not wait."""
+
+    def close(self) -> None: ...
+
+
+class Carrier(Sending, Reading, Protocol):
+    """A carrier that stores, from both sides."""

@@ -27,7 +27,6 @@ from typing import Protocol
 
 from tallystick import wire
 from tallystick.crypto import merkle
-from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
@@ -35,6 +34,7 @@ from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.transaction import compose, parse
+from tallystick.runtime.conversation import Identity as Signer
 from tallystick.trust.promise import Anchor
 from tallystick.trust.signed import Fields
 
@@ -150,14 +150,13 @@ class Scribe:
     def __init__(
         self,
         instance: bytes,
-        node: bytes,
-        key: SigningKey,
+        signer: Signer,
         journal: Journal,
         submit: Callable[[bytes], Submitted],
         numbers: Numbers,
         settings: ScribeSettings,
     ) -> None:
-        self._instance, self._node, self._key = instance, node, key
+        self._instance, self._signer = instance, signer
         self._journal, self._submit, self._numbers, self._settings = journal, submit, numbers, settings
         self._waiting: list[tuple[int, Note | Accusation]] = []
         self._junk: Counter[tuple[str, int]] = Counter()
@@ -234,7 +233,7 @@ class Scribe:
 
     def _stage(self, covered: int, written: Sequence[bytes], now_ms: int) -> bytes:
         number = self._numbers.next(now_ms * 1000)
-        transaction = compose(self._instance, self._node, number, written, self._key).data
+        transaction = compose(self._instance, self._signer.principal, number, written, self._signer.key).data
         sequence = self._journal.append(wire.encode([_TRANSACTION, covered, transaction]))
         self._prepared = _Prepared(sequence, covered, transaction)
         return transaction

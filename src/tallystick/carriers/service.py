@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -19,9 +21,7 @@ from tallystick.carriers.bundle import PATH as BUNDLE_PATH
 from tallystick.carriers.bundle import Bundle
 from tallystick.carriers.carrier import Fetched, Outcome, Stored
 from tallystick.carriers.frames import join_frames, split_frames
-from tallystick.carriers.kafka.credentials import PATH as CREDENTIALS_PATH
-from tallystick.carriers.kafka.credentials import Credentials
-from tallystick.carriers.log.carrier import LogCarrier
+from tallystick.carriers.front import Front
 from tallystick.carriers.log.report import Damaged
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.engine import Engine, Query
@@ -61,7 +61,7 @@ class PublishWorker(threading.Thread):
 
     GROUP_MAX = 256  # requests
 
-    def __init__(self, carrier: LogCarrier, waiting_max: int = 1024) -> None:
+    def __init__(self, carrier: Front, waiting_max: int = 1024) -> None:
         super().__init__(name="publish", daemon=True)
         self._carrier = carrier
         self._queue: queue.Queue[Waiting | None] = queue.Queue(waiting_max)
@@ -108,16 +108,16 @@ class CarrierService:
 
     def __init__(
         self,
-        carrier: LogCarrier,
+        carrier: Front,
         ledger: Engine,
         gate: Gate,
         clock: Clock,
-        credentials: Credentials | None = None,
+        doors: Mapping[str, Callable[[bytes, bytes], bytes]] = MappingProxyType({}),
         gateway: bool = True,
     ) -> None:
-        """`credentials` let principals go to Kafka themselves, where there is one; without `gateway` they must: then
-        parcels neither come nor go this way, and headers, proofs, permits and locks do."""
-        self._carrier, self._ledger, self._clock, self._credentials = carrier, ledger, clock, credentials
+        """`doors` are requests that this carrier alone knows, by path: from principal and body to an answer. Without
+        `gateway` parcels neither come nor go this way; headers, proofs, permits and locks do."""
+        self._carrier, self._ledger, self._clock, self._doors = carrier, ledger, clock, doors
         self._gateway = gateway
         self._worker = PublishWorker(carrier)
         self._worker.start()
@@ -158,8 +158,8 @@ class CarrierService:
         ]:
             bundle.add(path, handler)
         router.add("POST", BUNDLE_PATH, signed(bundle.handle))
-        if self._credentials is not None:
-            router.add("POST", CREDENTIALS_PATH, signed(self._issue_credentials))
+        for path in self._doors:
+            router.add("POST", path, signed(self._answer_door))
         # What witnesses and strangers may see: the ledger's own signed word.
         router.add("GET", "/v1/ledger/checkpoint", self._checkpoint)
         router.add("GET", "/v1/ledger/consistency", self._consistency)
@@ -289,15 +289,14 @@ class CarrierService:
         where = (_hex(token, 16), query.number("partition"), query.number("offset"))
         return answer_value(await asyncio.to_thread(self._carrier.verdict, asked, *where))
 
-    async def _issue_credentials(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
-        assert self._credentials is not None
-        return Answer(body=await asyncio.to_thread(self._credentials.issue, envelope.principal, body))
+    async def _answer_door(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
+        return Answer(body=await asyncio.to_thread(self._doors[request.path], envelope.principal, body))
 
     async def _lock(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
-        return Answer(body=self._carrier.lock(_hex(request.parameters["name"], 32)))
+        return Answer(body=self._carrier.deposits.lock(_hex(request.parameters["name"], 32)))
 
     async def _permit(self, request: Request, envelope: Envelope, body: bytes) -> Answer:
-        return Answer(body=self._carrier.permit(_hex(request.parameters["identifier"], 16)))
+        return Answer(body=self._carrier.deposits.permit(_hex(request.parameters["identifier"], 16)))
 
     # Ledger.
 

@@ -57,11 +57,12 @@ def begin(
     from tallystick.runtime.logs import configure_logs
 
     settings = read_settings(folders.node)
+    for_carrier = {"kafka_settings": kafka_settings} if kafka_settings else {}
     settings = replace(
         settings,
         ledger=ledger or settings.ledger,
         carrier=carrier or settings.carrier,
-        kafka_settings=kafka_settings or settings.kafka_settings,
+        carrier_settings={**settings.carrier_settings, **for_carrier},
         json_logs=json_logs or settings.json_logs,
     )
     configure_logs(json=settings.json_logs, level="info" if settings.json_logs else "warning")
@@ -134,8 +135,8 @@ def _run_both(folder: Path, settings: NodeSettings, port: int, authority_port: i
         options += ["--ledger", settings.ledger]
     if settings.carrier != "log":
         options += ["--carrier", settings.carrier]
-    if settings.kafka_settings:
-        options += ["--kafka-settings", settings.kafka_settings]
+    if path := settings.carrier_settings.get("kafka_settings"):
+        options += ["--kafka-settings", path]
     supervisor = Supervisor(folder, SystemClock(), port=port, authority_port=authority_port, options=options)
     _on_signal(supervisor.stop)
 

@@ -7,14 +7,14 @@ labels the node may leave out the bodies of parcels that share none; which those
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
 from tallystick.client.findings import Finding
 from tallystick.client.identity import Identity
-from tallystick.client.reader import Anchored, ParcelReader, Placed, PlacedParcel, received
+from tallystick.client.reader import Anchored, ParcelReader, PartitionReader, Placed, PlacedParcel, V, received
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.errors import Withheld
@@ -114,18 +114,10 @@ class Fetcher:
 
     def _read_stored(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
         """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
-        start, waiting = reader.unproved
-        anchor = self.anchor(reader.partition) if waiting else None
-        if anchor is not None and anchor.size > start:
-            end = start + min(waiting, anchor.size - start)
-            shown = self.headers(reader.partition, start, end, anchor.size)
-            # Fewer may come, for lack of room; none, or more than we asked for, would leave it unconfirmed for ever.
-            if not 0 < len(shown.parcels) <= end - start:
-                raise Withheld(
-                    f"partition {reader.partition}: {len(shown.parcels)} parcels came to confirm {start} to {end}",
-                    reason="altered",
-                )
-            reader.confirm(len(shown.parcels), shown.proof, anchor)
+        if reader.unproved[1] or (reader.offset and reader.anchor is None):
+            reader.anchor = self.anchor(reader.partition)
+        if reader.anchor is not None:
+            confirm(reader, reader.anchor, self.headers)
         fetched = self._ask(reader.partition, *self._asked(reader, None), wait_ms=wait_ms, stored=True)
         return _whole(reader.take_stored(fetched, int(self._clock.now() * 1000))) if fetched.parcels else []
 
@@ -186,6 +178,22 @@ class Fetcher:
                 f"partition {partition}: the node calls offsets below {below} retired, the ledger does not",
                 reason="missing",
             )
+
+
+def confirm(reader: PartitionReader[V], anchor: Anchored, headers: Callable[[int, int, int, int], Fetched]) -> None:
+    """Hold what was read before its anchor to this one, as far as it reaches; `headers` fetches those of a range."""
+    start, waiting = reader.unproved
+    while waiting and anchor.size > start:
+        end = start + min(waiting, anchor.size - start)
+        shown = headers(reader.partition, start, end, anchor.size)
+        # Fewer may come, for lack of room; none, or more than we asked for, would leave it unconfirmed for ever.
+        if not 0 < len(shown.parcels) <= end - start:
+            raise Withheld(
+                f"partition {reader.partition}: {len(shown.parcels)} parcels came to confirm {start} to {end}",
+                reason="altered",
+            )
+        reader.confirm(len(shown.parcels), shown.proof, anchor)
+        start, waiting = reader.unproved
 
 
 def _whole(items: Sequence[Placed[VerifiedHeader] | Finding]) -> list[PlacedParcel | Finding]:

@@ -112,8 +112,8 @@ class PartitionReader(Generic[V]):
         prepare: Callable[[Sequence[Parcel], int], None] | None = None,
     ) -> None:
         """`lane_front(publisher, lane, below, size)` asks the carrier; `check_seen` holds a publisher's checkpoint
-        against our history. `prepare` sees the parcels of a range, and the anchor's size, before they are judged: what
-        that will ask for can be asked for together."""
+        against our history. `prepare` sees the parcels of a range before they are judged, and the size of the anchor
+        that proves lanes' fronts (0 if none does): what that will ask for can be asked for together."""
         self._reading = reading
         self._instance, self._token, self.partition, self._partitions = instance, token, partition, partitions
         self._book, self._lane_front, self._check_seen, self._prepare = book, lane_front, check_seen, prepare
@@ -148,7 +148,9 @@ class PartitionReader(Generic[V]):
         found: list[Placed[V] | Finding] = []
         by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
         if self._prepare is not None:
-            self._prepare([parcel for parcel in parcels if isinstance(parcel, Parcel)], anchor.size)
+            below = self._anchor_below(anchor)
+            size = 0 if below is None else below.size
+            self._prepare([parcel for parcel in parcels if isinstance(parcel, Parcel)], size)
         for offset, parcel in enumerate(parcels, self.offset):
             if isinstance(parcel, Void):
                 found += self._refused(offset, parcel)
@@ -303,15 +305,23 @@ class PartitionReader(Generic[V]):
         known = self.heads.get((publisher, header.lane))
         if known is not None or header.sequence == 0 or self._first == 0:
             return known
-        shown = self._lane_front(publisher, header.lane, self._first, anchor.size)
+        proved = self._anchor_below(anchor)
+        if proved is None:  # on the carrier's word, as the parcel itself
+            return LaneHead(header.sequence - 1, header.previous, b"", b"", anchor.time_ms, False)
+        shown = self._lane_front(publisher, header.lane, self._first, proved.size)
         if shown is None:
             raise Withheld(f"{describe(header)}: the node does not show the parcel before it", reason="missing")
         front = Parcel.decode_front(shown.front)
-        if shown.anchored != anchor.size or shown.offset >= self._first or front.header.lane != header.lane:
+        if shown.anchored != proved.size or shown.offset >= self._first or front.header.lane != header.lane:
             raise Withheld(f"{describe(header)}: the node shows another parcel before it", reason="altered")
         leaf = leaf_hash(parcel_hash(front.header.encoded))
-        verify_inclusion(leaf, shown.offset, anchor.size, list(shown.proof), anchor.root)
+        verify_inclusion(leaf, shown.offset, proved.size, list(shown.proof), proved.root)
         return self._remember(publisher, front, anchor)
+
+    def _anchor_below(self, anchor: Anchored) -> Anchored | None:
+        """The anchor that proves what lies below the first offset, while a range is taken under `anchor`."""
+        proved = anchor if anchor.root else self.anchor
+        return None if proved is None or proved.size < self._first else proved
 
     def _remember(self, publisher: bytes, parcel: Parcel, anchor: Anchored) -> LaneHead:
         header = parcel.header

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.authority.client import Holder, OverHttp
 from tallystick.carriers.carrier import Carrier
-from tallystick.carriers.kafka import FILE as KAFKA_FILE
+from tallystick.carriers.registry import own_way
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.author import Author
 from tallystick.client.findings import Finding
@@ -38,7 +38,6 @@ from tallystick.runtime.entropy import Entropy, SystemEntropy
 from tallystick.trust.receipt import Receipt
 
 if TYPE_CHECKING:  # imported where they are used: most commands ask one question, and neither seal nor open
-    from tallystick.carriers.kafka.direct import DirectKafka
     from tallystick.client.publish import OnDelivery, Publisher
     from tallystick.client.subscribe import Subscriber
     from tallystick.parcel.prove import Proof
@@ -66,8 +65,9 @@ class Session:
         authority = Address(identity.authority_url, identity.authority.subject, identity.authority.verify_key)
         self._authority_http = HttpClient([authority], signer, self.clock, self.entropy, insecure=insecure)
         self.node = RemoteNode(self._node_http)
-        self._kafka = self._find_kafka()
-        self.carrier: Carrier = self._kafka or self.node  # for parcels; permits, locks and the ledger are the node's
+        way = own_way(identity.home)
+        self._direct = None if way is None else way.open(self.node, identity.principal)
+        self.carrier: Carrier = self._direct or self.node  # for parcels; permits, locks and the ledger are the node's
         self.holder = Holder(identity.instance, identity.principal, identity.signing_key, identity.sealing_key)
         self.authority = OverHttp(self._authority_http, identity.authority, self.holder, self.entropy)
         self.memory = CheckpointMemory(identity.trust, RealDisk(identity.home / "ledger"))
@@ -80,14 +80,6 @@ class Session:
     def open(cls, home: str | Path | None = None, **options: Any) -> Session:
         """The session of the identity in `home`, or in the folder that `TALLY_HOME` names."""
         return cls(Identity.load(home), **options)
-
-    def _find_kafka(self) -> DirectKafka | None:
-        """This identity's own way to Kafka, if it has one."""
-        if not (self.identity.home / KAFKA_FILE).exists():
-            return None
-        from tallystick.carriers.kafka.direct import DirectKafka
-
-        return DirectKafka.open(self.identity.home, self.node, self.identity.principal)
 
     def publisher(
         self,
@@ -176,8 +168,8 @@ class Session:
         return found, head
 
     def close(self) -> None:
-        if self._kafka is not None:
-            self._kafka.close()
+        if self._direct is not None:
+            self._direct.close()
         self._node_http.close()
         self._authority_http.close()
 

@@ -60,7 +60,7 @@ class Sealing(Protocol):
     def identity(self) -> Identity: ...
 
     @property
-    def node(self) -> Carrier: ...
+    def carrier(self) -> Carrier: ...
 
     @property
     def authority(self) -> KeySource: ...
@@ -114,7 +114,7 @@ def _publisher(
     publisher = Publisher(
         session.identity,
         topic,
-        carrier=session.node,
+        carrier=session.carrier,
         authority=session.authority,
         view=session.view,
         disk=RealDisk(folder / "spool"),

@@ -6,7 +6,7 @@ always rebuild it from headers; it is never forgotten, only bounded by what a pr
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Lanes:
     def __init__(self, lanes_max: int, base: Lanes | None = None) -> None:
         self._lanes_max, self._base = lanes_max, base
         self._heads: dict[tuple[bytes, bytes], Head] = {}
-        self._opened: Counter[bytes] = Counter()
+        self._opened: defaultdict[bytes, set[bytes]] = defaultdict(set)  # by principal, less those of the base
 
     def head(self, principal: bytes, lane: bytes) -> Head | None:
         head = self._heads.get((principal, lane))
@@ -52,19 +52,17 @@ class Lanes:
 
     def restore(self, principal: bytes, lane: bytes, head: Head | None) -> None:
         """Put a lane's head back to what it was; None forgets the lane."""
-        known = (principal, lane) in self._heads
+        self._opened[principal].discard(lane)
         if head is None:
-            if known:
-                del self._heads[principal, lane]
-                self._opened[principal] -= 1
+            self._heads.pop((principal, lane), None)
             return
-        if not known:
-            self._opened[principal] += 1
         self._heads[principal, lane] = head
+        if self._base is None or self._base.head(principal, lane) is None:
+            self._opened[principal].add(lane)
 
     def opened(self, principal: bytes) -> int:
-        """How many lanes a principal has opened; one that is here and in the base counts twice."""
-        return self._opened[principal] + (0 if self._base is None else self._base.opened(principal))
+        """How many lanes a principal has opened."""
+        return len(self._opened.get(principal, ())) + (0 if self._base is None else self._base.opened(principal))
 
     def items(self) -> Iterator[tuple[bytes, bytes, Head]]:
         """Every lane: (principal, lane, head)."""

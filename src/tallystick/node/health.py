@@ -17,7 +17,7 @@ READY_AGE_S = 30.0  # an older newest block means that the ledger stands still
 def statistics(node: Node) -> dict[str, dict[str, Any]]:
     return {
         "ledger": asdict(node.ledger.statistics()),
-        "log": asdict(node.carrier.store_statistics()),
+        "log": asdict(node.carrier.storage.statistics()),
         "carrier": asdict(node.carrier.statistics()),
     }
 

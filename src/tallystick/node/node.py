@@ -29,7 +29,6 @@ from tallystick.node.settings import NodeSettings, read_settings
 from tallystick.runtime.address import server_tls
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import SystemEntropy
 from tallystick.runtime.gate import Gate
 from tallystick.runtime.router import Router
 from tallystick.runtime.server import Server
@@ -37,7 +36,6 @@ from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 
 if TYPE_CHECKING:
-    from tallystick.carriers.kafka.credentials import Credentials
     from tallystick.node.witnessing import Witnessing
 
 log = logging.getLogger(__name__)
@@ -61,7 +59,7 @@ class Node:
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self.service = CarrierService(
-            self.carrier, self.ledger, self._gate(), clock, self._credentials(), gateway=self.settings.gateway
+            self.carrier, self.ledger, self._gate(), clock, self.core.served.doors, gateway=self.settings.gateway
         )
         self.server = self._server()
 
@@ -147,7 +145,7 @@ class Node:
     def _commit_once_more(self) -> None:
         """What waits at the end."""
         try:
-            self.carrier.commit(self.clock.now())
+            self.core.commit()
         except TallystickError as error:
             log.warning("not everything reached the ledger; it will after the next start: %s", error)
 
@@ -185,14 +183,6 @@ class Node:
 
     def _wait_for_block(self, submitted: Submitted) -> None:
         self.ledger.wait(submitted, SUBMIT_S)
-
-    def _credentials(self) -> Credentials | None:
-        if self.core.kafka is None:
-            return None
-        from tallystick.carriers.kafka.credentials import Credentials, client_settings
-
-        path = self.settings.kafka_client_settings
-        return Credentials(self.core.kafka, self.rules, lambda: client_settings(path), SystemEntropy())
 
     def _gate(self) -> Gate:
         return Gate(self.identifier, self.keys.key, self.rules.verify_key, self.clock, on_junk=self._count_junk)

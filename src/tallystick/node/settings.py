@@ -7,11 +7,13 @@ where the part it belongs to declares it.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tallystick.authority.settings import Settings as AuthoritySettings
+from tallystick.carriers import registry
 from tallystick.errors import Misuse
 
 FORMAT = 1
@@ -29,9 +31,8 @@ class NodeSettings:
     tls_key: str = ""
     insecure: bool = False  # plain HTTP off loopback, where something else protects the network
     carrier: str = "log"  # or kafka://host:port,…
-    kafka_settings: str = ""  # a JSON file of librdkafka's settings: how this node is known to Kafka
+    carrier_settings: Mapping[str, str] = field(default_factory=dict)  # by keys that are the carrier's own
     gateway: bool = True  # False: a notary alone, beside clients that go to Kafka themselves
-    kafka_client_settings: str = ""  # the same for clients that go to Kafka themselves, without user and password
     commit_ms: int = 100  # how long an operation waits for company before it goes to the ledger
     block_ms: int = 2_000  # an empty block at least this often
     window_ms: int = 20  # how long a transaction waits for its block
@@ -51,10 +52,7 @@ class NodeSettings:
     def __post_init__(self) -> None:
         if self.operations not in ("aggregate", "each"):
             raise Misuse(f'operations "{self.operations}" is unknown, expected aggregate or each')
-        if self.carrier != "log" and not self.carrier.startswith("kafka://"):
-            raise Misuse(f'carrier "{self.carrier}" is unknown, expected log or kafka://host:port')
-        if not self.gateway and self.carrier == "log":
-            raise Misuse("a notary reads Kafka, and no Kafka is named", hint="set carrier = kafka://host:port")
+        registry.check(self)
 
 
 def read_settings(folder: Path) -> NodeSettings:
@@ -62,7 +60,7 @@ def read_settings(folder: Path) -> NodeSettings:
     path = folder / FILE
     if not path.exists():
         raise Misuse(f"{path}: missing", hint="tally init writes one")
-    return _read(path, NodeSettings)
+    return _read(path, NodeSettings, registry.keys())
 
 
 def read_authority_settings(folder: Path) -> AuthoritySettings:
@@ -71,7 +69,7 @@ def read_authority_settings(folder: Path) -> AuthoritySettings:
     return _read(path, AuthoritySettings) if path.exists() else AuthoritySettings()
 
 
-def _read(path: Path, kind: type[S]) -> S:
+def _read(path: Path, kind: type[S], of_carriers: Collection[str] = ()) -> S:
     try:
         data: dict[str, Any] = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
@@ -79,7 +77,8 @@ def _read(path: Path, kind: type[S]) -> S:
     found = data.pop("format", None)
     if found != FORMAT:
         raise Misuse(f"{path}: format {FORMAT} expected, found {found!r}", hint="upgrade tallystick to read it")
-    known = {field.name: field.default for field in fields(kind)}
+    known = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+    known |= dict.fromkeys(of_carriers, "")
     values: dict[str, Any] = {}
     for key, value in data.items():
         if key not in known:
@@ -88,6 +87,8 @@ def _read(path: Path, kind: type[S]) -> S:
         values[key] = tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
         if type(values[key]) is not type(default):
             raise Misuse(f"{path}: {key} = {value!r}: expected a {type(default).__name__}")
+    if of_carriers:
+        values["carrier_settings"] = {key: values.pop(key) for key in of_carriers if key in values}
     return kind(**values)
 
 
@@ -95,10 +96,12 @@ def write_settings(folder: Path, settings: NodeSettings) -> None:
     """Write what differs from the defaults, and the addresses."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     lines = [f"format = {FORMAT}"]
-    for field in fields(NodeSettings):
-        value = getattr(settings, field.name)
-        if value != field.default or field.name in ("host", "port", "authority_port"):
-            lines.append(f"{field.name} = {_toml(value)}")
+    for one in fields(NodeSettings):
+        value = getattr(settings, one.name)
+        if one.name == "carrier_settings":
+            lines += [f"{key} = {_toml(text)}" for key, text in sorted(value.items())]
+        elif value != one.default or one.name in ("host", "port", "authority_port"):
+            lines.append(f"{one.name} = {_toml(value)}")
     (folder / FILE).write_text("\n".join(lines) + "\n")
 
 

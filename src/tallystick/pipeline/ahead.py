@@ -34,7 +34,8 @@ class Ahead:
         self._proofs: dict[tuple[int, int], Sequence[bytes]] = {}
 
     def prepare(self, parcels: Sequence[Parcel], size: int, heads: Mapping[_Lane, LaneHead]) -> None:
-        """Ask for what the parcels of a range need under an anchor of this size, beyond the heads that are known."""
+        """Ask for what the parcels of a range need under an anchor of this size, beyond the heads that are known; no
+        anchor proves a front if it is 0."""
         headers = [parcel.header for parcel in parcels]
         for ask in (self._learn_permits, partial(self._ask_for_fronts, size, heads), self._ask_for_proofs):
             with suppress(Refused):  # of one, or of all: who needs an answer asks alone, and says what is wrong
@@ -64,7 +65,7 @@ class Ahead:
     def _ask_for_fronts(self, size: int, heads: Mapping[_Lane, LaneHead], headers: Sequence[Header]) -> None:
         lanes: dict[_Lane, None] = {}
         met: set[_Lane] = set()
-        for header in headers if self._first else ():
+        for header in headers if self._first and size else ():
             with suppress(Refused):
                 lane = (self._book.get(header.topic(self._access.token).permit).principal, header.lane)
                 if lane not in met and lane not in heads and header.sequence:

@@ -39,13 +39,16 @@ PROVENANCE = StructType(
         StructField("_leaf", IntegerType(), False),  # the row's number in it
         StructField("_partition", IntegerType(), False),
         StructField("_offset", LongType(), False),
-        StructField("_height", LongType(), False),  # anchored at or before
+        StructField(
+            "_height", LongType(), False
+        ),  # anchored at or before; null: stored, and not anchored (read=stored)
         StructField("_publisher", StringType(), False),  # the principal's identifier, hex
         StructField("_time", TimestampType(), True),  # of sealing: the publisher's claim, absent on padded topics
         StructField("_late", BooleanType(), False),
         StructField("_suspect", BooleanType(), False),
     ]
 )
+_OF_ANCHOR = ("_height", "_late")
 _UNSIGNED: dict[Any, DataType] = {
     pa.uint8(): ShortType(),
     pa.uint16(): IntegerType(),
@@ -60,9 +63,10 @@ class DoesNotFit(Refused):
     reason = "does-not-fit"
 
 
-def spark_schema(schema: Schema, provenance: bool, closable: bool = False) -> StructType:
+def spark_schema(schema: Schema, provenance: bool, closable: bool = False, stored: bool = False) -> StructType:
     """The topic's columns, and the provenance columns where they are wanted. Where columns are `closable` each may be
-    null, whatever the topic says: a row whose columns are all closed is none."""
+    null, whatever the topic says: a row whose columns are all closed is none. Where rows are read that are only
+    `stored`, what their anchor would say may be null."""
     fields = [
         StructField(field.name, _spark_type(field.type), field.nullable or (closable and len(schema.groups) > 1))
         for field in schema.arrow
@@ -72,7 +76,11 @@ def spark_schema(schema: Schema, provenance: bool, closable: bool = False) -> St
     taken = set(schema.arrow.names) & set(PROVENANCE.names)
     if taken:
         raise Misuse(f'column "{min(taken)}" is the topic\'s own', hint="read without provenance")
-    return StructType([*fields, *PROVENANCE.fields])
+    provenance_fields = [
+        StructField(one.name, one.dataType, one.nullable or (stored and one.name in _OF_ANCHOR))
+        for one in PROVENANCE.fields
+    ]
+    return StructType([*fields, *provenance_fields])
 
 
 def _spark_type(type_: Any) -> DataType:

@@ -61,20 +61,20 @@ class CommitReader:
     def _open(self, partition: int, commit: Placed[VerifiedHeader]) -> bytes:
         """The list inside; its header was proved, so its bytes are held to its name."""
         access, header, offset = self._access, commit.verified.header, commit.offset
-        assert commit.anchor is not None
         fetched = access.session.carrier.fetch(
             access.token,
             partition,
             access.permit,
             offset,
             bytes_max=_FETCH_BYTES,
-            size=commit.anchor.size,
+            stored=commit.anchor is None,
+            size=None if commit.anchor is None else commit.anchor.size,
             end=offset + 1,
         )
         if len(fetched.parcels) != 1:
             raise Withheld(
-                f"{describe(header)}: it is anchored at offset {offset} of partition {partition}, and the node does"
-                " not show it",
+                f"{describe(header)}: it lies at offset {offset} of partition {partition}, and the node does not show"
+                " it",
                 reason="missing",
             )
         try:

@@ -32,22 +32,28 @@ class Told(NamedTuple):
 
 
 def offsets_at(
-    edge: Edge, which: str, node: RemoteNode, token: bytes, anchors: Mapping[int, Anchored], retired: Mapping[int, int]
+    edge: Edge,
+    which: str,
+    node: RemoteNode,
+    token: bytes,
+    anchors: Mapping[int, Anchored],
+    bounds: Mapping[int, tuple[int, int]],
 ) -> dict[int, int]:
-    """The offset of the edge in each partition; raises `Misuse` or `Unavailable` where it lies outside."""
-    _check_partitions(edge, which, len(retired))
+    """The offset of the edge in each partition; raises `Misuse` or `Unavailable` where it lies outside of what is left
+    and can be read (`bounds`)."""
+    _check_partitions(edge, which, len(bounds))
     given, found = dict(edge.offsets), {}
     height = edge.height if edge.time_ms is None else _height_of(node, edge.time_ms, anchors)
-    for partition, below in retired.items():
+    for partition, (below, end) in bounds.items():
         anchor = anchors.get(partition)
-        size = 0 if anchor is None else anchor.size
         if partition in given:
             found[partition] = given[partition]
-            _check_inside(which, partition, given[partition], below, size)
+            known = "anchored" if anchor is None or anchor.size == end else "stored"
+            _check_inside(which, partition, given[partition], below, end, known)
         elif height is not None:
             found[partition] = 0 if anchor is None else max(below, _size_below(node, token, partition, height, anchor))
         else:
-            found[partition] = below if edge.rest == "earliest" else size
+            found[partition] = below if edge.rest == "earliest" else end
     return found
 
 
@@ -57,10 +63,10 @@ def _check_partitions(edge: Edge, which: str, partitions: int) -> None:
             raise Misuse(f"{which}Offsets: there is no partition {partition}, the topic has {partitions}")
 
 
-def _check_inside(which: str, partition: int, offset: int, below: int, size: int) -> None:
-    if offset > size:
+def _check_inside(which: str, partition: int, offset: int, below: int, end: int, known: str) -> None:
+    if offset > end:
         raise Unavailable(
-            f"{which}Offsets: offset {offset} of partition {partition} was asked for, {size} parcels are anchored",
+            f"{which}Offsets: offset {offset} of partition {partition} was asked for, {end} parcels are {known}",
             hint="wait until the ledger has anchored them, or read to latest",
         )
     if offset < below:

@@ -16,13 +16,11 @@ read, and nothing else.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 
 from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Carrier
-from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.direct import FILE, DirectKafka
+from tallystick.carriers.registry import Way, own_way
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.identity import Identity
 from tallystick.client.nodes import addresses
@@ -45,17 +43,15 @@ class Loan:
     principal: bytes
     signing_seed: bytes
     nodes: tuple[tuple[str, bytes, bytes], ...]  # address, identifier, key
-    kafka: str = ""  # settings as JSON
+    way: Way | None = None  # past the node, if the identity has one
 
 
 def lend(identity: Identity, permit: bytes, grant: Grant, attributes: bytes) -> Loan:
     """The loan of `grant`, everything that is held under the permit, and of the attribute key."""
     nodes = tuple((one.url, one.node, b"" if one.key is None else one.key.raw) for one in addresses(identity))
-    kafka = identity.home / FILE
-    settings = kafka.read_text() if kafka.exists() else ""
     grant = replace(grant, permit=b"", undo_token=b"", epochs=(), labels=None)  # what opens, and nothing else
     opening = (identity.instance, permit, grant.encode(), attributes)
-    return Loan(*opening, identity.principal, identity.signing_seed, nodes, settings)
+    return Loan(*opening, identity.principal, identity.signing_seed, nodes, own_way(identity.home))
 
 
 class Borrowed:
@@ -66,12 +62,10 @@ class Borrowed:
         nodes = [Address(url, node, VerifyKey(key) if key else None) for url, node, key in loan.nodes]
         self._http = HttpClient(nodes, signer, SystemClock(), SystemEntropy())
         self.node = RemoteNode(self._http)
-        self._kafka = (
-            DirectKafka(KafkaClient(json.loads(loan.kafka)), self.node, loan.principal) if loan.kafka else None
-        )
-        self.carrier: Carrier = self._kafka or self.node
+        self._direct = None if loan.way is None else loan.way.open(self.node, loan.principal)
+        self.carrier: Carrier = self._direct or self.node
 
     def close(self) -> None:
-        if self._kafka is not None:
-            self._kafka.close()
+        if self._direct is not None:
+            self._direct.close()
         self._http.close()

@@ -18,6 +18,7 @@ NAMES = (
     *("home", "topic", "schemaVersion", "verify", "onBad", "quarantinePath", "provenance", "heads", "partitionsMax"),
     *("startingOffsets", "endingOffsets", "startingHeight", "endingHeight", "startingTime", "endingTime"),
     *("maxParcelsPerTrigger", "maxBytesPerTrigger", "checkpointLocation", "keys", "channel", "interest", "closed"),
+    "read",
 )
 PARTITIONS_MAX = 256  # Spark partitions of one read, where the query does not say
 
@@ -48,6 +49,7 @@ class Options:
     parcels_max: int | None = None  # a micro-batch's
     bytes_max: int | None = None
     checkpoint: str | None = None  # a stream's: looked at before Spark goes on from it
+    stored: bool = False  # also what no anchor covers yet, on the carrier's word
     nulls_for_closed: bool = True  # for columns that the identity's attributes do not open; else the query fails
     interest: str = ""  # a formula over the topic's columns: only rows that satisfy it are read
     keys: str = "auto"  # whence tasks have theirs: the driver lends them, or each opens `home`; auto: as the master is
@@ -84,6 +86,7 @@ class Options:
             bytes_max=_number(values, "maxBytesPerTrigger"),
             checkpoint=values.get("checkpointLocation"),
             interest=values.get("interest", ""),
+            stored=choice(values, "read", ("anchored", "stored")) == "stored",
             nulls_for_closed=choice(values, "closed", ("null", "error")) == "null",
             keys=choice(values, "keys", ("auto", "driver", "home")),
             is_channel_trusted=choice(values, "channel", ("encrypted", "trusted")) == "trusted",

@@ -10,6 +10,9 @@ which it must anyway. Slices are plain values: no key, no connection.
 A parcel in which something was found is named by zeros: the finding was told here, and no task reads it. So is a parcel
 that the query's interest excludes by its labels, and one that is pending: its rows belong to the range in which its
 commit parcel lies (`committed`). A run of such parcels is not fetched at all.
+
+With `read=stored` a query goes on behind the anchor, on the carrier's word: lanes and signatures are checked all the
+same, and what a stream read there is held to the anchor when it comes, while the stream runs.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tallystick.carriers.carrier import Fetched
+from tallystick.client.fetching import confirm
 from tallystick.client.findings import OPEN_REASONS, Finding
 from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed
 from tallystick.client.subscribe import FoundError
@@ -54,7 +58,7 @@ HeaderReader = PartitionReader[VerifiedHeader]
 
 
 class Slice(NamedTuple):
-    """A run of parcels of one partition, for one task."""
+    """A run of parcels of one partition, for one task; without `root` no anchor covers it."""
 
     token: bytes
     partition: int
@@ -76,7 +80,7 @@ class _Proved:
 
     partition: int
     first: int
-    anchor: Anchored
+    anchor: Anchored | None  # None: stored, not yet anchored
     names: list[bytes]
     publishers: list[bytes]
     sizes: list[int]
@@ -86,7 +90,7 @@ class _Proved:
     @property
     def place(self) -> tuple[int, int]:
         """What tells which anchors it came under."""
-        return self.partition, self.anchor.size
+        return self.partition, 0 if self.anchor is None else self.anchor.size
 
 
 class Planner:
@@ -102,30 +106,43 @@ class Planner:
     # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def anchors(self) -> dict[int, Anchored]:
-        """The newest anchor of each partition that has one, proved."""
+        """The newest anchor of each partition that has one, proved; what was read before it is held to it."""
         found = {}
         for partition, (value, head) in enumerate(self._values(b"anchor/" + place for place in self._places)):
             self._seen_height = head.height
             if value is not None:
                 found[partition] = Anchored(value[0], value[1], value[2], value[3])
+        for partition, reader in self._readers.items():
+            if partition in found:
+                confirm(reader, found[partition], self._fetch)
         return found
 
     def _values(self, keys: Iterable[bytes]) -> list[tuple[Any, Head]]:
         """Values of the state, each proved; few requests, however many keys."""
         return self._view.values_at(list(keys), self._access.session.node.states)
 
-    def wait(self, first: Mapping[int, int], patience_s: float) -> dict[int, Anchored]:
-        """The anchors, as soon as one reaches beyond `first`, or when patience ends."""
+    def ends(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
+        """How far each partition can be read: to its anchor or, where the query asks for what is stored, to the end of
+        the log as the carrier tells it."""
+        found = {partition: anchor.size for partition, anchor in anchors.items()}
+        if self._options.stored:
+            for partition in range(self._access.partitions):
+                size = found.get(partition, 0)
+                found[partition] = max(size, self._fetch(partition, size, size + 1, None).end)
+        return found
+
+    def wait(self, first: Mapping[int, int], patience_s: float) -> dict[int, int]:
+        """How far partitions can be read, as soon as one can beyond `first`, or when patience ends."""
         clock = self._access.session.clock
         deadline = clock.monotonic() + patience_s
-        anchors = self.anchors()
-        while not any(anchor.size > first[partition] for partition, anchor in anchors.items()):
+        ends = self.ends(self.anchors())
+        while not any(end > first[partition] for partition, end in ends.items()):
             if clock.monotonic() > deadline:
                 break
             clock.pause(_POLL_S)
-            if self._view.refresh().height > self._seen_height:
-                anchors = self.anchors()
-        return anchors
+            if self._options.stored or self._view.refresh().height > self._seen_height:
+                ends = self.ends(self.anchors())
+        return ends
 
     @property
     def _places(self) -> list[bytes]:
@@ -139,10 +156,11 @@ class Planner:
 
     def edges(self, anchors: Mapping[int, Anchored]) -> tuple[dict[int, int], dict[int, int]]:
         """The first offset to read in each partition, and the first not to be read."""
-        node, token, retired = self._access.session.node, self._access.token, self._retired()
+        node, token, ends = self._access.session.node, self._access.token, self.ends(anchors)
+        bounds = {partition: (below, ends.get(partition, 0)) for partition, below in self._retired().items()}
         return (
-            offsets_at(self._options.start, "starting", node, token, anchors, retired),
-            offsets_at(self._options.end, "ending", node, token, anchors, retired),
+            offsets_at(self._options.start, "starting", node, token, anchors, bounds),
+            offsets_at(self._options.end, "ending", node, token, anchors, bounds),
         )
 
     def _retired(self) -> dict[int, int]:
@@ -150,21 +168,23 @@ class Planner:
         marks = self._values(b"retired/" + place for place in self._places)
         return {partition: 0 if mark is None else mark[0] for partition, (mark, _) in enumerate(marks)}
 
-    def check_anchored(self, anchors: Mapping[int, Anchored]) -> None:
-        """Raise `Unavailable` where no partition has an anchor: an empty frame would say that there is no row."""
-        if not anchors:
+    def check_some(self, ends: Mapping[int, int]) -> None:
+        """Raise `Unavailable` where no partition can be read: an empty frame would say that there is no row."""
+        if not any(ends.values()):
+            known = "stored" if self._options.stored else "anchored on the ledger"
             raise Unavailable(
-                f'topic "{self._options.topic}": nothing is anchored on the ledger yet',
+                f'topic "{self._options.topic}": nothing is {known} yet',
                 hint="publish to it, or wait for the node's next anchor; a stream waits by itself",
             )
 
-    def check_reached(self, end: Mapping[int, int], anchors: Mapping[int, Anchored]) -> None:
-        """Raise `Withheld` where a stream stands beyond what the ledger has anchored."""
-        for partition, offset in end.items():
-            size = anchors[partition].size if partition in anchors else 0
+    def check_reached(self, reached: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Raise `Withheld` where a stream stands beyond what can be read."""
+        known = "stored" if self._options.stored else "anchored"
+        for partition, offset in reached.items():
+            size = ends.get(partition, 0)
             if offset > size:
                 raise Withheld(
-                    f"the query's checkpoint stands at offset {offset} of partition {partition}, anchored are {size}",
+                    f"the query's checkpoint stands at offset {offset} of partition {partition}, {known} are {size}",
                     reason="rollback",
                     hint="the ledger is behind, or the checkpoint folder is of another topic: choose a new one",
                 )
@@ -213,7 +233,7 @@ class Planner:
                 raise Misuse(
                     f"the range of partition {partition} begins behind its end: {first[partition]} to {end[partition]}"
                 )
-        proved = [self._prove(p, first[p], end[p], anchors[p]) for p in sorted(end) if end[p] > first[p]]
+        proved = [part for p in sorted(end) for part in self._prove(p, first[p], end[p], anchors.get(p))]
         proved += [written for range_ in proved for written in self._written(range_)]
         suspects = self._suspects(proved)
         told = self._told(proved)
@@ -238,18 +258,29 @@ class Planner:
             partition=proved.partition,
             first=first,
             end=end,
-            size=proved.anchor.size,
-            root=proved.anchor.root,
+            size=0 if proved.anchor is None else proved.anchor.size,
+            root=b"" if proved.anchor is None else proved.anchor.root,
             permit=self._access.permit,
             version=self._access.version,
             names=b"".join(proved.names[at:until]),
             publishers=b"".join(proved.publishers[at:until]),
             anchors=tuple(one for one in told if one.size > first),
-            suspects=tuple(one for one, height in suspects.items() if proved.anchor.height >= height),
+            suspects=tuple(one for one, height in suspects.items() if _is_since(proved.anchor, height)),
         )
 
-    def _prove(self, partition: int, first: int, end: int, anchor: Anchored) -> _Proved:
-        """The names of the range's parcels; what is found is reported."""
+    def _prove(self, partition: int, first: int, end: int, anchor: Anchored | None) -> Iterator[_Proved]:
+        """The names of the range's parcels, of those that the anchor covers and of those behind it."""
+        if first == end:
+            return
+        self._reader(partition, first).anchor = anchor
+        size = 0 if anchor is None else anchor.size
+        if first < size:
+            yield self._prove_part(partition, first, min(end, size), anchor)
+        if end > size:
+            yield self._prove_part(partition, max(first, size), end, None)
+
+    def _prove_part(self, partition: int, first: int, end: int, anchor: Anchored | None) -> _Proved:
+        """Parcels that one anchor covers, or none; what is found is reported."""
         count = end - first
         names, publishers = [NO_NAME] * count, [bytes(PUBLISHER_BYTES)] * count
         proved = _Proved(partition, first, anchor, names, publishers, [1] * count, [0] * count)
@@ -280,9 +311,10 @@ class Planner:
                 yield _Proved(item.partition, item.first, item.anchor, names, [publisher] * count, sizes, [0] * count)
 
     def headers(
-        self, partition: int, first: int, end: int, anchor: Anchored
+        self, partition: int, first: int, end: int, anchor: Anchored | None
     ) -> Iterator[Placed[VerifiedHeader] | Finding]:
-        """The headers of a range, proved and joined to their lanes, and what was found in it."""
+        """The headers of a range, proved under the anchor if there is one, and joined to their lanes; and what was
+        found in it."""
         reader = self._reader(partition, first)
         while reader.offset < end:
             yield from self._take(reader, end, anchor)
@@ -314,19 +346,21 @@ class Planner:
         self._readers[partition] = reader
         return reader
 
-    def _take(self, reader: HeaderReader, end: int, anchor: Anchored) -> list[Placed[VerifiedHeader] | Finding]:
+    def _take(self, reader: HeaderReader, end: int, anchor: Anchored | None) -> list[Placed[VerifiedHeader] | Finding]:
         """The next headers. Where a range is not the anchored one, half of it is asked for, down to one parcel, so that
         a quarantine names the bad one and the others are read."""
         parcels = 0
         try:
-            fetched = self._fetch(reader.partition, reader.offset, end, anchor.size)
+            fetched = self._fetch(reader.partition, reader.offset, end, None if anchor is None else anchor.size)
             parcels = len(fetched.parcels)
-            if not parcels:
+            if not 0 < parcels <= end - reader.offset:
                 raise Withheld(
-                    f"partition {reader.partition}: anchored are {anchor.size} parcels, the node shows none from"
-                    f" offset {reader.offset}",
+                    f"partition {reader.partition}: offsets {reader.offset} to {end} were asked for, {parcels} parcels"
+                    " came",
                     reason="missing",
                 )
+            if anchor is None:
+                return reader.take_stored(fetched, int(self._access.session.clock.now() * 1000))
             return reader.take(fetched, anchor)
         except Refused as error:
             is_of_request = isinstance(error, RefusedByPeer) and error.reason != "damaged"
@@ -347,6 +381,7 @@ class Planner:
             access.permit,
             offset,
             bytes_max=_FETCH_BYTES,
+            stored=self._options.stored,
             headers=True,
             size=size,
             end=end,
@@ -370,7 +405,9 @@ class Planner:
             if range_.place in found:  # with a range that begins earlier
                 continue
             node, anchor = self._access.session.node, range_.anchor
-            if self._options.provenance:
+            if anchor is None:
+                found[range_.place] = ()
+            elif self._options.provenance:
                 found[range_.place] = anchors_of(node, self._access.token, range_.partition, range_.first, anchor)
             else:
                 found[range_.place] = (Told(anchor.size, anchor.height, anchor.time_ms),)
@@ -378,6 +415,11 @@ class Planner:
 
     def _report(self, finding: Finding) -> None:
         report(finding, self._options)
+
+
+def _is_since(anchor: Anchored | None, height: int) -> bool:
+    """Whether what the anchor covers, or what none covers yet, was anchored at this height or later."""
+    return anchor is None or anchor.height >= height
 
 
 def report(finding: Finding, options: Options) -> None:

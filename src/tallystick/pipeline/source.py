@@ -7,8 +7,8 @@ goes with each share (`loan`), once the channel was found fit for it (`channel`)
 text alone, so the text names the reason and the remedy.
 
 A stream's offset is a small dict, `{"topic": token, "0": offset, "1": offset, …}`; it moves only to offsets below a
-proved anchor, and a micro-batch is exactly the parcels between two of them, however often it is planned. With a sink
-that is keyed by batch id every row arrives once.
+proved anchor (with `read=stored`, to those that the carrier shows), and a micro-batch is exactly the parcels between
+two of them, however often it is planned. With a sink that is keyed by batch id every row arrives once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tallystick.client.reader import Anchored
 from tallystick.errors import Misuse
 from tallystick.pipeline import checkpoint, sink, task
 from tallystick.pipeline.access import Access, admit
@@ -73,7 +72,7 @@ class TallyDataSource(DataSource):
 
     def _topic_schema(self, access: Access) -> StructType:
         options = self._options
-        return spark_schema(_pinned(access, options), options.provenance, options.nulls_for_closed)
+        return spark_schema(_pinned(access, options), options.provenance, options.nulls_for_closed, options.stored)
 
     def _fit(self) -> Options:
         """The options of a query that may be planned over this channel."""
@@ -156,7 +155,7 @@ class BatchReader(DataSourceReader):
             _check_interest(access, self._options)
             planner = Planner(self._options, access)
             anchors = planner.anchors()
-            planner.check_anchored(anchors)
+            planner.check_some(planner.ends(anchors))
             work = planner.plan(*planner.edges(anchors), anchors)
             return _shares(work or [()], self._options, access)
 
@@ -171,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._wanted = options, wanted
         self._access: Access | None = None
         self._planned: Planner | None = None
-        self._available: dict[int, Anchored] | None = None  # where a run of what is available now ends
+        self._available: dict[int, int] | None = None  # where a run of what is available now ends
 
     def initialOffset(self) -> dict[str, Any]:
         with explained():
@@ -180,11 +179,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with explained():
             first = self._offsets(start)
-            anchors = self._available
-            if anchors is None:
-                anchors = self._planner.wait(first, _PATIENCE_S)
-            self._planner.check_reached(first, anchors)
-            end = {**first, **{partition: anchor.size for partition, anchor in anchors.items()}}
+            ends = self._available
+            if ends is None:
+                ends = self._planner.wait(first, _PATIENCE_S)
+            self._planner.check_reached(first, ends)
+            end = {**first, **ends}
             return self._offset(end if isinstance(limit, ReadAllAvailable) else self._planner.cut(first, end))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -195,14 +194,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with explained():
-            self._available = self._planner.anchors()
+            self._available = self._planner.ends(self._planner.anchors())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with explained():
             first, until = self._offsets(start), self._offsets(end)
             self._open().update()  # tasks drop keys that were destroyed since
             anchors = self._planner.anchors()
-            self._planner.check_reached(until, anchors)
+            self._planner.check_reached(until, self._planner.ends(anchors))
             self._planner.check_kept(first)
             return _shares(self._planner.plan(first, until, anchors), self._options, self._open())
 

@@ -107,7 +107,8 @@ class _SliceReader:
             slice_.permit,
             offset,
             bytes_max=bytes_max,
-            size=slice_.size,
+            stored=not slice_.root,
+            size=slice_.size if slice_.root else None,
             end=slice_.end,
         )
 
@@ -123,7 +124,8 @@ class _SliceReader:
         if fetched.first == offset and 0 < len(fetched.parcels) <= self._slice.end - offset:
             return fetched
         place = f"partition {self._slice.partition}, offset {offset}"
-        self._report(Withheld(f"{place}: it is anchored, and the node does not show it", reason="missing"), offset)
+        known = "is anchored" if self._slice.root else "was shown to the driver"
+        self._report(Withheld(f"{place}: it {known}, and the node does not show it", reason="missing"), offset)
         return _nothing(offset)
 
     # ── One parcel ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,17 +173,17 @@ class _SliceReader:
             "_parcel": header.hash.hex(),
             "_partition": self._slice.partition,
             "_offset": offset,
-            "_height": anchor.height,
+            "_height": None if anchor is None else anchor.height,
             "_publisher": publisher.hex(),
             "_time": header.time_ms * 1000 if header.time_ms else None,
-            "_late": bool(header.time_ms) and anchor.time_ms - header.time_ms > _LATE_MS,
+            "_late": None if anchor is None else bool(header.time_ms) and anchor.time_ms - header.time_ms > _LATE_MS,
             "_suspect": suspect,
         }
         mask = None if self._interest is None else pa.array(wanted_rows(self._interest, batch.data))
         return self._projection.apply(batch.data, facts, mask)
 
-    def _anchor(self, offset: int) -> Told:
-        return next(one for one in self._slice.anchors if one.size > offset)
+    def _anchor(self, offset: int) -> Told | None:
+        return next((one for one in self._slice.anchors if one.size > offset), None)
 
     def _try_open(self, verified: VerifiedParcel, schema: Schema) -> Batch:
         """Open a parcel; a key that we lack may have been issued since: ask once. `NotEntitled` where no column opens,

@@ -2,9 +2,10 @@
 
 Threat: as of `loan`, of which this is the other direction. A writing loan opens nothing: it holds the public halves
 under which lane keys are wrapped, the keys of labels where the topic has them, the permit, and the seed that signs
-parcels and requests; certificates, trust file and newest checkpoint come along, and are public. It holds neither the
-sealing key, nor the undo token, nor the key of the identity's own spool, nor a key of any other lane. A task draws the
-keys of the lanes that it opens itself and keeps them on its own disk, wrapped under a key that comes from the seed.
+parcels and requests, and the way to Kafka, if the identity has one; certificates, trust file and newest checkpoint come
+along, and are public. It holds neither the sealing key, nor the undo token, nor the key of the identity's own spool,
+nor a key of any other lane. A task draws the keys of the lanes that it opens itself and keeps them on its own disk,
+wrapped under a key that comes from the seed.
 
 Why the seed: permits name the key that signs parcels, and could name one drawn for a query; but a node takes a request
 only from the enrolled key, so that it stays the principal's own doing (docs/decisions/0028).
@@ -20,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tallystick.authority.grant import Grant
+from tallystick.carriers.carrier import Carrier
+from tallystick.carriers.registry import Way, own_way
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.identity import Identity
 from tallystick.client.keeper import Held
@@ -57,6 +60,7 @@ class WritingLoan:
     checkpoint: bytes  # the newest that the driver accepted
     signing_seed: bytes
     grant: bytes
+    way: Way | None  # past the node, if the identity has one
 
     @property
     def place(self) -> str:
@@ -77,6 +81,7 @@ def lend(session: Session, held: Held) -> WritingLoan:
         head.note,
         identity.signing_seed,
         replace(held.grant, undo_token=b"").encode(),
+        own_way(identity.home),
     )
 
 
@@ -92,6 +97,8 @@ class BorrowedWriter:
         signer = Signer(identity.principal, identity.signing_key)
         self._http = HttpClient(addresses(identity), signer, self.clock, self.entropy)
         self.node = RemoteNode(self._http)
+        self._direct = None if loan.way is None else loan.way.open(self.node, identity.principal)
+        self.carrier: Carrier = self._direct or self.node
         memory = CheckpointMemory(identity.trust, RealDisk(folder / "ledger"))
         lent = read_head(loan.checkpoint, identity.trust)
         if memory.head is None or memory.head.height < lent.height:
@@ -100,6 +107,8 @@ class BorrowedWriter:
         self.authority = _Lender(Grant.decode(loan.grant), self.clock)
 
     def close(self) -> None:
+        if self._direct is not None:
+            self._direct.close()
         self._http.close()
 
 

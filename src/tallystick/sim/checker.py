@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.carriers.carrier import Stored
-from tallystick.carriers.log.segments import Place
 from tallystick.carriers.scribe import Note
+from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.subscribe import Received
 from tallystick.ledger.contracts.operations import Role
@@ -105,11 +105,11 @@ class Checker:
 
     def check_log(self, core: NodeCore) -> None:
         """After a recovery: nothing promised is missing, and nothing was found damaged (4)."""
-        store = core.carrier._store
-        if store.recovery.damages:
-            raise Violation(f"recovery reports damage: {store.recovery.damages[0]}")
+        storage = core.carrier.storage
+        if storage.statistics().damages:
+            raise Violation("recovery reports damage")
         for (place, offset), parcel in sorted(self.promised.items()):
-            found = store.read(place, offset, 1, True)
+            found = storage.read(place, offset, offset + 1, 1, headers=True)
             if not found or found[0].offset != offset or found[0].parcel_hash != parcel:
                 raise Violation(f"{place}, offset {offset}: promised, and not there after the recovery")
 

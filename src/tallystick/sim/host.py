@@ -234,9 +234,9 @@ class Host:
             case "POST", ["undo"]:
                 carrier.undo(asked, body)
             case "GET", ["locks", name]:
-                return Answer(body=carrier.lock(_hex(name, 32)))
+                return Answer(body=carrier.deposits.lock(_hex(name, 32)))
             case "GET", ["permits", identifier]:
-                return Answer(body=carrier.permit(_hex(identifier, 16)))
+                return Answer(body=carrier.deposits.permit(_hex(identifier, 16)))
             case "POST", ["transactions"]:
                 self._settle(ledger.submit(body, int(self._clock.now() * 1000)))
             case "GET", ["ledger", "state"]:

@@ -6,9 +6,8 @@ import hashlib
 from typing import NamedTuple
 
 from tallystick.carriers.log.limits import Limits
-from tallystick.carriers.log.partition import Entry
-from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore, Staged
+from tallystick.carriers.storage import Entry, Place
 from tallystick.runtime.disk import Disk, parent_of, read_all, write_atomic
 from tallystick.runtime.seeded_disk import SeededDisk
 

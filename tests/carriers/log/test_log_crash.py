@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from log_parcels import SMALL, A, B, C, Opaque, opaque, read_through
 
-from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Place
 from tallystick.errors import Unavailable
 from tallystick.runtime.disk import File
 from tallystick.runtime.seeded_disk import SeededDisk

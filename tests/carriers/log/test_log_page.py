@@ -12,8 +12,8 @@ import cbor2
 import pytest
 from log_parcels import SMALL, A, B, C, opaque, put
 
-from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Place
 from tallystick.runtime.disk import RealDisk
 
 # --- the page ---

@@ -10,8 +10,8 @@ import pytest
 from log_parcels import EVERYTHING, SMALL, A, B, C, fill, opaque, put, read_through
 
 from tallystick.carriers.log.limits import Limits
-from tallystick.carriers.log.segments import Place
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Place
 from tallystick.crypto import merkle
 from tallystick.errors import Misuse, Unavailable
 from tallystick.runtime.disk import Disk, RealDisk

@@ -144,7 +144,7 @@ def break_promise(crime: Crime) -> None:
     stored(hand.send(kept)[0])
     stored(hand.send(close(hand))[0])
     settle(crime.stack)
-    height, time = node.core._newest_block()
+    height, time = node.core.block()
     word = Promise(node.trust.instance, node.identifier, token, 0, 0, b"p" * 32, height, time).sign(node.keys.key)
     size = hand.session.view.value(b"anchor/" + token + bytes(4))[0]
     path = hand.session.node.inclusion(token, 0, size, [0])[0]

@@ -14,7 +14,7 @@ from streams import arrived_seqs, run
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import FILE
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.kafka import go_direct
 
 pytestmark = pytest.mark.long  # two engines at once

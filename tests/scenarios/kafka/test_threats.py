@@ -18,7 +18,7 @@ from without import without
 
 from tallystick.carriers.kafka.administration import Entry, Spot
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.group import group_id
 from tallystick.client.subscribe import FoundError
@@ -58,14 +58,14 @@ def plain_values(kafka: KafkaClient, token: bytes, end: int) -> list[bytes]:
 
 
 def test_threat_1_a_right_that_only_kafka_knows_is_taken_away_and_told(city: City, kafka: KafkaClient) -> None:
-    token, carrier = city.tokens[HEART], city.stack.node.carrier
+    token, anchorer = city.tokens[HEART], city.stack.node.core.anchorer
     publish(city.monitor, HEART, [70])
     sensor = straight(city.stack, city.sensor, kafka)
     own = sensor.carrier._kafka  # type: ignore[attr-defined]
     user = f"User:{sensor.identity.principal.hex()}"
     given = [Entry(user, token.hex(), operation) for operation in ("READ", "WRITE", "DESCRIBE")]
     with without("the reconciler"):
-        await_round(carrier)  # no earlier check is under way
+        await_round(anchorer)  # no earlier check is under way
         kafka.change_access(given, [])
         wait_until(lambda: ask(own, token) == "allowed")  # Kafka alone obeys whoever runs it; what came is sealed
         sent = own.produce(Place(token, 0), b"k", b"junk", [])
@@ -103,12 +103,12 @@ def test_threat_2_an_offset_moved_in_kafka_moves_nobody_and_is_put_back_and_told
         assert read_rows(ward, 2) == [0, 1]
         ward.commit()
     wait_until(lambda: lag(kafka, group, token) == 3)  # what Kafka's own tools show: two rows and the closing parcel
-    carrier = city.stack.node.carrier
+    anchorer = city.stack.node.core.anchorer
     with without("the reconciler"):
-        await_round(carrier)  # no earlier check is under way
+        await_round(anchorer)  # no earlier check is under way
         move_in_kafka(kafka, group, token, 5)
-        await_round(carrier)
-        await_round(carrier)  # and one that begins after the deed is over
+        await_round(anchorer)
+        await_round(anchorer)  # and one that begins after the deed is over
         assert lag(kafka, group, token) == 0  # a consumer of Kafka's would miss two rows
         assert drifts(city.stack, token) == []
     wait_until(lambda: lag(kafka, group, token) == 3)

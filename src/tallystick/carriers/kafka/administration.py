@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tallystick.carriers.kafka.failures import FINAL, explain, is_final, library, translated
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.errors import Misuse, Unavailable
 
 log = logging.getLogger(__name__)  # the library's own lines too

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.errors import TallystickError, Unavailable, Withheld
 from tallystick.trust.promise import Anchor
 
@@ -17,25 +17,25 @@ log = logging.getLogger(__name__)
 
 AGAIN_MS = 10_000  # before anchors that could not be taken over are tried again
 
-Found = tuple[Anchor, int, int]  # with the number of its transaction, and its place in it
+Written = tuple[Anchor, int, int]  # with the number of its transaction, and its place in it
 
 
 class Behind:
     """For one thread."""
 
     def __init__(
-        self, trouble: Callable[[Place], TallystickError | None], take_over: Callable[[Place, Found, int], None]
+        self, trouble: Callable[[Place], TallystickError | None], take_over: Callable[[Place, Written, int], None]
     ) -> None:
         """`trouble` tells why a partition cannot be read now; `take_over(place, anchor, now_ms)` raises `Withheld`
         where it holds something else."""
         self._trouble, self._take_over = trouble, take_over
-        self._waiting: dict[Place, list[Found]] = {}
+        self._waiting: dict[Place, list[Written]] = {}
         self._until_ms: dict[Place, int] = {}
 
     def __contains__(self, place: Place) -> bool:
         return place in self._waiting
 
-    def catch_up(self, anchors: Iterable[Found], now_ms: int) -> None:
+    def catch_up(self, anchors: Iterable[Written], now_ms: int) -> None:
         """Take over what waits, and these."""
         for found in anchors:
             self._waiting.setdefault(Place(found[0].token, found[0].partition), []).append(found)

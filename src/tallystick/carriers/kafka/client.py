@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tallystick.carriers.kafka.administration import ASK_S, PARCEL_BYTES_MAX, Administration, log
 from tallystick.carriers.kafka.failures import REPLICAS, explain, library, translated
 from tallystick.carriers.kafka.ranges import RangeReader, choose
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.parcel.parcel import Parcel
 

@@ -10,19 +10,19 @@ How Kafka knows this client stands in `kafka.json` in the identity's folder (`ta
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
+from tallystick.carriers.carrier import Can, Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.kafka import FILE as FILE
 from tallystick.carriers.kafka.client import KafkaClient, Outgoing, describe
-from tallystick.carriers.log.segments import Place
 from tallystick.carriers.remote import RemoteNode
+from tallystick.carriers.storage import Place
 from tallystick.carriers.voids import is_void
-from tallystick.errors import Misuse, Unavailable, Withheld
+from tallystick.errors import Unavailable, Withheld
 from tallystick.parcel.parcel import Parcel
+
+CAN = Can.LOCKS  # nobody stands in front of Kafka
 
 
 class DirectKafka:
@@ -32,18 +32,6 @@ class DirectKafka:
         self._kafka, self._node, self._principal = kafka, node, principal
         self._partitions: dict[bytes, int] = {}
         self._parcel_bytes = 64 << 10  # of those that came last
-
-    @classmethod
-    def open(cls, home: Path, node: RemoteNode, principal: bytes) -> DirectKafka | None:
-        """The way of the identity in `home`, if it has one."""
-        path = home / FILE
-        if not path.exists():
-            return None
-        try:
-            settings = json.loads(path.read_text())
-        except ValueError as error:
-            raise Misuse(f"{path}: not JSON", hint="tally principal kafka writes it anew") from error
-        return cls(KafkaClient(settings, transactions=principal.hex()), node, principal)
 
     def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]:
         """Each is stored when all replicas have it; what the notary makes of it the anchor will tell."""
@@ -84,7 +72,16 @@ class DirectKafka:
             limit = offset + max(1, bytes_max // self._parcel_bytes)
             end = limit if end is None else min(end, limit)
         told = self._node.fetch(
-            token, partition, permit, offset, bytes_max=bytes_max, wait_ms=wait_ms, headers=True, size=size, end=end
+            token,
+            partition,
+            permit,
+            offset,
+            bytes_max=bytes_max,
+            wait_ms=wait_ms,
+            stored=stored,
+            headers=True,
+            size=size,
+            end=end,
         )
         if headers or not told.parcels:
             return told
@@ -152,3 +149,7 @@ class DirectKafka:
 
     def close(self) -> None:
         self._kafka.close()
+
+
+def reach(settings: Mapping[str, str], node: RemoteNode, principal: bytes) -> DirectKafka:
+    return DirectKafka(KafkaClient(dict(settings), transactions=principal.hex()), node, principal)

@@ -10,9 +10,8 @@ function of the records and of the refusals in the anchor, and any notary can co
 write wins; the others learn the refusals from the ledger, and hold the records that they read to the root (`catch_up`).
 Where they find another root, Kafka showed two notaries different records, or changed them in between.
 
-The index is the log's own store, holding headers and voids without bodies: trees, proofs and lane heads come from
-there. It grows only behind the ledger, so nothing in it is ever taken back; after a crash the rest is read from Kafka
-again. Left out: judging anew what another notary let pass; readers do that.
+Trees, proofs and the heads of lanes come from the index (index.py), which grows behind the ledger. Left out: judging
+anew what another notary let pass; readers do that.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tallystick.carriers.deposits import Deposits
 from tallystick.carriers.kafka.client import KafkaClient, Record
+from tallystick.carriers.kafka.index import Index
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.kafka.tails import Tail
-from tallystick.carriers.log.segments import Place
-from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.voids import Void, is_void
+from tallystick.carriers.storage import Place
+from tallystick.carriers.voids import Void
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused, Withheld
@@ -37,7 +37,6 @@ from tallystick.guards.publish import Contradiction, Repeated, check_sender, jud
 from tallystick.guards.rules import Act, GuardLimits, Right, Rules, TopicRules
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.operations import Role
-from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.promise import REFUSALS_MAX, Anchor, Refusal
@@ -104,27 +103,21 @@ class Notary:
     def __init__(
         self,
         kafka: KafkaClient,
-        store: LogStore,
+        index: Index,
         rules: Rules,
         live: Live,
+        deposits: Deposits,
+        limits: GuardLimits,
         *,
         node_key: Callable[[bytes], VerifyKey | None],
-        has_lock: Callable[[bytes], bool],
-        principal_of: Callable[[Header], bytes],
         contradicted: Callable[[Contradiction, Place], None],
-        limits: GuardLimits,
     ) -> None:
-        """`node_key` is the key of an enrolled, unrevoked node; `principal_of` a stored parcel's publisher;
-        `contradicted` hears of a signed parcel at a sequence that another one has."""
-        self._kafka, self._store, self._rules, self._live = kafka, store, rules, live
-        self._node_key, self._has_lock, self._principal_of, self._limits = node_key, has_lock, principal_of, limits
-        self._contradicted = contradicted
+        """`node_key` is the key of an enrolled, unrevoked node; `contradicted` hears of a signed parcel at a sequence
+        that another one has."""
+        self._kafka, self._index, self._rules, self._live = kafka, index, rules, live
+        self._deposits, self._limits, self._node_key, self._contradicted = deposits, limits, node_key, contradicted
         self._tail = Tail(kafka)
-        self._lanes: dict[Place, Lanes] = {}
         self._waiting: dict[Place, list[Record]] = {}  # read, and not yet judged for good
-        self._bytes: dict[Place, int] = {}
-        for place in store.places():
-            self._rebuild(place)
 
     # New records.
 
@@ -142,8 +135,8 @@ class Notary:
         return [self._judge_partition(place, time_ms) for place in waiting]
 
     def _judge_partition(self, place: Place, time_ms: int) -> Judgement:
-        before = self._store.end_offset(place)
-        lanes = Lanes(self._limits.lanes_max, self._lanes_of(place))
+        before = self._index.end(place)
+        lanes = Lanes(self._limits.lanes_max, self._index.lanes(place))
         items: list[Judged] = []
         refused: list[Refusal] = []
         taken: set[bytes] = set()
@@ -155,7 +148,7 @@ class Notary:
             if one.is_new:
                 taken.add(one.hash)
             items.append(one)
-        root = self._root_with(place, items)
+        root = self._index.root_with(place, [one.hash for one in items])
         anchor = Anchor(place.token, place.partition, before + len(items), root, before, tuple(refused))
         return Judgement(place, items, anchor)
 
@@ -171,7 +164,7 @@ class Notary:
             rules: Rules = _Passed(self._rules) if passed else self._rules
             try:
                 check_sender(len(record.value), act, rules, self._limits)
-                judged = judge(parcel, act, rules, self._live, lanes, self._has_lock)
+                judged = judge(parcel, act, rules, self._live, lanes, self._deposits.has_lock)
                 partitions, repeated = judged.partitions, isinstance(judged, Repeated)
             except Contradiction as error:
                 if not self._is_known(place, parcel, taken):
@@ -205,7 +198,7 @@ class Notary:
         """Whether the same parcel was taken before: Kafka may hold it twice, and that blames nobody."""
         if parcel.hash in taken:
             return True
-        return bool(self._store.end_offset(place)) and self._store.partition(place).find(parcel.hash) is not None
+        return self._index.has(place, parcel.hash)
 
     # What was written.
 
@@ -243,12 +236,10 @@ class Notary:
     def take(self, judgement: Judgement, now_ms: int) -> None:
         """The anchor is on the ledger: the index grows, and the records need not wait any more."""
         place, items, anchor = judgement
-        for one in items:
-            self._store.stage([place], one.hash, one.header, b"", now_ms)
-        self._store.sync()
+        self._index.grow(place, [(one.hash, one.header) for one in items], now_ms)
         for one in items:
             if one.parcel is not None and one.is_new:
-                self._learn(place, one.parcel.header, one.principal)
+                self._index.learn(place, one.principal, one.parcel.header)
         self._waiting[place] = [record for record in self._waiting.get(place, []) if record.offset >= anchor.size]
 
     def catch_up(self, anchor: Anchor, now_ms: int) -> list[Judged]:
@@ -257,7 +248,7 @@ class Notary:
         Raises `Withheld` where Kafka shows other records than that notary saw.
         """
         place = Place(anchor.token, anchor.partition)
-        end = self._store.end_offset(place)
+        end = self._index.end(place)
         if anchor.size <= end:
             return []
         if anchor.before != end:
@@ -268,7 +259,7 @@ class Notary:
             items += _empty(end + len(items), record.offset)
             items.append(self._recall(record, place, anchor.refused, taken))
         items += _empty(end + len(items), anchor.size)
-        if self._root_with(place, items) != anchor.root:
+        if self._index.root_with(place, [one.hash for one in items]) != anchor.root:
             self._waiting.pop(place, None)  # another time from Kafka itself
             raise Withheld(
                 f"{place}: the records from offset {end} to {anchor.size} are not those that were anchored",
@@ -296,7 +287,7 @@ class Notary:
                 return Judged(record.offset, void=Void.refused(record.value, refusal.reason))
         try:
             parcel = Parcel.decode(record.value)
-            principal = self._principal_of(parcel.header)
+            principal = self._deposits.principal_of(parcel.header)
         except Refused as error:
             raise Withheld(f"offset {record.offset}: anchored as a parcel, and is none", reason="altered") from error
         again = Void.repeated(parcel.hash) if self._is_known(place, parcel, taken) else None
@@ -305,40 +296,12 @@ class Notary:
 
     # Inside.
 
-    def bytes_stored(self, place: Place) -> int:
-        return self._bytes.get(place, 0)
-
     def close(self) -> None:
         self._tail.close()
 
     def _read_end(self, place: Place) -> int:
         waiting = self._waiting.get(place)
-        return waiting[-1].offset + 1 if waiting else self._store.end_offset(place)
-
-    def _root_with(self, place: Place, items: Sequence[Judged]) -> bytes:
-        hashes = [one.hash for one in items]
-        if self._store.end_offset(place):
-            return self._store.partition(place).root_with(hashes)
-        return merkle.root([merkle.leaf_hash(one) for one in hashes])
-
-    def _lanes_of(self, place: Place) -> Lanes:
-        return self._lanes.setdefault(place, Lanes(self._limits.lanes_max))
-
-    def _rebuild(self, place: Place) -> None:
-        offset, end = 0, self._store.end_offset(place)
-        while offset < end:
-            for entry in self._store.read(place, offset, READ_BYTES, True):
-                offset = entry.offset + 1
-                if not is_void(entry.header):
-                    header = Parcel.decode_front(entry.header).header
-                    self._learn(place, header, self._principal_of(header))
-
-    def _learn(self, place: Place, header: Header, principal: bytes) -> None:
-        lanes = self._lanes_of(place)
-        head = lanes.head(principal, header.lane)
-        if head is None or header.sequence > head.sequence:
-            lanes.advance(principal, header)
-        self._bytes[place] = self._bytes.get(place, 0) + header.body_bytes
+        return waiting[-1].offset + 1 if waiting else self._index.end(place)
 
 
 def _rising(records: Iterable[Record], first: int) -> Iterator[Record]:

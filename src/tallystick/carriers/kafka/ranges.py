@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tallystick.carriers.kafka.failures import library
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 
 if TYPE_CHECKING:
     from tallystick.carriers.kafka.client import Record

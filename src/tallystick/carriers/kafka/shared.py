@@ -9,14 +9,16 @@ whoever joins later needs them all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 
+from tallystick.carriers.deposits import permit_name
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.tails import SharedTail
-from tallystick.errors import Refused
+from tallystick.errors import Malformed, Refused
 from tallystick.guards.rules import Rules
-from tallystick.parcel.locks import decode_lock
+from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.trust.permit import Permit, UndoOrder
 
 log = logging.getLogger(__name__)
@@ -28,23 +30,23 @@ class What(Enum):
     LOCK = b"lock"
 
 
-Object = tuple[What, bytes]
+Take = Callable[[What, bytes], None]
 
 
 class Shared:
-    """`take` is given every object that others (or this gateway, earlier) put there, once it was checked."""
+    """Whoever reads is given every object that others (or this gateway, earlier) put there, once it was checked."""
 
-    def __init__(self, kafka: KafkaClient, instance: bytes, rules: Rules, take: Callable[[What, bytes], None]) -> None:
-        self._kafka, self._rules, self._take = kafka, rules, take
-        self._name = f"tallystick-{instance.hex()[:32]}"
+    def __init__(self, kafka: KafkaClient, rules: Rules) -> None:
+        self._kafka, self._rules = kafka, rules
+        self._name = f"tallystick-{rules.instance.hex()[:32]}"
         kafka.make_shared_topic(self._name)
         self._tail = SharedTail(kafka, self._name)
 
-    def put(self, objects: Sequence[Object]) -> None:
-        """Durable in Kafka when it returns."""
-        self._kafka.put_shared(self._name, [(what.value, data) for what, data in objects])
+    def put(self, blobs: Mapping[bytes, bytes]) -> None:
+        """Share objects, which lie under these names; durable in Kafka when it returns."""
+        self._kafka.put_shared(self._name, [(_what(name, data).value, data) for name, data in blobs.items()])
 
-    def poll(self, timeout_s: float = 0.0) -> int:
+    def poll(self, take: Take, timeout_s: float = 0.0) -> int:
         """Take what came; how many."""
         found = self._tail.poll(timeout_s)
         for kind, data in found:
@@ -54,15 +56,15 @@ class Shared:
             except (Refused, ValueError) as error:
                 log.warning("a shared object was passed over: %s", error)
                 continue
-            self._take(what, data)
+            take(what, data)
         return len(found)
 
-    def catch_up(self) -> int:
+    def catch_up(self, take: Take) -> int:
         """Take everything that is there now; how much. Whoever wrote a parcel gave its permit and locks to some gateway
         before: what is there when the parcel was read is enough to judge it."""
         end, taken = self._tail.end(), 0
         while self._tail.is_behind(end):
-            taken += self.poll(0.1)
+            taken += self.poll(take, 0.1)
         return taken
 
     def _check(self, what: What, data: bytes) -> None:
@@ -77,3 +79,13 @@ class Shared:
 
     def close(self) -> None:
         self._tail.close()
+
+
+def _what(name: bytes, data: bytes) -> What:
+    """What kind of object lies under a name."""
+    if name == lock_hash(data):
+        return What.LOCK
+    with suppress(Malformed):
+        if name == permit_name(Permit.decode(data).identifier):
+            return What.PERMIT
+    return What.UNDO

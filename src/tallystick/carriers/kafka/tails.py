@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tallystick.carriers.kafka.administration import ASK_S
 from tallystick.carriers.kafka.client import POLL_RECORDS, KafkaClient, Record, is_end, record_of
 from tallystick.carriers.kafka.failures import library, translated
-from tallystick.carriers.log.segments import Place
+from tallystick.carriers.storage import Place
 from tallystick.errors import TallystickError, Unavailable
 
 log = logging.getLogger(__name__)

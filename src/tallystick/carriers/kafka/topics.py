@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Administration, Found
 from tallystick.carriers.kafka.failures import REPLICAS
 from tallystick.carriers.kafka.reconcile import Drift
-from tallystick.carriers.log.segments import Place
-from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.log.storage import LogStorage
+from tallystick.carriers.storage import Place
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Unavailable
 
@@ -36,9 +36,9 @@ def identity_name(token: bytes) -> bytes:
 class Topics:
     """One node's; `check` and `make` belong to one thread, `trouble` may be asked by any."""
 
-    def __init__(self, kafka: Administration, store: LogStore, is_anchored: Callable[[bytes], bool]) -> None:
-        """`is_anchored` tells whether the ledger knows of records in a topic."""
-        self._kafka, self._store, self._is_anchored = kafka, store, is_anchored
+    def __init__(self, kafka: Administration, beside: LogStorage, is_anchored: Callable[[bytes], bool]) -> None:
+        """`beside` keeps the identities; `is_anchored` tells whether the ledger knows of records in a topic."""
+        self._kafka, self._beside, self._is_anchored = kafka, beside, is_anchored
         self._lost: dict[bytes, str] = {}  # and what happened to them
         self._offline: frozenset[Place] = frozenset()
         self.away: Unavailable | None = None  # why the last look found no Kafka, if it did not
@@ -105,14 +105,14 @@ class Topics:
         if found is None:
             return GONE if known is not None or self._is_anchored(token) else None
         if known is None:
-            self._store.stage_blob(identity_name(token), found.identity)
-            self._store.sync()
+            self._beside.deposit(identity_name(token), found.identity)
+            self._beside.sync()
         elif known != found.identity:
             return REPLACED
         return None
 
     def _identity(self, token: bytes) -> bytes | None:
-        return self._store.blobs.get(identity_name(token))
+        return self._beside.blobs.get(identity_name(token))
 
     def _check_settings(self, kept: Mapping[bytes, Found]) -> list[Drift]:
         drift = []

@@ -34,10 +34,10 @@ from tallystick.carriers.log.report import Cut, Damage, Damaged, Recovery, Unsur
 from tallystick.carriers.log.segments import (
     FILE_HEADER_BYTES,
     JOURNAL_MAGIC,
-    Place,
     check_file_header,
     file_header,
 )
+from tallystick.carriers.storage import Place
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.runtime.disk import Disk, File, write_atomic
 

@@ -29,7 +29,6 @@ from tallystick.carriers.log.segments import (
     Frame,
     Index,
     NewEntry,
-    Place,
     Reference,
     Row,
     file_header,
@@ -39,28 +38,12 @@ from tallystick.carriers.log.segments import (
     parse_frame,
     unpack_reference,
 )
+from tallystick.carriers.storage import Entry, Place
 from tallystick.crypto.merkle import Tree, leaf_hash
 from tallystick.errors import Misuse, Unavailable
 from tallystick.runtime.disk import Disk, File, read_all, write_atomic
 
 ResolveBody = Callable[[Reference, bytes], bytes]
-
-
-class Entry(NamedTuple):
-    """An entry as it is read; `body` is None if only the header was asked for."""
-
-    offset: int
-    parcel_hash: bytes
-    header: bytes
-    body: bytes | memoryview | None
-    body_bytes: int
-    stored_ms: int
-    content: bytes | memoryview | None = None  # header and body, where they lie together
-
-    @property
-    def parcel(self) -> bytes | memoryview:
-        """Header and body, as far as they were asked for; a copy only where they lie apart."""
-        return self.header + (self.body or b"") if self.content is None else self.content
 
 
 @dataclass

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.log.report import Damaged
+from tallystick.carriers.storage import Place
 from tallystick.errors import Malformed, Misuse
 
 VERSION = 1
@@ -53,16 +54,6 @@ HEAD_BYTES = _CRC.size + _HEAD.size
 ROW_BYTES = _ROW.size
 HASH_BYTES = 32
 TOKEN_BYTES = 16
-
-
-class Place(NamedTuple):
-    """A partition of a topic. The token of the blobs' own partition is empty."""
-
-    token: bytes
-    partition: int
-
-    def __str__(self) -> str:
-        return f"partition {self.partition} of {self.token.hex()}" if self.token else "blobs"
 
 
 class Reference(NamedTuple):

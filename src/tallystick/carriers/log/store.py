@@ -38,7 +38,7 @@ from tallystick.carriers.log.blobs import Blobs
 from tallystick.carriers.log.journal import PATH as JOURNAL_PATH
 from tallystick.carriers.log.journal import Journal, Mark
 from tallystick.carriers.log.limits import Limits
-from tallystick.carriers.log.partition import Entry, Partition, Write
+from tallystick.carriers.log.partition import Partition, Write
 from tallystick.carriers.log.recovery import Known, load
 from tallystick.carriers.log.report import Damaged, Recovery, Unsure
 from tallystick.carriers.log.segments import (
@@ -46,9 +46,9 @@ from tallystick.carriers.log.segments import (
     HEAD_BYTES,
     TOKEN_BYTES,
     NewEntry,
-    Place,
     Reference,
 )
+from tallystick.carriers.storage import Entry, Place
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.runtime.disk import Disk
 
@@ -139,7 +139,7 @@ class LogStore:
         self.limits = limits or Limits()
         self.recovery = Recovery()
         self.staging = threading.RLock()
-        self._disk = disk
+        self.disk = disk
         self._committing = threading.Lock()
         self._next = _Group()
         self._planned: dict[Place, int] = {}  # the end of a partition once all that is staged is committed
@@ -255,17 +255,17 @@ class LogStore:
 
     def _write(self, writes: Sequence[Write]) -> None:
         for write in writes:
-            write.store(self._disk)
+            write.store(self.disk)
         try:
             for write in writes:
-                write.sync(self._disk)
+                write.sync(self.disk)
         except OSError as error:
             raise Unsure(f"log: a segment could not be synced: {error.strerror}") from error
 
     def _undo(self, writes: Iterable[Write]) -> None:
         try:
             for write in writes:
-                write.undo(self._disk)
+                write.undo(self.disk)
         except OSError as error:
             raise Unsure(f"log: a failed write could not be undone: {error.strerror}") from error
 
@@ -383,10 +383,10 @@ class LogStore:
     # Opening.
 
     def _open_journal(self) -> Journal:
-        is_new = not any(self._disk.exists(path) for path in (JOURNAL_PATH, _TOPICS, _BLOBS_FOLDER))
+        is_new = not any(self.disk.exists(path) for path in (JOURNAL_PATH, _TOPICS, _BLOBS_FOLDER))
         if is_new:
-            Journal.create(self._disk)
-        journal = Journal(self._disk, self.limits, self.recovery, self.staging)
+            Journal.create(self.disk)
+        journal = Journal(self.disk, self.limits, self.recovery, self.staging)
         if journal.is_damaged:
             self._stopped = Damaged(str(self.recovery.damages[0]))
         return journal
@@ -401,15 +401,15 @@ class LogStore:
                 self.journal.number,
                 self.journal.is_damaged,
             )
-            load(self._disk, self._partition(place), known, self.recovery)
+            load(self.disk, self._partition(place), known, self.recovery)
 
     def _found(self) -> Iterator[Place]:
         """The partitions that have a folder; what else lies there is not ours."""
-        if self._disk.exists(_BLOBS_FOLDER):
+        if self.disk.exists(_BLOBS_FOLDER):
             yield BLOBS
-        for token in self._disk.listdir(_TOPICS) if self._disk.exists(_TOPICS) else ():
+        for token in self.disk.listdir(_TOPICS) if self.disk.exists(_TOPICS) else ():
             if _TOKEN.fullmatch(token):
-                for number in self._disk.listdir(f"{_TOPICS}/{token}"):
+                for number in self.disk.listdir(f"{_TOPICS}/{token}"):
                     if number.isdecimal():
                         yield Place(bytes.fromhex(token), int(number))
 
@@ -417,7 +417,7 @@ class LogStore:
         partition = self._partitions.get(place)
         if partition is None:
             folder = f"{_TOPICS}/{place.token.hex()}/{place.partition}" if place.token else _BLOBS_FOLDER
-            partition = Partition(self._disk, folder, place, self.limits, self._body)
+            partition = Partition(self.disk, folder, place, self.limits, self._body)
             self._partitions[place] = partition
             self._by_token.setdefault(place.token, []).append(partition)
         return partition
@@ -470,7 +470,7 @@ class LogStore:
             raise Damaged(f"{partition.damage}; read only")
 
     def _check_disk(self, n_bytes: int) -> None:
-        free = self._disk.free_bytes()
+        free = self.disk.free_bytes()
         if free < n_bytes + self.limits.reserve_bytes:
             raise Unavailable(
                 f"disk full: {n_bytes} bytes to store, {free} free, {self.limits.reserve_bytes} kept in reserve",

@@ -73,13 +73,13 @@ def _check(run: Run, table: Table, options: dict[str, str]) -> None:
     try:
         run.warehouse.claim(access.session.identity.instance, options["topic"], access.token)
         planner = Planner(Options.parse(options), access)
-        anchors = planner.anchors()
+        ends = planner.ends(planner.anchors())
         if not run.follow:
-            planner.check_anchored(anchors)
+            planner.check_some(ends)
         last = table.last()
         if last is not None:
             try:
-                planner.check_reached(_offsets(table, last), anchors)
+                planner.check_reached(_offsets(table, last), ends)
             except Withheld as error:
                 hint = "the ledger is behind, or not the one that it was: see the evidence before going on"
                 told = str(error).replace("the query's checkpoint", f"the table {table.folder}")

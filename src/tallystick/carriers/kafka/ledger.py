@@ -1,50 +1,28 @@
-"""A node that carries on Kafka: the client that its settings name, and what Kafka has to know of the ledger.
-
-Apart from `core`, so that a node whose parcels lie in its own log loads nothing of Kafka.
-"""
+"""What the ledger says of the topics that a node carries, in Kafka's words, and what its notary writes there."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from tallystick.carriers.kafka.administration import Spot
-from tallystick.carriers.kafka.carrier import Carried, KafkaCarrier
-from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.anchorer import Carried
+from tallystick.carriers.kafka.behind import Written
 from tallystick.carriers.kafka.notary import HOST
-from tallystick.carriers.kafka.reconcile import Reconciler, Wanted, operations_of
-from tallystick.carriers.log.segments import Place
-from tallystick.errors import Misuse
+from tallystick.carriers.kafka.reconcile import Wanted, operations_of
+from tallystick.carriers.registry import Host
+from tallystick.carriers.storage import Place
+from tallystick.ledger.block import Block
 from tallystick.ledger.contracts import access
-from tallystick.ledger.engine import NodeLedger
-from tallystick.node.settings import NodeSettings
+from tallystick.ledger.transaction import parse
+from tallystick.trust.promise import NOTARISE_PREFIX, Anchor, is_notarised
 
 _EVERYTHING = 1 << 20
+_BLOCKS_AT_ONCE = 256
 
 
-def open_client(settings: NodeSettings) -> KafkaClient:
-    given: dict[str, str] = {}
-    if settings.kafka_settings:
-        try:
-            given = json.loads(Path(settings.kafka_settings).read_text())
-        except (OSError, ValueError) as error:
-            raise Misuse(f"{settings.kafka_settings}: not a JSON file of Kafka settings: {error}") from error
-    return KafkaClient({"bootstrap.servers": settings.carrier.removeprefix("kafka://"), **given})
-
-
-def open_carrier(kafka: KafkaClient, ledger: LedgerForKafka, *parts: Any, **options: Any) -> KafkaCarrier:
-    """A carrier of these parts over Kafka, whose own rules follow the ledger."""
-    reconciler = Reconciler(kafka, ledger.wanted)
-    return KafkaCarrier(kafka, *parts, topics=ledger.topics, reconciler=reconciler, **options)
-
-
-class LedgerForKafka:
-    """What the ledger says of the topics that `node` carries, in Kafka's words."""
-
-    def __init__(self, ledger: NodeLedger, node: bytes) -> None:
-        self._ledger, self._node = ledger, node
+class NotaryLedger:
+    def __init__(self, host: Host) -> None:
+        self._ledger, self._node, self.write = host.ledger, host.signer.principal, host.write
 
     def topics(self) -> dict[bytes, Carried]:
         """The topics that the node carries."""
@@ -53,6 +31,22 @@ class LedgerForKafka:
             for key, value in self._ledger.scan(b"topic/", _EVERYTHING)
             if self._node in value[5] and not value[9]
         }
+
+    def is_anchored(self, token: bytes) -> bool:
+        """Whether the ledger knows of records in a topic."""
+        return bool(self._ledger.scan(b"anchor/" + token, 1))
+
+    def follow(self, above: int) -> tuple[int, list[Written]]:
+        """The ledger's height, and the notaries' anchors in blocks above `above`, each with transaction and entry."""
+        found: list[Written] = []
+        top = self._ledger.height
+        for first in range(above + 1, top + 1, _BLOCKS_AT_ONCE):
+            for encoded, transactions in self._ledger.blocks(first, min(_BLOCKS_AT_ONCE, top + 1 - first)):
+                for number, data in enumerate(transactions, Block.decode(encoded).first):
+                    if NOTARISE_PREFIX in data:
+                        entries_in = enumerate(parse(data).entries)
+                        found += [(Anchor.decode_entry(e), number, i) for i, e in entries_in if is_notarised(e)]
+        return top, found
 
     def wanted(self) -> Wanted:
         """Kafka's rules as the ledger has them."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from tallystick.carriers.log.segments import Place
-from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Place, Storage
 from tallystick.carriers.voids import Void, is_void
 from tallystick.errors import Unavailable
 from tallystick.trust.promise import Anchor
@@ -14,17 +14,25 @@ from tallystick.trust.receipt import EntryProof, Receipt
 SOON_S = 0.5  # when to ask again for what is not anchored yet
 
 
+class Newest(NamedTuple):
+    """The newest anchor of a partition: its size, and the transaction and entry that it is."""
+
+    size: int
+    transaction: int
+    entry: int
+
+
 class Anchored:
     """The newest anchor of each partition. Sizes only grow, so readers need no lock."""
 
     def __init__(
         self,
-        store: LogStore,
-        newest: Mapping[Place, tuple[int, int, int]],
+        storage: Storage,
+        newest: Mapping[Place, Newest],
         entry_proof: Callable[[int, int], EntryProof],
     ) -> None:
-        """`newest` is each partition's anchor (size, transaction, entry); `entry_proof` proves an entry."""
-        self._store, self._newest, self._entry_proof = store, dict(newest), entry_proof
+        """`entry_proof` proves an entry of a transaction."""
+        self._storage, self._newest, self._entry_proof = storage, dict(newest), entry_proof
 
     def __len__(self) -> int:
         return len(self._newest)
@@ -33,10 +41,10 @@ class Anchored:
         """The ledger took an anchor, as this entry of this transaction."""
         place = Place(anchor.token, anchor.partition)
         if anchor.size > self.size(place):
-            self._newest[place] = (anchor.size, number, index)
+            self._newest[place] = Newest(anchor.size, number, index)
 
     def size(self, place: Place) -> int:
-        return self._newest[place][0] if place in self._newest else 0
+        return self._newest[place].size if place in self._newest else 0
 
     def tree_size(self, place: Place, asked: int | None) -> int:
         """The size of the tree to prove in: the one asked for, which must be anchored, or the newest."""
@@ -48,10 +56,10 @@ class Anchored:
     def grown(self) -> list[Anchor]:
         """Anchors for the partitions that hold more than the ledger knows."""
         anchors = []
-        for place in self._store.places():
-            size = self._store.end_offset(place)
+        for place in self._storage.places():
+            size = self._storage.end(place)
             if size > self.size(place):
-                anchors.append(Anchor(place.token, place.partition, size, self._store.partition(place).root(size)))
+                anchors.append(Anchor(place.token, place.partition, size, self._storage.tree(place).root(size)))
         return anchors
 
     def receipt(self, place: Place, offset: int) -> Receipt:
@@ -61,16 +69,16 @@ class Anchored:
         _, number, index = self._newest[place]
         proof = self._entry_proof(number, index)
         size = Anchor.decode_entry(proof.entry).size
-        return Receipt(offset, tuple(self._store.partition(place).inclusion(offset, size)), proof)
+        return Receipt(offset, tuple(self._storage.tree(place).inclusion(offset, size)), proof)
 
     def inclusion(self, place: Place, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """Paths of several offsets in the tree of `size` parcels, which must be anchored."""
         size = self.tree_size(place, size)
-        return [self._store.partition(place).inclusion(offset, size) for offset in offsets]
+        return [self._storage.tree(place).inclusion(offset, size) for offset in offsets]
 
     def verdict(self, place: Place, offset: int) -> str:
         """Why what lies at an anchored offset was refused; empty if it was not."""
-        entries = self._store.read(place, offset, 1, True)
+        entries = self._storage.read(place, offset, offset + 1, 1, headers=True)
         if not entries or entries[0].offset != offset:
             raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)
         return Void.decode(entries[0].header).reason if is_void(entries[0].header) else ""
@@ -80,9 +88,25 @@ class Anchored:
         if bytes_max is None and age_max_ms is None:
             return []
         found = []
-        for place in self._store.places():
-            partition = self._store.partition(place)
-            below = min(self._store.retirable(place, now_ms, bytes_max, age_max_ms), self.size(place))
+        for place in self._storage.places():
+            partition = self._storage.tree(place)
+            below = min(self._storage.retirable(place, now_ms, bytes_max, age_max_ms), self.size(place))
             if below > partition.below:
                 found.append((place, below, partition.root(below)))
         return found
+
+
+class Growth:
+    """The anchorer of a storage that is the only one to grow its partitions: its anchors go beside the operations."""
+
+    def __init__(self, anchored: Anchored) -> None:
+        self._anchored = anchored
+
+    def grown(self) -> list[Anchor]:
+        return self._anchored.grown()
+
+    def work(self, now_ms: int) -> bool:
+        return False  # the front writes them
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -4,7 +4,7 @@ that it counts no more."""
 
 from __future__ import annotations
 
-from tallystick.carriers.log.blobs import Blobs
+from tallystick.carriers.storage import Blobs
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Refused
 from tallystick.parcel.header import Header

@@ -1,0 +1,143 @@
+"""Carriers by the scheme of their URL. A new carrier is a folder of its own and a line in `_CARRIERS`, which also names
+the keys that are its own in `node.toml`.
+
+The folder's `server` has `serve(settings, host, disk)`, which opens the carrier at a node: its front, storage and
+anchorer. Where clients have a way of their own, past the node, `direct` has `reach(settings, node, principal)`, and an
+identity with such a way has a file `<scheme>.json` in its folder. Nothing of a carrier is imported before it is asked
+for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tallystick.carriers.carrier import Carrier
+from tallystick.errors import Misuse
+
+if TYPE_CHECKING:  # clients have no use for a node's parts
+    from tallystick.carriers.anchored import Newest
+    from tallystick.carriers.front import Front
+    from tallystick.carriers.remote import RemoteNode
+    from tallystick.carriers.rules import LedgerRules
+    from tallystick.carriers.scribe import Journal
+    from tallystick.carriers.storage import Anchorer, Place, Storage
+    from tallystick.guards.rules import GuardLimits
+    from tallystick.ledger.engine import NodeLedger
+    from tallystick.runtime.conversation import Identity as Signer
+    from tallystick.runtime.disk import Disk
+
+
+class _Known(NamedTuple):
+    folder: str
+    keys: tuple[str, ...] = ()
+
+
+_CARRIERS = {
+    "log": _Known("tallystick.carriers.log"),
+    "kafka": _Known("tallystick.carriers.kafka", ("kafka_settings", "kafka_client_settings")),
+}
+
+
+class Direct(Carrier, Protocol):
+    """A client's own way to a carrier."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, repr=False)
+class Way:
+    """How somebody reaches a carrier past the node. Its settings may hold a password, so it has no text form."""
+
+    scheme: str
+    settings: Mapping[str, str]
+
+    def open(self, node: RemoteNode, principal: bytes) -> Direct:
+        """`node` is asked for what the carrier itself does not keep."""
+        found: Direct = _module(self.scheme, "direct").reach(self.settings, node, principal)
+        return found
+
+
+class Settings(Protocol):
+    """What a node's settings say of its carrier."""
+
+    @property
+    def carrier(self) -> str: ...  # a scheme, or a URL
+
+    @property
+    def carrier_settings(self) -> Mapping[str, str]: ...  # its own keys
+
+    @property
+    def gateway(self) -> bool: ...  # whether parcels come and go through the node
+
+
+class Host(Protocol):
+    """What a node lends to its carrier."""
+
+    ledger: NodeLedger
+    rules: LedgerRules
+    signer: Signer
+    limits: GuardLimits
+
+    def anchors(self) -> dict[Place, Newest]:
+        """Each partition's newest anchor on the ledger."""
+
+    def block(self) -> tuple[int, int]:
+        """Height and time of the newest block."""
+
+    def write(self, entries: Sequence[bytes]) -> int:
+        """Bring entries to the ledger in one transaction; its number."""
+
+    def front(self, storage: Storage, journal: Journal, anchors: Mapping[Place, Newest]) -> Front: ...
+
+
+@dataclass(frozen=True)
+class Served:
+    """A carrier at a node; `doors` are requests of its own, by path: from principal and body to an answer."""
+
+    front: Front
+    anchorer: Anchorer
+    doors: Mapping[str, Callable[[bytes, bytes], bytes]] = field(default_factory=dict)
+
+
+def check(settings: Settings) -> None:
+    """Raise `Misuse` unless there is such a carrier."""
+    if _scheme(settings.carrier) not in _CARRIERS:
+        names = " or ".join(f"{name}://…" if name != "log" else name for name in _CARRIERS)
+        raise Misuse(f'carrier "{settings.carrier}" is unknown, expected {names}')
+
+
+def keys() -> frozenset[str]:
+    """The keys in `node.toml` that are some carrier's own; each is a text."""
+    return frozenset(key for known in _CARRIERS.values() for key in known.keys)
+
+
+def serve(settings: Settings, host: Host, disk: Disk) -> Served:
+    """The carrier that the settings name, opened: what an earlier process left on `disk` is recovered."""
+    check(settings)
+    served: Served = _module(_scheme(settings.carrier), "server").serve(settings, host, disk)
+    return served
+
+
+def own_way(home: Path) -> Way | None:
+    """The way past its node that the identity in `home` has, if it has one."""
+    for scheme in _CARRIERS:
+        path = home / f"{scheme}.json"
+        if path.exists():
+            try:
+                return Way(scheme, json.loads(path.read_text()))
+            except ValueError as error:
+                raise Misuse(f"{path}: not JSON", hint=f"tally principal {scheme} writes it anew") from error
+    return None
+
+
+def _module(scheme: str, name: str) -> Any:
+    return import_module(f"{_CARRIERS[scheme].folder}.{name}")
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0]
