@@ -34,6 +34,7 @@ from tallystick.client.kafka import go_direct
 from tallystick.client.publish import Delivery, Publisher
 from tallystick.client.subscribe import Subscriber
 from tallystick.errors import TallystickError
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.node.devkafka import Cluster
 from tallystick.parcel.seal import pack
 from tallystick.parcel.section import decode_section, encode_section
@@ -241,8 +242,8 @@ class Direct(Ours):
 
     def anchored(self, topic: str, partition: int = 0) -> int:
         """How many parcels of a partition the ledger vouches for."""
-        value = self.reader.view.value(b"anchor/" + bytes.fromhex(topic) + partition.to_bytes(4, "big"))
-        return 0 if value is None else int(value[0])
+        row = self.reader.view.row(ANCHORS(bytes.fromhex(topic), partition))
+        return 0 if row is None else row.size
 
 
 def make_topic(cluster: Cluster, topic: str, partitions: int) -> None:

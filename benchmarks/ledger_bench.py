@@ -20,12 +20,12 @@ from harness import Case, Figure, Rate
 
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.engine import Query
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.transaction import compose
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.right import Right
 from tallystick.trust.signed import Signer
 from tallystick.trust.trustfile import TrustFile
 
@@ -113,7 +113,7 @@ class Fleet:
         dealt = zip(range(count), cycle(tokens), cycle(self.operators), strict=False)
         return [
             entries.operation(
-                *(operator, Role.PUBLISHER, token, Operation.WRITE),
+                *(operator, Role.PUBLISHER, token, Right.WRITE),
                 time_ms=NOW_MS + i,
                 request=digest(f"request {i}"),
                 host="10.0.0.7",

@@ -26,13 +26,14 @@ from tallystick.guards.advertise import advertise
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.live import Live
 from tallystick.guards.publish import publish
-from tallystick.guards.rules import Act, GuardLimits, Right, TopicRules
+from tallystick.guards.rules import Act, GuardLimits, TopicRules
 from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import verify_run
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
 from tallystick.trust.certificate import Certificate, subject_id
+from tallystick.trust.right import Right
 
 TOPIC = "brakes"
 # Records a parcel, and parcels a run: about what one fetch brings.

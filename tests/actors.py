@@ -23,7 +23,9 @@ from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
 from tallystick.client.view import View
 from tallystick.demo import hand as demo
 from tallystick.errors import Refused, Unavailable
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.engine import Query, Submitted
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.node.node import Node
@@ -145,8 +147,8 @@ def write_as_node(node: Node, *entry: bytes) -> Submitted:
 
 def anchored(view: View, token: bytes, partition: int = 0) -> int:
     """How many parcels are."""
-    value = view.value(b"anchor/" + token + partition.to_bytes(4, "big"))
-    return 0 if value is None else int(value[0])
+    row = view.row(ANCHORS(token, partition))
+    return 0 if row is None else row.size
 
 
 def read_anchored(subscriber: Subscriber) -> list[dict[str, Any]]:
@@ -187,8 +189,8 @@ def acts(stack: Stack, **query: Any) -> list[Act]:
 def reputation(stack: Stack, principal: bytes) -> tuple[int, int]:
     """(score, height of the blacklisting or 0), as the ledger has it."""
     settle(stack)
-    value = stack.node.ledger.query(lambda state: state.get(b"reputation/" + principal))
-    return (100, 0) if value is None else (value[0], value[3])
+    row = stack.node.ledger.query(lambda state: state.row(STANDINGS(principal)))
+    return (100, 0) if row is None else (row.score, row.blacklisted)
 
 
 # --- nodes that lie ---

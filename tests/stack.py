@@ -25,7 +25,6 @@ from tallystick.client.identity import Identity
 from tallystick.client.session import Session
 from tallystick.crypto.passphrase import Cost
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation
 from tallystick.node.authority import AuthorityProcess
 from tallystick.node.instance import Folders, create_instance
 from tallystick.node.node import Node
@@ -34,12 +33,13 @@ from tallystick.record.schema import Schema
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.entropy import Entropy, SystemEntropy
+from tallystick.trust.right import Right
 
 PASSPHRASE = b"correct horse"
 CHEAP = Cost(32, 1, 1)
 TICK_S = 0.1  # of the authority, which looks twice a second elsewhere: many tests wait for what it does then
-READ = Operation.READ | Operation.DESCRIBE
-WRITE = Operation.WRITE | Operation.DESCRIBE
+READ = Right.READ | Right.DESCRIBE
+WRITE = Right.WRITE | Right.DESCRIBE
 
 
 class Stack:

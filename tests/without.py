@@ -246,11 +246,11 @@ def _everybody_is_owner(state: Any, topic: Any, subject: Any) -> bool:
 
 
 @defence("the comparison before an offset moves", "tallystick.ledger.contracts.groups:_move")
-def _move_anyway(call: Any, group: Any, token: Any, partition: Any, old: Any, new: Any) -> None:
+def _move_anyway(call: Any, identifier: Any, group: Any, token: Any, partition: Any, old: Any, new: Any) -> None:
     from tallystick.ledger.contracts import groups
 
-    group.store(call.state)
-    call.state.put(groups._offset_key(group.identifier, token, partition), [new, group.fence, call.author, call.height])
+    call.state.put(groups.GROUPS(identifier), [*group])
+    call.state.put(groups.OFFSETS(identifier, token, partition), [new, group.fence, call.author, call.height])
 
 
 @defence("the journal of evidence", "tallystick.carriers.scribe:Scribe.accuse")

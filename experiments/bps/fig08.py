@@ -50,10 +50,11 @@ from experiments.results import Plot
 from tallystick.carriers.kafka.administration import Entry
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.rules import LedgerRules
-from tallystick.guards.rules import Act, Right, TopicRules, check_principal, check_topic
+from tallystick.guards.rules import Act, TopicRules, check_principal, check_topic
 from tallystick.ledger import entries
 from tallystick.ledger.cache import RightsCache
 from tallystick.node.devkafka import Cluster
+from tallystick.trust.right import Right
 
 GROWTH, SHARE = 1.10, 0.10
 USER, PASSWORD, TOPIC = "producer", "of this experiment alone", "authorised"
@@ -80,10 +81,10 @@ class Gateway:
             fleet.submit(fleet.owner, fleet.owner_key, granted)
         fleet.ledger.flush(NOW_MS)
         self.pairs = [(who, token) for token in fleet.tokens for who in fleet.operators]
-        cache = RightsCache(lambda key: fleet.ledger.query(lambda state: state.get(key)))
+        cache = RightsCache(lambda key: fleet.ledger.query(lambda state: state.row(key)))
         self.rules: dict[str, Any] = {
             "warm": LedgerRules(fleet.trust.instance, lambda key: cache.get(key, NOW_MS)),
-            "cold": LedgerRules(fleet.trust.instance, lambda key: fleet.ledger.query(lambda state: state.get(key))),
+            "cold": LedgerRules(fleet.trust.instance, lambda key: fleet.ledger.query(lambda state: state.row(key))),
             "without": Unasked(),
         }
         self.ask(self.rules["warm"], len(self.pairs))

@@ -19,13 +19,13 @@ from tallystick.crypto import hpke
 from tallystick.crypto.passphrase import Cost
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation as Right
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.transaction import compose
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.entropy import Entropy, SeededEntropy
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
 PASSPHRASE = b"correct horse battery staple"

@@ -16,9 +16,9 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Refused, TallystickError
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation as Right
 from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, Kind, TopicRef
 from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.right import Right
 
 
 @pytest.fixture

@@ -21,7 +21,9 @@ from tallystick.authority.grant import Grant
 from tallystick.authority.store import Store
 from tallystick.crypto import hpke
 from tallystick.errors import Unavailable
-from tallystick.ledger.contracts.permits import Status
+from tallystick.ledger.contracts.epochs import EPOCHS
+from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.sqlite_vfs import DiskVFS
@@ -87,15 +89,13 @@ def test_a_crash_at_each_submission_loses_and_doubles_nothing(world: World, at: 
             world.reopen()
             step()  # the caller tries again, with the nonce it had
     subscribed, advertised = (Permit.decode(one.permit).identifier for one in granted)
-    issued = {key[7:]: value for key, value in world.ledger.scan(b"permit/")}
+    issued = {identifier: row for (identifier,), row in world.ledger.scan(PERMITS)}
     assert issued.keys() == {subscribed, advertised}
-    assert issued[subscribed][5] == Status.ISSUED
-    assert issued[advertised][5] == Status.UNDONE
+    assert issued[subscribed].status == Status.ISSUED
+    assert issued[advertised].status == Status.UNDONE
     period = granted[1].erasure_keys[0].period
-    assert [key for key, _ in world.ledger.scan(b"erasure/")] == [
-        b"erasure/" + token + p.id + period.to_bytes(4, "big")
-    ]
-    ended = [key for key, value in world.ledger.scan(b"epoch/") if value[3]]
+    assert [place for place, _ in world.ledger.scan(ERASURES)] == [(token, p.id, period)]
+    ended = [place for place, row in world.ledger.scan(EPOCHS) if row.end_ms]
     assert len(ended) == 1
     assert world.authority.statistics().outbox == 0
     update = world.again(s).client.keys(subscribed, 0)

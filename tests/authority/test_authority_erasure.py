@@ -15,6 +15,7 @@ from tallystick.authority.grant import Grant
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
 from tallystick.ledger.contracts import epochs as contract
+from tallystick.ledger.contracts.permits import PERMITS
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.parcel.locks import ErasureLock
 from tallystick.trust.permit import Operation, Permit
@@ -194,7 +195,7 @@ def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scen
     doors = world.topic(scene.owner, "doors")
     world.pass_time(1)
     announced = world.ledger.query(lambda state: contract.last_announced(state, token))
-    issued = {key for key, _ in world.ledger.scan(b"permit/")}
+    issued = {identifier for (identifier,), _ in world.ledger.scan(PERMITS)}
     before = {
         epoch: world.ledger.query(lambda state, epoch=epoch: state.get(_epoch_key(token, epoch)))
         for epoch in range(1, announced + 1)
@@ -221,7 +222,7 @@ def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scen
     with pytest.raises(Refused):
         world.again(scene.p).client.keys(Permit.decode(undone.permit).identifier, 0)
     fresh = late.client.permit(Operation.SUBSCRIBE, token)
-    assert b"permit/" + Permit.decode(fresh.permit).identifier not in issued
+    assert Permit.decode(fresh.permit).identifier not in issued
 
     # Periods drawn after the restore have numbers that none had before.
     with world.authority.core.store.transaction():

@@ -16,6 +16,7 @@ from tallystick.carriers.carrier import Fetched
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Misuse, Withheld
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.parcel.parcel import Parcel, front_bytes
 from tallystick.policy.content import read_interest, wanted_rows
 from tallystick.policy.topic_code import TopicCode
@@ -271,7 +272,7 @@ def test_a_group_counts_what_it_passed_over(topics: dict[str, Topic]) -> None:
     with topic.reader.subscriber(topic.name, interest="seq == 3", group="sparse") as subscriber:
         assert read(subscriber) == [3]
         end = subscriber.positions()
-        assert end == {0: topic.reader.view.value(b"anchor/" + topic.token + bytes(4))[0]}  # four parcels behind it
+        assert end == {0: topic.reader.view.row(ANCHORS(topic.token, 0)).size}  # four parcels behind it
         subscriber.commit()
     with topic.reader.subscriber(topic.name, interest="seq == 3", group="sparse") as again:
         assert again.poll(0) == []

@@ -21,7 +21,8 @@ from tallystick.client.subscribe import FoundError, Received, Subscriber
 from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.errors import Misuse, Withheld
 from tallystick.ledger import entries
-from tallystick.parcel.commit import CommitList, WrittenRun, ledger_key, ledger_write
+from tallystick.ledger.contracts.writes import WRITES
+from tallystick.parcel.commit import CommitList, WrittenRun, ledger_write
 from tallystick.parcel.header import lane_partition
 from tallystick.record.batch import Batch
 from tallystick.runtime.disk import RealDisk
@@ -397,6 +398,6 @@ def test_the_ledger_names_a_write_by_sixteen_bytes(topic: Topic) -> None:
     liar = Liar(topic)
     content = listed(topic, WRITE, liar.pending(1))
     liar.win(content)
-    key = ledger_key(topic.car.identity.principal, *WRITE)
-    wait_until(lambda: topic.reader.view.value(key) is not None)
-    assert topic.reader.view.value(key)[0] == content.hash
+    key = WRITES(topic.car.identity.principal, ledger_write(WRITE[0]), WRITE[1])
+    wait_until(lambda: topic.reader.view.row(key) is not None)
+    assert topic.reader.view.row(key).hash == content.hash

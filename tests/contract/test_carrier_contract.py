@@ -33,6 +33,7 @@ from tallystick.client.session import Session
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow
 from tallystick.node.node import Node
 from tallystick.parcel.header import lane_partition
 from tallystick.parcel.locks import lock_hash
@@ -106,16 +107,16 @@ class Reading:
 
     def anchored(self, size: int, partition: int = 0) -> bytes:
         """Wait until that many parcels are anchored; the root at exactly that size."""
-        found: list[list[int | bytes]] = []
+        found: list[AnchorRow] = []
 
         def is_there() -> bool:
-            value = self.running.reader.view.value(b"anchor/" + self.token + partition.to_bytes(4, "big"))
-            found[:] = [value] if value is not None else []
-            return bool(found) and int(found[0][0]) >= size
+            row = self.running.reader.view.row(ANCHORS(self.token, partition))
+            found[:] = [row] if row is not None else []
+            return bool(found) and found[0].size >= size
 
         wait_until(is_there)
-        assert found[0][0] == size
-        return bytes(found[0][1])  # type: ignore[arg-type]
+        assert found[0].size == size
+        return found[0].root
 
 
 @contextmanager

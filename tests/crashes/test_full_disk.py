@@ -26,9 +26,9 @@ from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.fsck import fsck
 from tallystick.runtime.entropy import SystemEntropy
+from tallystick.trust.right import Right
 
 RESERVE = Limits().reserve_bytes
 SIZE = RESERVE + (24 << 20)
@@ -105,9 +105,9 @@ def run(instance: Instance, home: Path) -> None:
         with pytest.raises(Unavailable, match=r"disk full: .* kept in reserve"):
             rows.publish()
         # The reserve is the ledger's: rights are changed, what is stored is anchored and read, fetches are noted.
-        owner.author.write(entries.grant(token, owner.identity.principal, int(Operation.DESCRIBE)))
+        owner.author.write(entries.grant(token, owner.identity.principal, int(Right.DESCRIBE)))
         found = read(subscriber, rows.promised, [])
-        wait_until(lambda: any(entry[4] == Operation.READ for entry in operations(owner, token)))
+        wait_until(lambda: any(entry[4] == Right.READ for entry in operations(owner, token)))
 
         ballast.unlink()
         rows.publish()
@@ -117,7 +117,7 @@ def run(instance: Instance, home: Path) -> None:
 
         ballast.unlink()
         wait_until(lambda: published(rows), 60)
-        owner.author.write(entries.grant(token, owner.identity.principal, int(Operation.READ)))
+        owner.author.write(entries.grant(token, owner.identity.principal, int(Right.READ)))
         instance.restart_node()  # and what it wrote is what the next process finds
         wait_until(lambda: published(rows), 60)
         read(subscriber, rows.promised, found)

@@ -29,6 +29,8 @@ from tallystick.client.enrol import enrol
 from tallystick.client.session import Session
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.epochs import EPOCHS
+from tallystick.ledger.contracts.permits import PERMITS
 from tallystick.ledger.fsck import fsck
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.instance import Folders, create_instance, open_node_keys
@@ -225,15 +227,15 @@ def check_authority(instance: Instance) -> None:
     ledger = SqliteLedger(path, trust, ledger_key, int(SystemClock().now() * 1000))
     store = Store(str(instance.folders.authority / STORE_FILE))
     try:
-        permits = {key.removeprefix(b"permit/") for key, _ in ledger.scan(b"permit/", 10_000)}
+        permits = {identifier for (identifier,), _ in ledger.scan(PERMITS, most=10_000)}
         assert permits
         assert permits <= {row[0] for row in store.rows("SELECT id FROM permits")}
         rows = store.rows("SELECT token, epoch, public FROM epochs")
         known = {(token, epoch): public for token, epoch, public in rows}
-        announced = ledger.scan(b"epoch/", 10_000)
+        announced = ledger.scan(EPOCHS, most=10_000)
         assert announced
-        for key, value in announced:
-            assert key_hash(known[key[6:22], int.from_bytes(key[22:26], "big")]) == value[0]
+        for place, row in announced:
+            assert key_hash(known[place]) == row.key_hash
         publics = [public for public in known.values() if public is not None]
         assert len(set(publics)) == len(publics)
     finally:

@@ -14,13 +14,14 @@ from tallystick.guards.lanes import Ahead, Lanes
 from tallystick.guards.live import Live
 from tallystick.guards.publish import Accepted, Contradiction, Repeated, publish
 from tallystick.guards.route import Window
-from tallystick.guards.rules import Act, GuardLimits, Right, TopicRules
+from tallystick.guards.rules import Act, GuardLimits, TopicRules
 from tallystick.guards.subscribe import fetch, subscribe
 from tallystick.guards.unadvertise import unadvertise
 from tallystick.guards.unsubscribe import unsubscribe
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder
+from tallystick.trust.right import Right
 
 LIMITS = GuardLimits()
 

@@ -41,6 +41,7 @@ from tallystick.client.session import Session
 from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.demo.forgery import JUNK, exchange
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.node.instance import open_root
 from tallystick.parcel.commit import CommitList
@@ -216,7 +217,7 @@ class Story:
         twice = hand.fork()
         stored(hand.send(hand.seal(self.number("brakes")))[0])
         reason(hand.send(hand.seal(self.number(), lane=twice))[0])
-        wait_until(lambda: bool(self.stack.node.ledger.scan(b"equivocation/")))
+        wait_until(lambda: bool(self.stack.node.ledger.scan(EQUIVOCATIONS)))
         self.as_operator(entries.lift(self.liar.identity.principal))
         node, keys = self.stack.node, self.stack.node.keys
         never = Promise(node.trust.instance, node.identifier, token, 0, 1 << 20, sha256(b"never").digest(), 1, 1)

@@ -26,6 +26,7 @@ from tallystick.carriers.voids import Void, is_void
 from tallystick.client.findings import Finding
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable, Withheld
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.engine import Query
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import RealDisk
@@ -69,7 +70,7 @@ class Direct:
         return self.reader.node.fetch(token, 0, permit, 0, bytes_max=1 << 22, headers=headers).parcels
 
     def anchor(self, token: bytes) -> list[int]:
-        return self.reader.view.value(b"anchor/" + token + bytes(4))
+        return self.reader.view.row(ANCHORS(token, 0))
 
 
 @pytest.fixture(scope="module")

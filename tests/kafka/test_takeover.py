@@ -38,6 +38,8 @@ from tallystick.client.session import Session
 from tallystick.demo.forgery import JUNK
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.access import RIGHTS
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.engine import Query
@@ -68,8 +70,8 @@ class TakenOver:
 def rights(city: City) -> dict[bytes, Any]:
     """Who may do what, as the gateway that is left has it from the chain, proved."""
     people = {HEART: (city.monitor, city.doctor), AIR: (city.sensor, city.resident)}
-    keys = [b"right/" + city.tokens[name] + one.identity.principal for name, both in people.items() for one in both]
-    return {key: city.doctor.view.value(key) for key in keys}
+    keys = [RIGHTS(city.tokens[name], one.identity.principal) for name, both in people.items() for one in both]
+    return {key: city.doctor.view.row(key) for key in keys}
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +157,7 @@ def test_theorem_2_whoever_has_the_gateways_key_gives_no_right_and_unwrites_noth
         instance=stack.node.trust.instance, principal=gateways.first.identifier, signing_key=gateways.first.keys.key
     )
     attacker = Author(captured, city.resident.node, stack.clock)  # type: ignore[arg-type]
-    size = city.doctor.view.value(b"anchor/" + token + bytes(4))[0]
+    size = city.doctor.view.row(ANCHORS(token, 0)).size
     for entry, expected in (
         (entries.grant(token, home, int(READ)), "not-owner"),
         (entries.lift(home), "not-operator"),

@@ -9,11 +9,11 @@ from tallystick.crypto.merkle import EMPTY_ROOT, Tree, leaf_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import anchors, groups, reputation
-from tallystick.ledger.contracts.access import Operation
 from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, Kind, TopicRef
 from tallystick.trust.certificate import ALL_TENANTS
 from tallystick.trust.certificate import Kind as CertificateKind
 from tallystick.trust.promise import Promise, Refusal
+from tallystick.trust.right import Right
 
 HEART, AIR = token("heart"), token("air")
 GROUP, ONE, TWO = (seed(name)[:16] for name in ("group", "process 1", "process 2"))
@@ -42,7 +42,7 @@ def test_a_partition_never_shrinks_and_one_size_has_one_root(bench: Bench, world
     bench.accept(world.node.sign(entries.anchor(HEART, 0, 8, TREE.root())))
     found = anchors.find(bench.state, HEART, 0)
     assert found is not None
-    assert found[:2] == [8, TREE.root()]
+    assert found[:2] == (8, TREE.root())
 
 
 def test_only_a_node_of_the_partition_anchors_it(bench: Bench, world: World) -> None:
@@ -76,7 +76,7 @@ def test_of_two_notaries_the_first_to_continue_the_anchor_wins(bench: Bench, wor
     bench.accept(world.node.sign(entries.notarise(HEART, 0, 8, TREE.root(), before=5)))
     found = anchors.find(bench.state, HEART, 0)
     assert found is not None
-    assert found[:2] == [8, TREE.root()]
+    assert found[:2] == (8, TREE.root())
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_another_parcel_at_the_promised_offset_convicts(bench: Bench, world: Wor
 def grouped(bench: Bench, world: World) -> World:
     """The sensor and the landlord may read `air`, which has four partitions; a group reads it."""
     for reader in (world.sensor, world.landlord, world.monitor):
-        bench.accept(world.landlord.sign(entries.grant(AIR, reader.id, Operation.READ)))
+        bench.accept(world.landlord.sign(entries.grant(AIR, reader.id, Right.READ)))
     bench.accept(world.landlord.sign(entries.group(GROUP, 10_000, [AIR])))
     return world
 
@@ -218,7 +218,7 @@ def test_going_back_is_its_own_entry_of_the_owner(bench: Bench, grouped: World) 
 def test_who_may_not_read_makes_and_joins_no_group(bench: Bench, world: World) -> None:
     bench.refuse(world.sensor.sign(entries.group(GROUP, 10_000, [AIR])), "no-right")
     bench.refuse(world.sensor.sign(entries.join(GROUP, ONE)), "unknown-group")
-    bench.accept(world.landlord.sign(entries.grant(AIR, world.landlord.id, Operation.READ)))
+    bench.accept(world.landlord.sign(entries.grant(AIR, world.landlord.id, Right.READ)))
     bench.refuse(world.landlord.sign(entries.group(GROUP, 1, [AIR])), "out-of-range")
     bench.accept(world.landlord.sign(entries.group(GROUP, 10_000, [AIR])))
     bench.refuse(world.landlord.sign(entries.group(GROUP, 10_000, [AIR])), "group-exists")

@@ -7,9 +7,9 @@ from ledger_world import HOME, HOSPITAL, NOW_MS, Bench, seed, token
 
 from tallystick import wire
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.attributes import attribute_key, epoch_key
+from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS, ATTRIBUTES
 from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.policies import policy_key
+from tallystick.ledger.contracts.policies import POLICIES
 from tallystick.ledger.transaction import Transaction
 from tallystick.trust.certificate import ALL_TENANTS
 from tallystick.trust.certificate import Kind as Certified
@@ -26,7 +26,7 @@ def test_a_tenant_s_owner_grants_to_a_principal_of_any_tenant() -> None:
     doctor, sensor = bench.world.doctor, bench.world.sensor
     height = bench.height
     bench.accept(doctor.sign(entries.grant_attribute(HOSPITAL, sensor.id, NAME, seed("c"), NOW_MS + 5)))
-    assert bench.state.get(attribute_key(HOSPITAL, sensor.id, NAME)) == [seed("c"), NOW_MS + 5, height]
+    assert bench.state.get(ATTRIBUTES(HOSPITAL, sensor.id, NAME)) == [seed("c"), NOW_MS + 5, height]
 
 
 def test_nobody_else_grants_in_a_tenant_s_name() -> None:
@@ -46,13 +46,13 @@ def test_another_tenant_s_pseudonym_is_no_way_into_its_grants() -> None:
     bench = Bench()
     world = bench.world
     bench.accept(world.doctor.sign(entries.grant_attribute(HOSPITAL, world.sensor.id, NAME, seed("c"))))
-    held = bench.state.get(attribute_key(HOSPITAL, world.sensor.id, NAME))
+    held = bench.state.get(ATTRIBUTES(HOSPITAL, world.sensor.id, NAME))
     bench.refuse(world.landlord.sign(entries.withdraw_attribute(HOSPITAL, world.sensor.id, NAME)), "not-owner")
     bench.refuse(world.landlord.sign(entries.withdraw_attribute(HOME, world.sensor.id, NAME)), "unknown-attribute")
     bench.accept(world.landlord.sign(entries.grant_attribute(HOME, world.sensor.id, NAME, seed("mine"))))
-    assert bench.state.get(attribute_key(HOSPITAL, world.sensor.id, NAME)) == held
+    assert bench.state.get(ATTRIBUTES(HOSPITAL, world.sensor.id, NAME)) == held
     bench.accept(world.landlord.sign(entries.withdraw_attribute(HOME, world.sensor.id, NAME)))
-    assert bench.state.get(attribute_key(HOSPITAL, world.sensor.id, NAME)) == held
+    assert bench.state.get(ATTRIBUTES(HOSPITAL, world.sensor.id, NAME)) == held
 
 
 def test_only_principals_hold_attributes() -> None:
@@ -69,10 +69,10 @@ def test_a_grant_is_replaced_and_withdrawn_by_the_same_tenant() -> None:
     doctor, monitor = bench.world.doctor, bench.world.monitor
     bench.accept(doctor.sign(entries.grant_attribute(HOSPITAL, monitor.id, NAME, seed("c1"))))
     bench.accept(doctor.sign(entries.grant_attribute(HOSPITAL, monitor.id, NAME, seed("c2"), NOW_MS)))
-    assert bench.state.get(attribute_key(HOSPITAL, monitor.id, NAME))[:2] == [seed("c2"), NOW_MS]
+    assert bench.state.get(ATTRIBUTES(HOSPITAL, monitor.id, NAME))[:2] == [seed("c2"), NOW_MS]
     bench.refuse(doctor.sign(entries.withdraw_attribute(HOSPITAL, monitor.id, OTHER)), "unknown-attribute")
     bench.accept(doctor.sign(entries.withdraw_attribute(HOSPITAL, monitor.id, NAME)))
-    assert bench.state.get(attribute_key(HOSPITAL, monitor.id, NAME)) is None
+    assert bench.state.get(ATTRIBUTES(HOSPITAL, monitor.id, NAME)) is None
     bench.refuse(doctor.sign(entries.withdraw_attribute(HOSPITAL, monitor.id, NAME)), "unknown-attribute")
 
 
@@ -101,8 +101,8 @@ def test_attribute_epochs_count_up_by_one_for_each_authority() -> None:
     assert bench.state.get(b"attribute-epochs/" + world.authority.id) == 2
     own = world.actor("hospital authority", Certified.AUTHORITY, HOSPITAL)
     bench.accept(own.sign(entries.enrol(own.certificate), entries.attribute_epoch(1, seed("other"), NOW_MS)))
-    assert bench.state.get(epoch_key(own.id, 1))[0] == seed("other")
-    assert bench.state.get(epoch_key(world.authority.id, 1))[0] == seed("k")
+    assert bench.state.get(ATTRIBUTE_EPOCHS(own.id, 1))[0] == seed("other")
+    assert bench.state.get(ATTRIBUTE_EPOCHS(world.authority.id, 1))[0] == seed("k")
 
 
 def test_an_epoch_to_come_is_brought_forward_and_never_put_off() -> None:
@@ -120,7 +120,7 @@ def test_an_epoch_to_come_is_brought_forward_and_never_put_off() -> None:
     bench.refuse(again(2, NOW_MS - 1), "wrong-epoch")  # before the first
     bench.refuse(again(1, NOW_MS - 1000), "wrong-epoch")  # it has begun
     bench.accept(again(2, NOW_MS + 500))
-    assert bench.state.get(epoch_key(authority.id, 2))[1] == NOW_MS + 500
+    assert bench.state.get(ATTRIBUTE_EPOCHS(authority.id, 2))[1] == NOW_MS + 500
     assert bench.state.get(b"attribute-epochs/" + authority.id) == 3
     bench.time_ms = NOW_MS + 500
     bench.refuse(again(2, NOW_MS + 400), "wrong-epoch")
@@ -138,8 +138,8 @@ def test_versions_of_a_group_s_policy_count_up_under_the_owner() -> None:
     bench.accept(doctor.sign(entries.topic_policy(HEART, 1, 1, seed("of group 1"))))
     height = bench.height
     bench.accept(doctor.sign(entries.topic_policy(HEART, 0, 2, seed("p2"))))
-    assert bench.state.get(policy_key(HEART, 0)) == [2, seed("p2"), height]
-    assert bench.state.get(policy_key(HEART, 1))[:2] == [1, seed("of group 1")]
+    assert bench.state.get(POLICIES(HEART, 0)) == [2, seed("p2"), height]
+    assert bench.state.get(POLICIES(HEART, 1))[:2] == [1, seed("of group 1")]
 
 
 def test_only_the_topic_s_owner_sets_and_lifts_its_policy() -> None:

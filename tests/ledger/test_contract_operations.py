@@ -13,13 +13,13 @@ from tallystick.crypto import merkle
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import operations, reputation
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.operations import Role
 from tallystick.trust.certificate import ALL_TENANTS, Kind
 from tallystick.trust.envelope import Envelope, check_evidence
+from tallystick.trust.right import Right
 
 HEART, AIR = token("heart"), token("air")
-READ, WRITE = Operation.READ, Operation.WRITE
+READ, WRITE = Right.READ, Right.WRITE
 NOW_S = NOW_MS // 1000
 
 
@@ -287,6 +287,22 @@ def test_a_contract_version_takes_effect_at_its_height(
     bench.accept(world.authority.sign(entries.activate("topics", 7, bench.height + 1)))
     with pytest.raises(Unavailable, match="contract topics: version 7 is in force"):
         bench.run(world.authority.sign(entries.lift(world.sensor.id)))
+
+
+def test_a_contract_that_comes_later_has_no_kinds_until_it_is_activated(
+    bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two releases on one chain the older one knows no such kind: before the activation both refuse it."""
+    from tallystick import wire
+    from tallystick.ledger.contracts import execute
+
+    taken: list[object] = []
+    monkeypatch.setitem(execute.CONTRACTS, "later", {1: {90: lambda call, entry: taken.append(entry)}})
+    assert execute.newest() == {"later": 1}
+    bench.refuse(world.authority.sign(wire.encode([90, "early"])), "unknown-kind")
+    bench.accept(world.authority.sign(entries.activate("later", 1, bench.height + 1)))
+    bench.accept(world.authority.sign(wire.encode([90, "in force"])))
+    assert taken == [[90, "in force"]]
 
 
 # --- identity of operators ---

@@ -7,13 +7,13 @@ from ledger_world import HOME, HOSPITAL, NOW_MS, Bench, seed, token
 
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import access, epochs, erasures, permits, topics, writes
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.permits import Status
 from tallystick.trust.permit import Operation as Leave
+from tallystick.trust.right import Right
 
 HEART, AIR = token("heart"), token("air")
-READ, WRITE, DESCRIBE, DELETE = Operation
+READ, WRITE, DESCRIBE, DELETE = Right
 IDS = [seed(f"id {i}")[:16] for i in range(5)]
 
 

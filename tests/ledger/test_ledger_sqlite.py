@@ -19,13 +19,13 @@ from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.contracts import access
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.engine import Query
 from tallystick.ledger.fsck import fsck
 from tallystick.ledger.sqlite import LedgerSettings, SqliteLedger
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.sqlite_vfs import DiskVFS
 from tallystick.trust.notes import Algorithm, Note, NoteSigner
+from tallystick.trust.right import Right
 
 HEART, AIR = token("heart"), token("air")
 WORLD = World()
@@ -99,7 +99,7 @@ def test_waiters_are_woken_by_the_block(ledger: SqliteLedger) -> None:
 
 
 def test_check_tries_a_transaction_and_keeps_nothing(ledger: SqliteLedger) -> None:
-    good = WORLD.doctor.sign(entries.grant(HEART, WORLD.sensor.id, Operation.READ))
+    good = WORLD.doctor.sign(entries.grant(HEART, WORLD.sensor.id, Right.READ))
     bad = WORLD.doctor.sign(*good.entries, entries.lift(WORLD.sensor.id))
     assert ledger.check(good.data, NOW_MS).accepted
     assert ledger.check(good.data, NOW_MS).accepted
@@ -174,7 +174,7 @@ def test_an_administrator_who_edits_a_right_is_found(path: Path, ledger: SqliteL
     key = b"right/" + HEART + WORLD.sensor.id
     forged = wire.encode([NOW_MS, [[1, 15, "*"]]])
     edit(path, "INSERT INTO state VALUES (?, ?)", (key, forged))
-    rights = ledger.query(lambda s: access.allowed(s, WORLD.sensor.id, HEART, Operation.READ, "x"))
+    rights = ledger.query(lambda s: access.allowed(s, WORLD.sensor.id, HEART, Right.READ, "x"))
     assert rights, "the attack: the file is believed by whoever reads it without proof"
     with pytest.raises(Forged):
         ledger.state(key).verify(WORLD.trust)
@@ -373,7 +373,7 @@ def test_with_a_quorum_only_cosigned_checkpoints_are_published(tmp_path: Path) -
     ledger.flush(NOW_MS)
     note = Note.decode(ledger.newest_note())
     cosigned = note.add(witness.sign(note.text, NOW_MS // 1000)).encode()
-    ledger.submit(world.doctor.sign(entries.grant(HEART, world.monitor.id, Operation.READ)).data, NOW_MS)
+    ledger.submit(world.doctor.sign(entries.grant(HEART, world.monitor.id, Right.READ)).data, NOW_MS)
     ledger.flush(NOW_MS)
     with pytest.raises(Forged):
         ledger.cosign(ledger.newest_note())
@@ -382,7 +382,7 @@ def test_with_a_quorum_only_cosigned_checkpoints_are_published(tmp_path: Path) -
     right = ledger.state(b"right/" + HEART + world.monitor.id)
     right.verify(world.trust)
     assert right.value is None, "the state that the witness vouched for, not the one after it"
-    assert ledger.query(lambda s: access.allowed(s, world.monitor.id, HEART, Operation.READ, "x"))
+    assert ledger.query(lambda s: access.allowed(s, world.monitor.id, HEART, Right.READ, "x"))
     with pytest.raises(Unavailable):
         ledger.receipt(3, 0)
     note = Note.decode(ledger.newest_note())

@@ -10,18 +10,20 @@ from ledger_world import NOW_MS, World, token
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.cache import RightsCache
-from tallystick.ledger.contracts.access import Operation
+from tallystick.ledger.contracts.access import RightRow
+from tallystick.ledger.contracts.table import Key
 from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.trust.right import Right
 
 HEART = token("heart")
-READ = Operation.READ
+READ = Right.READ
 
 
 def test_a_revocation_reaches_the_cache_with_its_block(tmp_path: Path) -> None:
     world = World()
     ledger = SqliteLedger(str(tmp_path / "l.db"), world.trust, world.ledger_key, NOW_MS)
-    cache = RightsCache(lambda key: ledger.query(lambda state: state.get(key)))
-    deaf = RightsCache(lambda key: ledger.query(lambda state: state.get(key)), expiry_ms=10_000)
+    cache = RightsCache(lambda key: ledger.query(lambda state: state.row(key)))
+    deaf = RightsCache(lambda key: ledger.query(lambda state: state.row(key)), expiry_ms=10_000)
     ledger.on_block(cache.invalidate)
     for transaction in [
         *world.founding(),
@@ -50,9 +52,9 @@ def test_a_revocation_reaches_the_cache_with_its_block(tmp_path: Path) -> None:
 def test_it_asks_once_within_the_expiry_and_stays_bounded() -> None:
     asked: list[bytes] = []
 
-    def load(key: bytes) -> object:
+    def load(key: Key[RightRow]) -> object:
         asked.append(key)
-        return [0, [[1, 1, "*"]]]
+        return key.read([0, [[1, 1, "*"]]])
 
     cache = RightsCache(load, expiry_ms=100, keys_max=2)
     for now in (0, 50, 99):

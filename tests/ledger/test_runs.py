@@ -18,7 +18,7 @@ from tallystick.errors import Forged
 from tallystick.ledger import batches, entries
 from tallystick.ledger.batches import BATCH_MIN, hash_entries, plain_hashes
 from tallystick.ledger.contracts import runs
-from tallystick.ledger.contracts.execute import Result, execute
+from tallystick.ledger.contracts.execute import CONTRACTS, Result, execute
 from tallystick.ledger.contracts.runs import find_runs
 from tallystick.ledger.transaction import Transaction, parse
 
@@ -29,6 +29,11 @@ EDGES = [0, 1, 23, 24, 255, 256, 65_535, 65_536, (1 << 32) - 1, 1 << 32, (1 << 6
 PLAIN = [35, WORLD.sensor.id, 1, AIR, 2, "", "10.0.0.7", 1, 3, 7, 8, NOW_MS, seed("request"), b""]
 
 pytestmark = pytest.mark.skipif(batches.compiled() is None, reason="numba does not work here")
+
+
+def test_every_version_of_the_rule_takes_runs() -> None:
+    for version in CONTRACTS["operations"].values():
+        assert version[35] in runs.RUNS
 
 
 def changed(place: int, value: Any) -> bytes:

@@ -17,7 +17,6 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.checkpoints import read_head, sign_checkpoint
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, encode_request, read_answer
@@ -25,6 +24,7 @@ from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.trust.checkpoint import ledger_verifiers
 from tallystick.trust.notes import Algorithm, Checkpoint, Note, NoteSigner
+from tallystick.trust.right import Right
 
 HEART = token("heart")
 NOW_S = NOW_MS // 1000
@@ -143,7 +143,7 @@ def test_a_fork_shown_to_one_of_two_subscribers_is_found_through_the_data(tmp_pa
     shutil.copy(tmp_path / "ledger.db", tmp_path / "fork.db")
     ledger, fork = ledger_at(tmp_path / "ledger.db"), ledger_at(tmp_path / "fork.db")
     grow(ledger, batch(1))
-    right = WORLD.doctor.sign(entries.grant(HEART, WORLD.sensor.id, Operation.READ)).data
+    right = WORLD.doctor.sign(entries.grant(HEART, WORLD.sensor.id, Right.READ)).data
     grow(fork, right)
     one, two = CheckpointMemory(WORLD.trust, SeededDisk(1)), CheckpointMemory(WORLD.trust, SeededDisk(2))
     mine = one.accept(ledger.checkpoint(), ledger.consistency)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import Malformed
-from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, ledger_key, merge
+from tallystick.ledger.contracts.writes import WRITES
+from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, ledger_write, merge
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "commits.json").read_text())
 
@@ -28,7 +29,7 @@ def test_a_good_list_says_what_it_said(vector: dict[str, Any]) -> None:
         vector["batch"],
     )
     assert [[run.lane.hex(), run.partition, run.first, list(run.places())] for run in listed.runs] == vector["places"]
-    key = ledger_key(bytes.fromhex(VECTORS["publisher"]), listed.write, listed.batch)
+    key = WRITES(bytes.fromhex(VECTORS["publisher"]), ledger_write(listed.write), listed.batch)
     assert key.hex() == vector["ledger key"]
 
 

@@ -19,6 +19,7 @@ from tallystick.client.session import Session
 from tallystick.demo import disk
 from tallystick.errors import Refused
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.pipeline import configure, register
 from tallystick.record.schema import Schema
 
@@ -127,7 +128,7 @@ class Lake:
         """Take an identity back, and wait until the ledger says so."""
         principal = session.identity.principal
         self.owner.authority.revoke(principal)
-        wait_until(lambda: bool(self.reader.view.value(b"identity/" + principal)[7]))
+        wait_until(lambda: bool(self.reader.view.row(IDENTITIES(principal)).revoked))
 
     @contextmanager
     def lying(self, change: Callable[[Any, bool], Any]):  # type: ignore[no-untyped-def]

@@ -21,6 +21,8 @@ from tallystick.client.session import Session
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Forged, Misuse, Refused
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
+from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.pipeline.access import Access, admit
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner, Slice
@@ -46,15 +48,15 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         wait_until(lambda: anchored(topic) == 2 * MANY)
         revoked = hands[-1].session.identity.principal
         topic.owner.authority.revoke(revoked)
-        wait_until(lambda: bool(topic.reader.view.value(b"identity/" + revoked)[7]))
+        wait_until(lambda: bool(topic.reader.view.row(IDENTITIES(revoked)).revoked))
         stored(hands[0].send(hands[0].seal(2))[0])
         wait_until(lambda: anchored(topic) > 2 * MANY)  # an anchor after the revocation
         yield Fleet(topic, revoked)
 
 
 def anchored(topic: Topic) -> int:
-    value = topic.reader.view.value(b"anchor/" + topic.token + bytes(4))
-    return 0 if value is None else int(value[0])
+    row = topic.reader.view.row(ANCHORS(topic.token, 0))
+    return 0 if row is None else row.size
 
 
 @contextmanager
@@ -177,7 +179,7 @@ def test_a_stream_that_stands_below_retention_is_told(fleet: Fleet) -> None:
         root = node.carrier.storage.tree(place).root(2)
         write_as_node(node, entries.retire(topic.token, 0, 2, root))
         node.carrier.storage.retire(place, 2)
-        wait_until(lambda: topic.reader.view.value(b"retired/" + topic.token + bytes(4)) is not None)
+        wait_until(lambda: topic.reader.view.row(RETIRED(topic.token, 0)) is not None)
         planner.check_kept({0: 2})
         with pytest.raises(Misuse, match="offset 1 of partition 0, which was retired unread; 2 is the first left"):
             planner.check_kept({0: 1})

@@ -17,7 +17,8 @@ from tallystick.client.keeper import Held
 from tallystick.client.session import HEAD_AGE_MAX_S
 from tallystick.client.view import View
 from tallystick.errors import Withheld
-from tallystick.ledger.contracts.access import Operation as Right
+from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.permits import PERMITS
 from tallystick.parcel.prove import verify_proof
 from tallystick.pipeline import plan, task
 from tallystick.pipeline.access import admit
@@ -27,6 +28,7 @@ from tallystick.pipeline.plan import Planner
 from tallystick.pipeline.source import BatchReader
 from tallystick.runtime.clock import ManualClock
 from tallystick.trust.permit import Operation
+from tallystick.trust.right import Right
 
 TYPES = (
     "i8 int8, i64 int64 not null, u8 uint8, u32 uint32, u64 uint64, f32 float32, f64 float64, flag bool, text string,"
@@ -153,8 +155,8 @@ def test_start_and_end_by_height_and_block_time(lake: Lake) -> None:
     edges = []
     for part in range(3):
         topic.publish(rows(range(part * 10, part * 10 + 10)))
-        value = lake.reader.view.value(b"anchor/" + topic.token + bytes(4))
-        edges.append((value[2] + 1, value[3] + 1))  # just after the part's last anchor
+        anchor = lake.reader.view.row(ANCHORS(topic.token, 0))
+        edges.append((anchor.height + 1, anchor.time_ms + 1))  # just after the part's last anchor
     heights, times = zip(*edges, strict=True)
     middle = list(range(10, 20))
     assert seqs(topic.read(startingHeight=heights[0], endingHeight=heights[1])) == middle
@@ -241,7 +243,7 @@ def test_a_ledger_that_is_behind_is_named(lake: Lake, steps: Topic) -> None:
 
 def test_a_permit_is_asked_for_once(lake: Lake, steps: Topic) -> None:
     def issued() -> int:
-        return sum(1 for _, value in lake.stack.node.ledger.scan(b"permit/", 10_000) if value[1] == steps.token)
+        return sum(1 for _, row in lake.stack.node.ledger.scan(PERMITS, most=10_000) if row.token == steps.token)
 
     before = issued()
     assert seqs(steps.read()) == seqs(steps.read()) == list(range(10))

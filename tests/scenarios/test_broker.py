@@ -19,6 +19,7 @@ from actors import (
     Hand,
     Liar,
     Topic,
+    anchored,
     await_topic,
     fresh_memory,
     publish,
@@ -42,6 +43,8 @@ from tallystick.crypto.merkle import leaf_hash
 from tallystick.demo import disk
 from tallystick.errors import Forged, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import lane_partition
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.clock import SystemClock
@@ -218,14 +221,14 @@ def test_a_withheld_tail(stack: Stack, topic: Topic) -> None:
     """A node shows an old anchor under an old checkpoint, as if nothing had come since."""
     token = another_topic(stack, topic, "tails")
     hand, honest = Hand(topic.car, "tails"), topic.reader.node
-    key, publisher = b"anchor/" + token + bytes(4), b"identity/" + topic.car.identity.principal
+    key, publisher = ANCHORS(token, 0), IDENTITIES(topic.car.identity.principal)
     stored(hand.send(hand.seal(0))[0])
-    wait_until(lambda: (topic.reader.view.value(key) or [0])[0] == 1)
+    wait_until(lambda: anchored(topic.reader.view, token) == 1)
     old = {one: honest.state(one) for one in (key, publisher)}
     while len({proof.note for proof in old.values()}) > 1:  # both under one checkpoint
         old = {one: honest.state(one) for one in (key, publisher)}
     stored(hand.send(hand.seal(1))[0])
-    wait_until(lambda: topic.reader.view.value(key)[0] == 2)
+    wait_until(lambda: anchored(topic.reader.view, token) == 2)
     liar = Liar(honest)
     liar.state = old.__getitem__
     # Whoever has seen the newer checkpoint names a rollback;
@@ -305,7 +308,7 @@ def test_what_was_read_before_its_anchor_is_not_left_unconfirmed(extra: bool, st
     liar.fetch = fetch
     subscriber = subscribe_through(topic.reader, liar, name, read="stored")
     assert read_rows(subscriber, 1) == [1]
-    wait_until(lambda: topic.reader.view.value(b"anchor/" + token + bytes(4)) is not None)
+    wait_until(lambda: topic.reader.view.row(ANCHORS(token, 0)) is not None)
     assert found_by(subscriber)[1][-1:] in (["missing"], ["altered"])
 
 
@@ -412,7 +415,7 @@ def test_a_parcel_promised_and_then_replaced_convicts_the_node(stack: Stack, top
     with without("the guard of publishing"):
         stored(hand.send(other)[0])
     settle(stack)
-    wait_until(lambda: topic.car.view.value(b"anchor/" + token + bytes(4)) is not None)
+    wait_until(lambda: topic.car.view.row(ANCHORS(token, 0)) is not None)
     path = topic.car.node.inclusion(token, 0, 1, [0])[0]
     kept = vow(stack, token, other.hash, 0)
     with pytest.raises(Refused) as refusal:  # what was kept is no evidence

@@ -19,6 +19,7 @@ from tallystick.client.session import Session
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.errors import Refused, TallystickError
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import SIGNATURE_CONTEXT
@@ -58,8 +59,8 @@ def test_the_guard_takes_one_story_and_the_ledger_keeps_both(stack: Stack, topic
     stored(hand.send(one)[0])
     assert reason(hand.send(two)[0]) == "equivocation"
     wait_until(lambda: is_convicted(stack, principal))
-    place = b"equivocation/" + principal + hand.lane.lane + (1).to_bytes(8, "big")
-    entry, height = hand.session.view.value(place)
+    place = EQUIVOCATIONS(principal, hand.lane.lane, 1)
+    entry, height = hand.session.view.row(place)
     assert reputation(stack, principal)[1] == height
     [item] = [one for one in stack.node.ledger.audit(Query(kind=int(Kind.EQUIVOCATION))) if one.height == height]
     assert (item.fields[3], item.fields[5]) == (one.header.encoded, two.header.encoded)  # both, for who asks later

@@ -11,6 +11,7 @@ from test_broker import found_by
 
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Refused
+from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.locks import MissingKey
@@ -89,7 +90,7 @@ def test_an_erased_publisher_is_unreadable_and_everything_else_verifies(stack: S
 
 def test_an_erasure_is_on_the_ledger_and_its_key_is_nowhere_at_the_authority(stack: Stack, topic: Topic) -> None:
     principal = topic.car.identity.principal
-    marks = stack.node.ledger.scan(b"erasure/" + topic.token + principal)
+    marks = stack.node.ledger.scan(ERASURES, topic.token, principal)
     assert marks
     store = stack.authority.authority.core.store
     kept = store.rows(

@@ -22,6 +22,7 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Refused, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.fsck import fsck
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
@@ -71,7 +72,7 @@ def copy_files(source: Path, to: Path) -> None:
 
 def test_a_right_edited_into_the_database_is_found(stack: Stack, topic: Topic) -> None:
     spy = topic.member("spy")
-    key = b"right/" + topic.token + spy.identity.principal
+    key = RIGHTS(topic.token, spy.identity.principal)
     forged = wire.encode([1, [[1, int(READ), "*"]]])
     copy = stack.folders.root / "edited.sqlite"
     copy_ledger(stack, copy)
@@ -91,13 +92,13 @@ def test_a_right_edited_under_a_running_node_proves_nothing(
 ) -> None:
     """The node's own guards would believe it; authority and clients ask for a proof, and get no key."""
     spy = topic.member("spy-2")
-    key = b"right/" + topic.token + spy.identity.principal
+    key = RIGHTS(topic.token, spy.identity.principal)
     forged = wire.encode([1, [[1, int(READ), "*"]]])
     ledger = stack.node.ledger
     stored_value = ledger._store.value
     monkeypatch.setattr(ledger._store, "value", lambda one: forged if one == key else stored_value(one))
     with pytest.raises(Forged):
-        spy.view.value(key)
+        spy.view.row(key)
     with pytest.raises(Refused):
         spy.subscriber("brakes")
 
@@ -121,7 +122,7 @@ def test_a_wrong_result_is_found_by_whoever_replays(tmp_path: Path, stack: Stack
     with without("the owner's say over a topic"):
         wrong.submit(theft.data, now_ms(stack))
         wrong.flush(now_ms(stack))
-    key = b"right/" + topic.token + thief.identity.principal
+    key = RIGHTS(topic.token, thief.identity.principal)
     assert wrong.state(key).verify(trust).height == wrong.height  # proved, signed, and wrong
     wrong.close()
     with pytest.raises(Forged, match="the contracts refuse it"):

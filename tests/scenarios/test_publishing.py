@@ -38,6 +38,7 @@ from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.ledger.transaction import compose
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.parcel import Parcel
@@ -100,7 +101,7 @@ def test_a_phony_advertisement_is_refused_and_held_against_its_signer(
     assert spam(spy, topic.token, parcel.encode()) == "not-yours"
     assert reputation(stack, spy.identity.principal) == (80, 0)
     # Naming a topic of one's own in the request, and another's in the permit, does not evade the blame.
-    own = stack.node.ledger.scan(b"topic/")[0][0][6:]
+    own = stack.node.ledger.scan(TOPICS)[0][0][0]
     other = own if own != topic.token else b"o" * 16
     answer = exchange(spy, "POST", f"/v1/topics/{other.hex()}/advertisements", body=phony.encode())
     assert wire.decode(answer.body)[0] == "wrong-topic"

@@ -36,6 +36,7 @@ from tallystick.demo.forgery import exchange
 from tallystick.errors import Refused
 from tallystick.guards.publish import Accepted, Repeated
 from tallystick.guards.rules import Act
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import Kind as LedgerKind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import Kind
@@ -305,7 +306,7 @@ def test_without_a_new_epoch_a_revoked_subscriber_reads_on(stack: Stack, topic: 
         stack.withdraw(topic.owner, topic.token, leaver, READ)
         sealed = hand.seal(1234)
         stored(hand.send(sealed)[0])
-        wait_until(lambda: accomplice._view.value(b"anchor/" + topic.token + bytes(4))[0] > 11)
+        wait_until(lambda: accomplice._view.row(ANCHORS(topic.token, 0)).size > 11)
         passed_on = _fetch_all(topic.reader, topic.token, permit_of(accomplice).identifier)
         assert open_all(topic, passed_on[-1:], ring, accomplice._opener.held.schemas[-1]) == [1234]
     finally:

@@ -19,6 +19,7 @@ from tallystick.client.session import Session
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
+from tallystick.ledger.contracts.identity import KEYS
 from tallystick.runtime.answers import UNAUTHENTICATED
 from tallystick.trust.permit import Operation
 
@@ -56,7 +57,7 @@ def test_the_old_key_signs_nothing_more_and_what_it_signed_is_read(stack: Stack,
     with topic.reader.subscriber("brakes") as subscriber:
         assert sorted(read_rows(subscriber, 3)) == [1, 2, 3]
         assert subscriber.findings == []
-    principal, first, end = new.view.value(b"key/" + old.identity.signing_key.public.raw)
+    principal, first, end = new.view.row(KEYS(old.identity.signing_key.public.raw))
     assert principal == old.identity.principal
     assert 0 < first < end
 

@@ -27,12 +27,14 @@ from tallystick.crypto.kdf import derive
 from tallystick.demo.forgery import JUNK, exchange
 from tallystick.errors import Forged, Refused, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation as Right
+from tallystick.ledger.contracts.access import RIGHTS
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.proofs import verify_history
 from tallystick.ledger.reader import Reader
 from tallystick.trust.permit import Operation
 from tallystick.trust.receipt import Receipt
+from tallystick.trust.right import Right
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +186,7 @@ def test_theorem_2_a_broker_that_is_down_loses_and_changes_nothing(stack: Stack,
     publisher = city.sensor.publisher("pollution", linger_s=0.0, retry_s=0.05)
     publisher.send(sample(3))
     assert publisher.flush(30) == 0
-    rights = city.resident.view.value(b"right/" + city.tokens["pollution"] + city.resident.identity.principal)
+    rights = city.resident.view.row(RIGHTS(city.tokens["pollution"], city.resident.identity.principal))
     stack.stop_node()
     publisher.send(sample(4))  # into the spool
     assert publisher.flush(0.2) > 0
@@ -192,8 +194,8 @@ def test_theorem_2_a_broker_that_is_down_loses_and_changes_nothing(stack: Stack,
     assert publisher.flush(30) == 0
     publisher.close()
     assert read_rows(city.resident.subscriber("pollution"), 5) == [0, 1, 2, 3, 4]
-    key = b"right/" + city.tokens["pollution"] + city.resident.identity.principal
-    assert city.resident.view.value(key) == rights
+    key = RIGHTS(city.tokens["pollution"], city.resident.identity.principal)
+    assert city.resident.view.row(key) == rights
 
 
 def test_theorem_2_a_captured_broker_cannot_give_rights_or_unwrite_operations(stack: Stack, city: City) -> None:
@@ -205,9 +207,9 @@ def test_theorem_2_a_captured_broker_cannot_give_rights_or_unwrite_operations(st
     ):
         with pytest.raises(Refused):
             write_as_node(node, entry)
-    value = city.doctor.view.value(b"anchor/" + token + bytes(4))
+    row = city.doctor.view.row(ANCHORS(token, 0))
     with pytest.raises(Refused) as refusal:
-        write_as_node(node, entries.anchor(token, 0, value[0] - 1, bytes(32)))
+        write_as_node(node, entries.anchor(token, 0, row.size - 1, bytes(32)))
     assert refusal.value.reason == "anchor-shrinks"
     # Nor read what it carries: see test_canaries.py.
 

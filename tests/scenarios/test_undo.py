@@ -16,7 +16,7 @@ from tallystick.client.session import Session
 from tallystick.demo.forgery import phony_order
 from tallystick.errors import Refused
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.permits import Status
+from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.trust.permit import Operation, Permit
 
 
@@ -104,8 +104,8 @@ def test_the_node_cannot_undo_in_its_own_name(stack: Stack, topic: Topic, operat
         assert refusal.value.reason == "not-authority"
     with pytest.raises(Refused):
         forged.verify(topic.car.identity.authority)
-    value = topic.car.view.value(b"permit/" + victim.permit.identifier)
-    assert value[5] == Status.ISSUED  # and everybody can see that it still counts
+    row = topic.car.view.row(PERMITS(victim.permit.identifier))
+    assert row.status == Status.ISSUED  # and everybody can see that it still counts
 
 
 def test_a_node_that_forgets_is_reminded_by_the_publisher(stack: Stack, topic: Topic) -> None:

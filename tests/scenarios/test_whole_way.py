@@ -9,6 +9,7 @@ from stack import READ, WRITE, Stack, impatient, wait_until
 from tallystick.client.publish import Delivery
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import TallystickError
+from tallystick.ledger.contracts.permits import PERMITS
 
 SCHEMA = "vin string, seq int64 not null, speed float32"
 
@@ -134,7 +135,7 @@ def test_a_publisher_starts_where_nobody_can_be_reached(tmp_path: Path) -> None:
         third.stop()
         received = read_all(reader.subscriber("brakes"), 50)
         assert [row["seq"] for one in received for row in one.to_pylist()] == list(range(50))
-        permits = [key for key, _ in stack.node.ledger.scan(b"permit/")]
+        permits = [key for key, _ in stack.node.ledger.scan(PERMITS)]
         assert len(permits) == 2  # one of the car's, one of the reader's
         assert read_all(reader.subscriber("brakes"), 50)
-        assert len(stack.node.ledger.scan(b"permit/")) == 2
+        assert len(stack.node.ledger.scan(PERMITS)) == 2

@@ -9,17 +9,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from without import without
 
 from tallystick import wire
 from tallystick.client.author import Author
 from tallystick.client.publish import PublisherSettings
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.anchors import BROKEN
+from tallystick.ledger.contracts.groups import OFFSETS
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import Attempt
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.http1 import Response
+from tallystick.sim.checker import Violation
 from tallystick.sim.clock import SkewedClock
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import World
@@ -190,7 +194,7 @@ def test_an_offset_commit_whose_answer_was_lost_holds(world: World) -> None:
     settle(world)
     member.poll()
     member.subscriber.commit()  # from where the first one got to, to the end
-    assert sum(value[0] for _, value in world.host.open_core.ledger.scan(b"offset/")) == 2
+    assert sum(row.offset for _, row in world.host.open_core.ledger.scan(OFFSETS)) == 2
 
 
 def test_an_offset_that_the_ledger_does_not_show_yet_is_still_our_own(
@@ -215,7 +219,7 @@ def test_an_offset_that_the_ledger_does_not_show_yet_is_still_our_own(
     monkeypatch.setattr(member.person.clock, "pause", make_block)
     member.subscriber.commit()
     assert not world.host.is_slow  # it waited until the ledger showed what it had refused by
-    assert sum(value[0] for _, value in world.host.open_core.ledger.scan(b"offset/")) == 1
+    assert sum(row.offset for _, row in world.host.open_core.ledger.scan(OFFSETS)) == 1
 
 
 def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_holds(world: World) -> None:
@@ -240,7 +244,7 @@ def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_hol
         for one in world.members:
             one.poll()
             one.commit()
-    assert sum(value[0] for _, value in world.host.open_core.ledger.scan(b"offset/")) == 1
+    assert sum(row.offset for _, row in world.host.open_core.ledger.scan(OFFSETS)) == 1
 
 
 def test_a_group_whose_block_was_never_made_is_joined_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,6 +336,29 @@ def test_nothing_is_sealed_under_a_key_that_the_full_disk_did_not_take() -> None
         assert publisher.pending == 0
 
 
+def crash_behind_a_lane_that_was_sealed_again() -> None:
+    """Its first rows are stored and never checked, so that it stays in the spool; those behind them were sealed again
+    in another lane when the power went."""
+    with seeded_sealing(SeededEntropy("ends")):
+        world = make_world(anchor_check_s=1e6)
+        publisher = world.publishers[0]
+        publisher.produce(4)
+        settle(world)
+        publisher.produce(4)
+        assert publisher.publisher is not None
+        publisher.publisher._seal_step()
+        rotate(world)
+        settle(world)
+        publisher.crash()
+        read_all(world, 8)
+
+
+def test_rows_that_were_sealed_again_do_not_come_twice_after_a_crash() -> None:
+    crash_behind_a_lane_that_was_sealed_again()
+    with without("the end of a lane on the disk"), pytest.raises(Violation, match="came twice"):
+        crash_behind_a_lane_that_was_sealed_again()
+
+
 def test_rows_in_several_lanes_are_acknowledged_when_all_are_stored() -> None:
     with seeded_sealing(SeededEntropy("lanes")):
         world = make_world(lanes=2, request_parcels_max=1)
@@ -373,7 +400,7 @@ def test_a_broken_promise_is_told_again_when_the_ledger_was_away(world: World) -
         world.node_works()
         actor.pump()
         world.node_works()
-        assert len(world.host.open_core.ledger.scan(b"broken/")) == told
+        assert len(world.host.open_core.ledger.scan(BROKEN)) == told
 
 
 def spool_rows(world: World) -> None:

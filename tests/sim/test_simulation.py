@@ -54,7 +54,6 @@ MISSING: dict[str, tuple[tuple[str, ...], int]] = {
     "the sync of the spool before sending": (("sealed sequence", "equivocation"), 0),
     "the order of sequences in a lane": (("repeated", "came twice", "broken-chain"), 0),
     "the sync of segments before the promise": (("damage", "promised"), 0),
-    "the end of a lane on the disk": (("came twice", "lies at"), 290),
 }
 
 
@@ -69,7 +68,8 @@ def test_without_a_defence_some_seed_fails(name: str) -> None:
     pytest.fail(f"no seed from {first} to {first + HUNTED} noticed that {name} is missing")
 
 
-# Two defences stand behind others, so that no seed may ever need them: shown by hand, and the checker notices.
+# Two defences stand behind others, so that no seed may ever need them: shown by hand, and the checker notices. So is
+# the end of a lane on the disk (test_client_faults.py), which a seed in some hundreds needs.
 
 
 def replay_after_a_restart() -> None:

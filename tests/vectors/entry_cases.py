@@ -16,14 +16,14 @@ from tallystick import wire
 from tallystick.crypto.merkle import EMPTY_ROOT, leaf_hash
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.trust.certificate import ALL_TENANTS, Certificate
 from tallystick.trust.certificate import Kind as CertificateKind
-from tallystick.trust.permit import Operation as PermitOperation
+from tallystick.trust.permit import Operation
 from tallystick.trust.promise import Promise, Refusal
+from tallystick.trust.right import Right
 
 Case = tuple[str, Actor, bytes]
 
@@ -35,8 +35,8 @@ KEY, COMMITMENT, HASH = seed("attribute key"), seed("commitment"), seed("hash")
 PERMIT, UNDONE, NEW_PERMIT = (seed(name)[:16] for name in ("permit 1", "permit 2", "permit 3"))
 WRITTEN = seed("write")[:16]
 FENCE = 2  # one member joined
-READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
-SUBSCRIBE, ADVERTISE = PermitOperation.SUBSCRIBE, PermitOperation.ADVERTISE
+READ, WRITE, DESCRIBE = Right.READ, Right.WRITE, Right.DESCRIBE
+SUBSCRIBE, ADVERTISE = Operation.SUBSCRIBE, Operation.ADVERTISE
 
 
 def standing(bench: Bench) -> None:
@@ -171,7 +171,7 @@ class Cases:
     def schema(self, version: int, owner: Actor | None = None) -> bytes:
         return entries.schema(self.world.instance, HEART, version, HASH, (owner or self.doctor).key)
 
-    def permit(self, name: bytes = NEW_PERMIT, who: Actor | None = None, op: PermitOperation = ADVERTISE) -> bytes:
+    def permit(self, name: bytes = NEW_PERMIT, who: Actor | None = None, op: Operation = ADVERTISE) -> bytes:
         return entries.issue_permit(name, op, HEART, (who or self.monitor).id, NOW_MS + DAY_MS)
 
     def _good_topics(self) -> list[Case]:

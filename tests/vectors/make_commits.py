@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tallystick import wire
-from tallystick.parcel.commit import CommitList, WrittenRun, ledger_key
+from tallystick.ledger.contracts.writes import WRITES
+from tallystick.parcel.commit import CommitList, WrittenRun, ledger_write
 
 PATH = Path(__file__).parent / "commits.json"
 PUBLISHER = sha256(b"publisher").digest()[:16]
@@ -60,7 +61,7 @@ def encode(name: str, one: CommitList) -> dict[str, Any]:
         "name": name,
         "list": one.encoded.hex(),
         "hash": one.hash.hex(),
-        "ledger key": ledger_key(PUBLISHER, one.write, one.batch).hex(),
+        "ledger key": WRITES(PUBLISHER, ledger_write(one.write), one.batch).hex(),
         "batch": one.batch,
         "places": [[run.lane.hex(), run.partition, run.first, list(run.places())] for run in one.runs],
     }

@@ -26,7 +26,7 @@ from tallystick.authority.core import Core
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.attributes import epoch_key
+from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
 
 if TYPE_CHECKING:
     from tallystick.crypto.abe.keys import MasterKey
@@ -153,8 +153,9 @@ class AttributeEpochs:
             (begins_ms, core.touch_all(), epoch.number),
         )
         # The hash that the ledger has: an authority whose library is missing still takes away what must go.
-        public_hash = core.ledger.value(epoch_key(core.certificate.subject, epoch.number))[0]
-        core.queue([entries.attribute_epoch(epoch.number, public_hash, begins_ms)])
+        announced = core.ledger.row(ATTRIBUTE_EPOCHS(core.certificate.subject, epoch.number))
+        assert announced is not None  # or nobody could have brought it forward
+        core.queue([entries.attribute_epoch(epoch.number, announced.key_hash, begins_ms)])
 
     def _turn_ms(self, tenant: bytes) -> int:
         """When the tenant may cause an early epoch again; long ago if it has turns left."""
@@ -172,12 +173,12 @@ class AttributeEpochs:
     def apply(self, number: int) -> None:
         """Take over what the ledger holds of one epoch of ours."""
         core = self._core
-        value = core.ledger.value(epoch_key(core.certificate.subject, number))
-        if value is None:
+        found = core.ledger.row(ATTRIBUTE_EPOCHS(core.certificate.subject, number))
+        if found is None:
             return
         known = core.store.row("SELECT not_before_ms, announced FROM attribute_epochs WHERE epoch = ?", (number,))
         # A beginning that was brought forward here, and is on its way to the ledger, stays.
-        begins_ms = value[1] if known is None else min(value[1], known[0])
+        begins_ms = found.not_before_ms if known is None else min(found.not_before_ms, known[0])
         if known != (begins_ms, 1):
             core.store.write(
                 "INSERT OR REPLACE INTO attribute_epochs VALUES (?, ?, 1, ?)", (number, begins_ms, core.touch_all())

@@ -26,7 +26,8 @@ from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse, Refused
-from tallystick.ledger.contracts.attributes import attribute_key
+from tallystick.ledger.contracts.attributes import ATTRIBUTES, AttributeRow
+from tallystick.ledger.contracts.table import Key
 from tallystick.policy.space import AttributeSet
 from tallystick.trust.certificate import Kind
 
@@ -57,8 +58,8 @@ class _Place:
     pseudonym: bytes
 
     @property
-    def key(self) -> bytes:
-        return attribute_key(self.tenant, self.principal, self.pseudonym)
+    def key(self) -> Key[AttributeRow]:
+        return ATTRIBUTES(self.tenant, self.principal, self.pseudonym)
 
     @property
     def columns(self) -> tuple[bytes, bytes, bytes]:
@@ -181,7 +182,7 @@ class Attributes:
         if known is not None and known[0] == row:
             return known[1]
         name, value, salt = self._open(place, commitment, content)
-        proven = self._core.ledger.value(place.key)
+        proven = self._core.ledger.row(place.key)
         if proven is None or proven[0] != attribute_commitment(salt, principal, name, value):
             return None
         held = HeldAttribute(tenant, principal, name, value, proven[1])
@@ -223,7 +224,8 @@ class Attributes:
         place, store = _Place(tenant, principal, pseudonym), self._core.store
         self._known.pop(place, None)
         before = self._standing(place)
-        commitment, not_after_ms = (self._core.ledger.value(place.key) or [b"", 0])[:2]
+        found: AttributeRow | None = self._core.ledger.row(place.key)
+        commitment, not_after_ms, _ = found or AttributeRow(b"", 0, 0)
         store.write(
             f"DELETE FROM attributes WHERE {_AT} AND state != ? AND commitment != ?",  # noqa: S608
             (*place.columns, DRAFT, commitment),

@@ -44,7 +44,10 @@ from tallystick.crypto.passphrase import Cost
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.execute import newest
+from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.permits import Status
+from tallystick.ledger.contracts.settings import VERSIONS
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
@@ -56,6 +59,7 @@ from tallystick.trust.trustfile import TrustFile
 CHECKPOINT_FOLDER = "checkpoints"
 
 _ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
+_SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it is executed
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,7 @@ class Authority:
         if self.core.store.meta("restored") is not None:
             return  # nothing is decided on a view that may be yesterday's
         self._enrol_itself()
+        self._bring_into_force()
         self._tick()
         self.core.send_outbox()
         self._follower.follow()
@@ -195,9 +200,23 @@ class Authority:
         with core.store.transaction():
             if core.store.meta("enrolled") is not None:
                 return
-            if core.ledger.value(b"identity/" + core.certificate.subject) is None:
+            if core.ledger.raw(IDENTITIES(core.certificate.subject)) is None:
                 core.queue([entries.enrol(core.certificate)])
             core.store.set_meta("enrolled", b"\x01")
+
+    def _bring_into_force(self) -> None:
+        """The authority with which an instance began activates the contracts of its release that do not run from
+        genesis on. When an older instance goes over to a release, its operator says."""
+        core, head = self.core, self.core.ledger.head
+        if core.store.meta("founding") is None or head is None:
+            return
+        active = {name: version for name, version, _ in core.ledger.row(VERSIONS()) or []}
+        missing = [(name, version) for name, version in newest().items() if active.get(name, 0) < version]
+        with core.store.transaction():
+            if missing:
+                core.queue([entries.activate(*one, head.height + _SOON_BLOCKS) for one in missing])
+            else:
+                core.store.set_meta("founding", None)
 
     def _settle(self, place: int | None) -> None:
         """Bring a queued decision to the ledger and take over what it did there.
@@ -471,8 +490,8 @@ def create(folder: Path, passphrase: bytes, entropy: Entropy, cost: Cost = Cost(
     return KeyRequest(SigningKey.from_seed(signing).public.raw, sealing.public.encode())
 
 
-def install(folder: Path, certificate: Certificate, trust: TrustFile) -> None:
-    """Give an authority the certificate that the root signed for it."""
+def install(folder: Path, certificate: Certificate, trust: TrustFile, *, founding: bool = False) -> None:
+    """Give an authority the certificate that the root signed for it; the instance begins with a `founding` one."""
     certificate.verify(trust.root_verifier, instance=trust.instance)
     if certificate.kind is not Kind.AUTHORITY:
         raise Misuse("the certificate is not an authority's")
@@ -480,6 +499,8 @@ def install(folder: Path, certificate: Certificate, trust: TrustFile) -> None:
     with store.transaction():
         store.set_meta("certificate", certificate.encode())
         store.set_meta("trust", trust.to_json().encode())
+        if founding:
+            store.set_meta("founding", b"\x01")
     store.close()
 
 

@@ -27,9 +27,12 @@ from tallystick.authority.store import Store
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
-from tallystick.ledger.contracts.attributes import epoch_key
+from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
+from tallystick.ledger.contracts.epochs import EPOCHS
+from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
 from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.permits import Status
+from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.ledger.transaction import ENTRIES_MAX, compose
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
@@ -158,19 +161,19 @@ class Core:
         """Whether the proven state has what the entry would take away gone already; true of entries that give."""
         match wire.decode(entry, "outbox"):
             case [Kind.UNDO_PERMIT | Kind.REVOKE_PERMIT, identifier]:
-                permit = self.ledger.value(b"permit/" + identifier)
-                return permit is None or permit[5] != Status.ISSUED
+                permit = self.ledger.row(PERMITS(identifier))
+                return permit is None or permit.status != Status.ISSUED
             case [Kind.END_EPOCH, token, number, *_]:
-                epoch = self.ledger.value(b"epoch/" + token + number.to_bytes(4, "big"))
-                return epoch is None or epoch[3] != 0
+                epoch = self.ledger.row(EPOCHS(token, number))
+                return epoch is None or epoch.end_ms != 0
             case [Kind.ATTRIBUTE_EPOCH, number, _, not_before_ms]:
-                epoch = self.ledger.value(epoch_key(self.certificate.subject, number))
-                return epoch is None or epoch[1] <= max(not_before_ms, self.now_ms)
+                coming = self.ledger.row(ATTRIBUTE_EPOCHS(self.certificate.subject, number))
+                return coming is None or coming.not_before_ms <= max(not_before_ms, self.now_ms)
             case [Kind.ERASE, token, publisher, period]:
-                return self.ledger.raw(b"erasure/" + token + publisher + period.to_bytes(4, "big")) is not None
+                return self.ledger.raw(ERASURES(token, publisher, period)) is not None
             case [Kind.REVOKE, subject, _]:
-                identity = self.ledger.value(b"identity/" + subject)
-                return identity is None or identity[7] != 0
+                identity = self.ledger.row(IDENTITIES(subject))
+                return identity is None or identity.revoked != 0
         return True
 
     def _compose(self, groups: list[tuple[int, list[bytes]]]) -> tuple[int, bytes]:
@@ -192,7 +195,7 @@ class Core:
         It is after a restore with a clock that was set back: the store before it had sent more.
         """
         with self.store.transaction():
-            last = int(self.ledger.value(b"number/" + self.certificate.subject) or 0)
+            last = self.ledger.row(NUMBERS(self.certificate.subject)) or 0
             self.store.set_meta("number", max(last, number).to_bytes(8, "big"))
         return last >= number
 

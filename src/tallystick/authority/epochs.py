@@ -22,7 +22,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Forged
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.epochs import End
+from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
 
 
 @dataclass(frozen=True)
@@ -189,10 +189,10 @@ class Epochs:
     def apply(self, token: bytes, number: int) -> None:
         """Take over what the ledger holds of one epoch."""
         core = self._core
-        value = core.ledger.value(b"epoch/" + token + number.to_bytes(4, "big"))
-        if value is None:
+        found = core.ledger.row(EPOCHS(token, number))
+        if found is None:
             return
-        hashed, not_before_ms, _, end_ms, _ = value
+        hashed, not_before_ms, _, end_ms, _ = found
         row = core.store.row(
             "SELECT public, announced, end_ms FROM epochs WHERE token = ? AND epoch = ?", (token, number)
         )
@@ -215,7 +215,7 @@ class Epochs:
     def adopt(self, token: bytes, public: bytes, secret: bytes) -> None:
         """Epoch 1 of a topic that has just become live, with the pair its draft was given."""
         self._insert(token, 1, public, secret, self._core.now_ms)
-        if self._core.ledger.raw(b"epochs/" + token) is None:  # else a restored store meets its own announcement
+        if self._core.ledger.raw(LAST_EPOCHS(token)) is None:  # else a restored store meets its own announcement
             self._core.queue([entries.announce_epoch(token, 1, key_hash(public), self._core.now_ms)])
 
     def _pair(self, token: bytes, number: int) -> tuple[bytes, bytes]:

@@ -23,6 +23,7 @@ from tallystick.authority.topics import Topic, Topics
 from tallystick.crypto import hpke
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.trust.permit import Operation
 
 PERIOD_MAX = (1 << 32) - 1
@@ -165,8 +166,7 @@ class Erasure:
 
     def apply(self, token: bytes, publisher: bytes, period: int) -> None:
         """Destroy what the ledger says is destroyed, whoever it was that did it."""
-        place = b"erasure/" + token + publisher + period.to_bytes(4, "big")
-        if self._core.ledger.value(place) is None:
+        if self._core.ledger.raw(ERASURES(token, publisher, period)) is None:
             return
         erased = self._core.store.scalar(
             "SELECT erased FROM erasure_keys WHERE token = ? AND publisher = ? AND period = ?",

@@ -21,6 +21,7 @@ from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topics
 from tallystick.errors import Refused
+from tallystick.ledger.contracts.identity import TRUST
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.transaction import Transaction
 from tallystick.trust.certificate import Certificate
@@ -182,7 +183,7 @@ class Follower:
     def _apply_trust(self, text: str) -> None:
         """A newer trust file counts if the one before it agrees; the contracts asked the same."""
         core = self._core
-        if core.ledger.value(b"trust") is None:
+        if core.ledger.raw(TRUST()) is None:
             return
         new = TrustFile.parse(text)
         if new.number != core.trust.number + 1:

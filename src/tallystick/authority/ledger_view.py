@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from tallystick import wire
 from tallystick.crypto.merkle import Frontier, verify_consistency
@@ -24,6 +24,7 @@ from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Malformed, Refused, Withheld
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.contracts.table import Key, R
 from tallystick.ledger.engine import Engine
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.proofs import StateProof
@@ -164,13 +165,13 @@ class LedgerView:
         """Whether the ledger was followed to its end when it was last looked at; how long ago, `followed` says."""
         return self.followed is not None and self._height == self.followed.height
 
-    def value(self, key: bytes) -> Any:
-        """The proven value under `key`, None where it is proven absent."""
+    def row(self, key: Key[R]) -> R | None:
+        """The proven row under `key`, None where it is proven absent."""
         stored = self.raw(key)
-        return None if stored is None else wire.decode(stored, "state value")
+        return None if stored is None else key.read(wire.decode(stored, "state value"))
 
     def raw(self, key: bytes) -> bytes | None:
-        """As `value`, not decoded."""
+        """As `row`, not decoded."""
         answer = self.client.state(key)
         verify_map(self._accept(answer.note).state_root, key, answer.value, answer.proof)
         return answer.value

@@ -13,6 +13,7 @@ from tallystick.authority.subjects import Subjects
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.right import Right
 
 
 class NameBook:
@@ -37,7 +38,7 @@ class NameBook:
     def _topics(self, certificate: Certificate, is_admin: bool) -> tuple[tuple[bytes, str], ...]:
         rows = self._core.store.rows("SELECT token, name, owner, tenant FROM topics WHERE name != '' ORDER BY name")
         state = State(self._core.ledger.raw)
-        described = set(access.topics_with(state, certificate.subject, access.Operation.DESCRIBE))
+        described = set(access.topics_with(state, certificate.subject, Right.DESCRIBE))
         return tuple(
             (token, name)
             for token, name, owner, tenant in rows

@@ -26,18 +26,19 @@ from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topic, Topics, unknown
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts import access, reputation
-from tallystick.ledger.contracts.permits import Status
+from tallystick.ledger.contracts import reputation
+from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import LAST_EPOCH, Operation, Permit, UndoOrder, undo_hash
+from tallystick.trust.right import Right
 
 DRAWN = 0  # the status of a permit whose identifier is not on the ledger yet
 _DRAWS_MAX = 1_000  # as many as were issued since the snapshot whose random state comes back
 
 NEEDED = {
-    Operation.SUBSCRIBE: access.Operation.READ | access.Operation.DESCRIBE,
-    Operation.ADVERTISE: access.Operation.WRITE | access.Operation.DESCRIBE,
+    Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE,
+    Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE,
 }
 
 
@@ -114,7 +115,7 @@ class Permits:
         token = self._topics.token_of(certificate, topic)
         granted = self._topics.granted(certificate.subject, token)
         found = self._topics.find(token)
-        if found is None or not granted & access.Operation.DESCRIBE:
+        if found is None or not granted & Right.DESCRIBE:
             raise unknown(token)
         if granted & NEEDED[operation] != NEEDED[operation]:
             raise Refused(
@@ -188,7 +189,7 @@ class Permits:
         for _ in range(_DRAWS_MAX):
             identifier = self._core.entropy.bytes(16)
             drawn = self._core.store.row("SELECT 1 FROM permits WHERE id = ?", (identifier,))
-            if drawn is None and self._core.ledger.raw(b"permit/" + identifier) is None:
+            if drawn is None and self._core.ledger.raw(PERMITS(identifier)) is None:
                 return identifier
         raise Unavailable("identifiers repeat", hint="the machine's source of randomness is broken")
 
@@ -266,11 +267,11 @@ class Permits:
 
     def _check_on_ledger(self, caller: Caller, identifier: bytes) -> None:
         """Hold the permit to the ledger: what the store says of it is not enough to hand out keys."""
-        value = self._core.ledger.value(b"permit/" + identifier)
-        if value is None or value[2] != caller.principal or value[5] != Status.ISSUED:
+        row = self._core.ledger.row(PERMITS(identifier))
+        if row is None or row.principal != caller.principal or row.status != Status.ISSUED:
             raise Refused(f"permit {identifier.hex()} does not count on the ledger", reason="permit-ended")
-        needed = NEEDED[Operation(value[0])]
-        if self._topics.granted(caller.principal, value[1]) & needed != needed:
+        needed = NEEDED[Operation(row.operation)]
+        if self._topics.granted(caller.principal, row.token) & needed != needed:
             raise Refused("the right behind the permit was withdrawn", reason="no-right")
 
     def _epoch_keys(
@@ -385,10 +386,10 @@ class Permits:
     def apply(self, identifier: bytes) -> None:
         """Take over what the ledger holds of a permit."""
         core = self._core
-        value = core.ledger.value(b"permit/" + identifier)
-        if value is None or value[3] != core.certificate.subject:
+        row = core.ledger.row(PERMITS(identifier))
+        if row is None or row.authority != core.certificate.subject:
             return
-        operation, token, principal, _, not_after_ms, status, _ = value
+        operation, token, principal, _, not_after_ms, status, _ = row
         known = core.store.scalar("SELECT status FROM permits WHERE id = ?", (identifier,))
         if known is None:
             self._recover(identifier, Operation(operation), token, principal, not_after_ms, status)

@@ -28,7 +28,7 @@ from tallystick.authority.topics import Topic, Topics
 from tallystick.crypto import hpke
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse, Refused
-from tallystick.ledger.contracts.policies import policy_key
+from tallystick.ledger.contracts.policies import POLICIES
 from tallystick.policy.check import check_policy
 from tallystick.policy.formula import Formula
 from tallystick.record.schema import Schema
@@ -75,7 +75,8 @@ class Policies:
         topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
         if group >= self._groups(topic):
             raise Misuse(f"the topic has {self._groups(topic)} column groups, there is no group {group}")
-        version: int = (self._core.ledger.value(policy_key(token, group)) or [0])[0] + 1
+        known = self._core.ledger.row(POLICIES(token, group))
+        version = 1 if known is None else known.version + 1
         if not encoded:
             return version
         self._check(encoded)
@@ -246,10 +247,10 @@ class Policies:
 
     def _newest(self, token: bytes, group: int) -> Policy | None:
         """The newest version that the ledger shows, its formula missing where it is not here."""
-        value = self._core.ledger.value(policy_key(token, group))
-        if value is None:
+        found = self._core.ledger.row(POLICIES(token, group))
+        if found is None:
             return None
-        version, commitment, _ = value
+        version, commitment, _ = found
         row = self._core.store.row(
             "SELECT * FROM policies WHERE token = ? AND column_group = ? AND version = ? AND commitment = ?",
             (token, group, version, commitment),

@@ -24,6 +24,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.identity import KEYS
 
 
 class Rekeying:
@@ -49,7 +50,7 @@ class Rekeying:
         if not compare_digest(challenge, expected):
             raise Forged("rekey: the challenge was not opened with the new sealing key")
         old = self._subjects.require_caller(caller)
-        if core.ledger.raw(b"key/" + signing_key) is not None:
+        if core.ledger.raw(KEYS(signing_key)) is not None:
             raise Refused("rekey: the key serves or served an identity already", reason="key-used", hint="draw another")
         with core.store.transaction():
             return core.queue(

@@ -10,7 +10,7 @@ from tallystick.authority.answers import Caller
 from tallystick.authority.core import Core
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
-from tallystick.ledger.contracts.identity import Identity
+from tallystick.ledger.contracts.identity import IDENTITIES, TENANTS
 from tallystick.trust.certificate import ROOT_ID, Certificate, Kind
 
 _CHECKED_MAX = 100_000  # certificates remembered as checked, by hash
@@ -78,10 +78,9 @@ class Subjects:
 
         `certificate` is one that was seen in a transaction; it counts if the state names its hash.
         """
-        value = self._core.ledger.value(b"identity/" + subject)
-        if value is None:
+        identity = self._core.ledger.row(IDENTITIES(subject))
+        if identity is None:
             return False
-        identity = Identity(value)
         self._keys.pop(subject, None)
         old = self._core.store.row("SELECT certificate, revoked FROM subjects WHERE id = ?", (subject,))
         if certificate is not None and Certificate.decode(certificate).hash == identity.certificate_hash:
@@ -99,12 +98,12 @@ class Subjects:
         return replaced or bool(identity.revoked and not old[1])
 
     def apply_tenant(self, tenant: bytes) -> None:
-        value = self._core.ledger.value(b"tenant/" + tenant)
-        if value is not None:
+        row = self._core.ledger.row(TENANTS(tenant))
+        if row is not None:
             # A tenant made after the backup that this store came from is known by its identifier only.
             self._core.store.write(
                 "INSERT INTO tenants VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET owner = excluded.owner",
-                (tenant, tenant.hex(), value[0]),
+                (tenant, tenant.hex(), row.owner),
             )
 
     def _check_chain(self, certificate: Certificate) -> None:

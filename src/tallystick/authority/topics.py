@@ -22,9 +22,11 @@ from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import access, topics
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.topics import SCHEMAS, TOPICS, TopicRow
 from tallystick.record.schema import Schema, check_successor
 from tallystick.trust.certificate import ALL_TENANTS, Certificate
 from tallystick.trust.promise import PARTITIONS_MAX
+from tallystick.trust.right import Right
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _PATTERN = re.compile(r"[A-Za-z0-9._/-]*\*?")
@@ -77,7 +79,7 @@ class Topics:
     def require_described(self, certificate: Certificate, token: bytes) -> Topic:
         """The topic, if the caller owns it or may describe it; else as if it did not exist."""
         topic = self.find(token)
-        if topic is not None and self.granted(certificate.subject, token) & access.Operation.DESCRIBE:
+        if topic is not None and self.granted(certificate.subject, token) & Right.DESCRIBE:
             return topic
         return self.require_owned(certificate, token)
 
@@ -245,10 +247,9 @@ class Topics:
     def apply(self, token: bytes) -> Topic | None:
         """Take over what the ledger holds of a topic; a draft of it becomes live."""
         core = self._core
-        value = core.ledger.value(b"topic/" + token)
-        if value is None:
+        found = core.ledger.row(TOPICS(token))
+        if found is None:
             return None
-        found = topics.Topic(value)
         if core.certificate.tenant not in (ALL_TENANTS, found.tenant):
             return None  # another authority's
         old = self.find(token)
@@ -265,7 +266,7 @@ class Topics:
             )
         return self.find(token)
 
-    def _make_live(self, token: bytes, found: topics.Topic) -> None:
+    def _make_live(self, token: bytes, found: TopicRow) -> None:
         core = self._core
         draft = core.store.row(
             "SELECT name, schema, public, secret FROM drafts WHERE token = ? AND owner = ?", (token, found.owner)
@@ -314,12 +315,12 @@ class Topics:
         return access.granted(State(self._core.ledger.raw), principal, token)
 
     def _rules(self, token: bytes, principal: bytes) -> list[Any]:
-        value = self._core.ledger.value(b"right/" + token + principal)
-        return [] if value is None else value[1]
+        row = self._core.ledger.row(access.RIGHTS(token, principal))
+        return [] if row is None else row.rules
 
     def _ledger_hash(self, token: bytes, version: int) -> bytes:
-        value = self._core.ledger.value(b"schema/" + token + version.to_bytes(4, "big"))
-        return b"" if value is None else value[0]
+        row = self._core.ledger.row(SCHEMAS(token, version))
+        return b"" if row is None else row.hash
 
     def _keep_schema(self, token: bytes, version: int, schema: Schema) -> None:
         wrapped = self._core.master.wrap_schema(token, version, schema.encode(), self._core.entropy)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from tallystick.carriers.scribe import Note, Scribe, window_entries
 from tallystick.guards.route import Window
-from tallystick.guards.rules import Act, GuardLimits, Right, Rules
+from tallystick.guards.rules import Act, GuardLimits, Rules
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.contracts.operations import asked as named_in
 from tallystick.trust.envelope import Envelope
+from tallystick.trust.right import Right
 
 
 @dataclass(frozen=True)

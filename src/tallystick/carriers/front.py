@@ -38,7 +38,7 @@ from tallystick.guards.advertise import advertise
 from tallystick.guards.lanes import Ahead
 from tallystick.guards.live import Live
 from tallystick.guards.publish import Contradiction, Repeated, publish
-from tallystick.guards.rules import Act, GuardLimits, Right, Rules, check_topic
+from tallystick.guards.rules import Act, GuardLimits, Rules, check_topic
 from tallystick.guards.subscribe import fetch, subscribe
 from tallystick.guards.unadvertise import unadvertise
 from tallystick.guards.unsubscribe import unsubscribe
@@ -53,6 +53,7 @@ from tallystick.runtime.conversation import Identity as Signer
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.promise import Anchor, Promise, is_anchor, sign_promises
 from tallystick.trust.receipt import Receipt
+from tallystick.trust.right import Right
 
 STORED_S = 10.0  # how long a sum of what tenants store is believed
 FETCH_BYTES_MAX = 8 << 20  # one answer

@@ -1,28 +1,37 @@
 """The guards' view of the ledger: rights, permits, epochs and topics out of its state.
 
-`read` brings a state value by its key, through a cache that new blocks invalidate at once (ledger/cache.py, BPS 4.3);
-what is decided here is only what the values mean.
+`read` brings a row of the state by its key, through a cache that new blocks invalidate at once (ledger/cache.py, BPS
+4.3); what is decided here is only what the values mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 from tallystick.crypto.signatures import VerifyKey
-from tallystick.guards.rules import Right, TopicRules
+from tallystick.guards.rules import TopicRules
 from tallystick.ledger.contracts import access
-from tallystick.ledger.contracts.epochs import End
-from tallystick.ledger.contracts.permits import Status
+from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
+from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
+from tallystick.ledger.contracts.identity import IDENTITIES
+from tallystick.ledger.contracts.permits import PERMITS, Status
+from tallystick.ledger.contracts.reputation import STANDINGS
+from tallystick.ledger.contracts.table import Key, R
+from tallystick.ledger.contracts.topics import SCHEMAS, TOPICS
 from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.right import Right
 
 EPOCHS_BACK_MAX = 64  # how far an epoch may lie behind the newest before it is refused without a look
 
 CURRENT_MS = 1_000  # how long the current epoch is remembered, unless it ends meanwhile
 
 
+class RowReader(Protocol):
+    def __call__(self, key: Key[R], /) -> R | None: ...
+
+
 class LedgerRules:
-    def __init__(self, instance: bytes, read: Callable[[bytes], Any], late_epochs: int = 1) -> None:
+    def __init__(self, instance: bytes, read: RowReader, late_epochs: int = 1) -> None:
         """`late_epochs`: parcels of so many epochs that ended by schedule are still taken."""
         self.instance = instance
         self._read = read
@@ -31,44 +40,44 @@ class LedgerRules:
 
     def verify_key(self, subject: bytes) -> VerifyKey | None:
         """The key under which an enrolled, unrevoked subject signs its requests."""
-        value = self._read(b"identity/" + subject)
-        return None if value is None or value[6] == 0 or value[7] else VerifyKey(value[2])
+        row = self._read(IDENTITIES(subject))
+        return None if row is None or row.enrolled == 0 or row.revoked else VerifyKey(row.key)
 
     def node_key(self, subject: bytes) -> VerifyKey | None:
         """The key of an enrolled, unrevoked node; nobody else's word stands for its guards."""
-        value = self._read(b"identity/" + subject)
-        return None if value is None or value[0] != Kind.NODE else self.verify_key(subject)
+        row = self._read(IDENTITIES(subject))
+        return None if row is None or row.kind != Kind.NODE else self.verify_key(subject)
 
     def authority(self, identifier: bytes) -> Certificate | None:
-        value = self._read(b"identity/" + identifier)
-        if value is None or value[0] != Kind.AUTHORITY or value[7]:
+        row = self._read(IDENTITIES(identifier))
+        if row is None or row.kind != Kind.AUTHORITY or row.revoked:
             return None
-        kind, tenant, key, issuer, not_before, not_after, *_ = value
         # The ledger checked the certificate when it enrolled it; what the guards need of it is in the state.
-        return Certificate(self.instance, Kind(kind), identifier, tenant, key, b"", not_before, not_after, issuer)
+        times = row.not_before_ms, row.not_after_ms
+        return Certificate(self.instance, Kind.AUTHORITY, identifier, row.tenant, row.key, b"", *times, row.issuer)
 
     def blacklisted(self, principal: bytes) -> bool:
-        value = self._read(b"reputation/" + principal)
-        return value is not None and value[3] != 0
+        row = self._read(STANDINGS(principal))
+        return row is not None and row.blacklisted != 0
 
     def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
-        return self._read(b"equivocation/" + principal + lane + sequence.to_bytes(8, "big")) is not None
+        return self._read(EQUIVOCATIONS(principal, lane, sequence)) is not None
 
     def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool:
-        value = self._read(b"right/" + token + principal)
-        return value is not None and access.decide(value[1], int(right), host)
+        row = self._read(access.RIGHTS(token, principal))
+        return row is not None and access.decide(row.rules, int(right), host)
 
     def topic(self, token: bytes) -> TopicRules | None:
-        value = self._read(b"topic/" + token)
-        return None if value is None else TopicRules(value[0], value[2], value[9] != 0)
+        row = self._read(TOPICS(token))
+        return None if row is None else TopicRules(row.tenant, row.partitions, row.closed != 0)
 
     def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool:
-        value = self._read(b"schema/" + token + version.to_bytes(4, "big"))
-        return value is not None and value[0] == schema_hash
+        row = self._read(SCHEMAS(token, version))
+        return row is not None and row.hash == schema_hash
 
     def permit_ended(self, identifier: bytes) -> bool:
-        value = self._read(b"permit/" + identifier)
-        return value is None or value[5] != Status.ISSUED
+        row = self._read(PERMITS(identifier))
+        return row is None or row.status != Status.ISSUED
 
     def epoch_taken(self, token: bytes, epoch: int, time_ms: int) -> bool:
         """The current epoch, or one of the last `late_epochs` with no revocation since: a revoked reader holds the
@@ -83,10 +92,12 @@ class LedgerRules:
         known = self._current.get(token)
         if known is not None and known[1] <= time_ms < known[2] and not self._was_ended(token, known[0], time_ms):
             return known[0]
-        last, until = self._read(b"epochs/" + token) or 0, time_ms + CURRENT_MS
+        last, until = self._read(LAST_EPOCHS(token)) or 0, time_ms + CURRENT_MS
         for epoch in range(last, max(0, last - EPOCHS_BACK_MAX), -1):
-            value, before = self._epoch(token, epoch), self._epoch(token, epoch - 1)
-            begins = min(value[1], before[3]) if before is not None and before[3] else value[1]
+            row = self._read(EPOCHS(token, epoch))
+            if row is None:
+                return None
+            begins = row.begins_ms(self._read(EPOCHS(token, epoch - 1)))
             if begins <= time_ms:
                 self._current[token] = (epoch, begins, until)
                 return epoch
@@ -94,12 +105,9 @@ class LedgerRules:
         return None
 
     def _was_ended(self, token: bytes, epoch: int, time_ms: int) -> bool:
-        value = self._epoch(token, epoch)
-        return value is None or 0 < value[3] <= time_ms
+        row = self._read(EPOCHS(token, epoch))
+        return row is None or 0 < row.end_ms <= time_ms
 
     def _was_revoked(self, token: bytes, epoch: int, time_ms: int) -> bool:
-        value = self._epoch(token, epoch)
-        return value is None or (value[4] == End.REVOCATION and value[3] <= time_ms)
-
-    def _epoch(self, token: bytes, epoch: int) -> Any:
-        return self._read(b"epoch/" + token + epoch.to_bytes(4, "big"))
+        row = self._read(EPOCHS(token, epoch))
+        return row is None or (row.how == End.REVOCATION and row.end_ms <= time_ms)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick import wire
 from tallystick.cli.common import show_time
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.kinds import Kind
+from tallystick.trust.right import Right
 
 if TYPE_CHECKING:
     from tallystick.cli.common import Names
@@ -87,7 +87,7 @@ def describe(entry: dict[str, Any], names: Names) -> str:
 
 def _describe_operation(entry: dict[str, Any], names: Names) -> str:
     who = names.principal_name(entry["operator"]) if any(entry["operator"]) else "nobody known"
-    what = Operation(entry["operation"]).name or "?"
+    what = Right(entry["operation"]).name or "?"
     topic = names.topic_name(entry["token"]) if any(entry["token"]) else "no topic"
     end = f"refused: {entry['reason']}" if entry["reason"] else "accepted"
     place = f", partition {entry['partition']} offsets {entry['first']} to {entry['end']}" if entry["end"] else ""
@@ -105,7 +105,7 @@ def _value(name: str, value: Any, names: Names) -> str:
     if name == "allow":
         return "allow" if value else "deny"
     if name == "operations":
-        return "+".join(one.name.lower() for one in Operation if value & one and one.name)
+        return "+".join(one.name.lower() for one in Right if value & one and one.name)
     if name.endswith("_ms") and name != "lease_ms":
         return show_time(value)
     if isinstance(value, bytes):

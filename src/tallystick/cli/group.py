@@ -13,7 +13,7 @@ from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
     from tallystick.client.session import Session
-    from tallystick.ledger.contracts.groups import Group
+    from tallystick.ledger.contracts.groups import GroupRow
 
 
 @click.group("group")
@@ -40,17 +40,17 @@ def show(name: str, home: Path | None, as_json: bool) -> None:
     """
     with open_session(home) as session:
         names = Names(session)
-        group = _require(session, name)
+        identifier, group = _require(session, name)
         members = [
             {"principal": names.principal_name(principal), "member": member.hex(), "lease_until": show_time(end)}
             for principal, member, end in group.members
         ]
-        places = [place for token in group.tokens for place in _places(session, names, group, token)]
+        places = [place for token in group.tokens for place in _places(session, names, identifier, token)]
     if as_json:
-        found = {"group": name, "identifier": group.identifier, "fence": group.fence}
+        found = {"group": name, "identifier": identifier, "fence": group.fence}
         output.result_json({**found, "members": members, "partitions": places})
         return
-    output.result(f"group {name} ({group.identifier.hex()}), fence {group.fence}")
+    output.result(f"group {name} ({identifier.hex()}), fence {group.fence}")
     for one in members:
         output.result(f"member {one['member']} of {one['principal']}, lease until {one['lease_until']}")
     for place in places:
@@ -82,11 +82,11 @@ def reset(name: str, topic: str, target: str, partition: int | None, home: Path 
     with open_session(home) as session:
         names = Names(session)
         token = names.topic(topic)
-        group = _require(session, name)
+        identifier, group = _require(session, name)
         if token not in group.tokens:
             raise Misuse(f'group "{name}" does not read topic "{topic}"')
         moves = []
-        for place in _places(session, names, group, token):
+        for place in _places(session, names, identifier, token):
             if partition is not None and place["partition"] != partition:
                 continue
             new = {"earliest": 0, "latest": place["anchored"]}.get(target)
@@ -96,7 +96,7 @@ def reset(name: str, topic: str, target: str, partition: int | None, home: Path 
         if moves:
             session.author.write(
                 *(
-                    entries.reset_offset(group.identifier, token, number, fence=group.fence, old=old, new=new)
+                    entries.reset_offset(identifier, token, number, fence=group.fence, old=old, new=new)
                     for number, old, new in moves
                 )
             )
@@ -109,32 +109,35 @@ def reset(name: str, topic: str, target: str, partition: int | None, home: Path 
         output.note("note: nothing changed, the offsets stand there already")
 
 
-def _require(session: Session, name: str) -> Group:
-    """The group as it stands at the newest block: members whose lease ran out are gone, and the fence has risen."""
+def _require(session: Session, name: str) -> tuple[bytes, GroupRow]:
+    """The group's identifier, and the group as it stands at the newest block: members whose lease ran out are gone, and
+    the fence has risen."""
     from tallystick.client.group import group_id
-    from tallystick.ledger.contracts.groups import Group
+    from tallystick.ledger.contracts.groups import GROUPS
 
     identifier = group_id(session.identity.tenant, name)
-    value, head = session.view.value_at(b"group/" + identifier)
-    if value is None:
+    group, head = session.view.row_at(GROUPS(identifier))
+    if group is None:
         raise Misuse(f'group "{name}" does not exist', hint="the first subscriber with --group makes it")
-    return Group(identifier, value).live_at(head.time_ms)
+    return identifier, group.live_at(head.time_ms)
 
 
-def _places(session: Session, names: Names, group: Group, token: bytes) -> list[dict[str, Any]]:
-    from tallystick.ledger.contracts.topics import Topic
+def _places(session: Session, names: Names, group: bytes, token: bytes) -> list[dict[str, Any]]:
+    from tallystick.ledger.contracts.anchors import ANCHORS
+    from tallystick.ledger.contracts.groups import OFFSETS
+    from tallystick.ledger.contracts.topics import TOPICS
 
     found = []
-    for number in range(Topic(session.view.value(b"topic/" + token)).partitions):
-        place = token + number.to_bytes(4, "big")
-        offset = session.view.value(b"offset/" + group.identifier + place)
-        anchor = session.view.value(b"anchor/" + place)
+    topic = session.view.row(TOPICS(token))
+    for number in range(0 if topic is None else topic.partitions):
+        moved = session.view.row(OFFSETS(group, token, number))
+        anchor = session.view.row(ANCHORS(token, number))
         found.append(
             {
                 "topic": names.topic_name(token),
                 "partition": number,
-                "offset": 0 if offset is None else offset[0],
-                "anchored": 0 if anchor is None else anchor[0],
+                "offset": 0 if moved is None else moved.offset,
+                "anchored": 0 if anchor is None else anchor.size,
             }
         )
     return found

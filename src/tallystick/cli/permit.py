@@ -39,7 +39,7 @@ def list_(everybody: bool, ended: bool, home: Path | None, as_json: bool) -> Non
       tally permit list --all --ended --json --home owner
     """
     from tallystick.ledger.contracts.kinds import Kind
-    from tallystick.ledger.contracts.permits import Status
+    from tallystick.ledger.contracts.permits import PERMITS, Status
     from tallystick.trust.permit import Operation
 
     with open_session(home) as session:
@@ -51,8 +51,8 @@ def list_(everybody: bool, ended: bool, home: Path | None, as_json: bool) -> Non
         ):
             if principal != session.identity.principal and not everybody:
                 continue
-            value = session.view.value(b"permit/" + identifier)
-            state = "unknown" if value is None else Status(value[5]).name.lower()
+            row = session.view.row(PERMITS(identifier))
+            state = "unknown" if row is None else Status(row.status).name.lower()
             if state == "issued" and not_after_ms <= now_ms:
                 state = "expired"
             if state != "issued" and not ended:

@@ -177,13 +177,13 @@ def list_(home: Path | None, as_json: bool) -> None:
     Examples:
       tally principal list --home owner
     """
-    from tallystick.ledger.contracts.identity import Identity
+    from tallystick.ledger.contracts.identity import IDENTITIES
 
     with open_session(home) as session:
         found = []
         for principal, name in Names(session).principals:
-            value = session.view.value(b"identity/" + principal)
-            revoked = value is not None and bool(Identity(value).revoked)
+            identity = session.view.row(IDENTITIES(principal))
+            revoked = identity is not None and bool(identity.revoked)
             found.append({"principal": principal.hex(), "name": name, "state": "revoked" if revoked else "enrolled"})
     if as_json:
         output.result_json(found)

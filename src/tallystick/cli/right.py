@@ -128,13 +128,13 @@ def _change(
 
 
 def _operations(words: tuple[str, ...], deny: bool) -> int:
-    from tallystick.ledger.contracts.access import Operation
+    from tallystick.trust.right import Right
 
     operations = 0
     for word in words:
-        operations |= Operation[word.upper()]
+        operations |= Right[word.upper()]
         if not deny and word in ("read", "write"):
-            operations |= Operation.DESCRIBE  # no permit without it
+            operations |= Right.DESCRIBE  # no permit without it
     return int(operations)
 
 
@@ -150,7 +150,8 @@ def list_(topic: str, principal: str | None, home: Path | None, as_json: bool) -
     Examples:
       tally right list brakes --home owner
     """
-    from tallystick.ledger.contracts.access import Operation
+    from tallystick.ledger.contracts.access import RIGHTS
+    from tallystick.trust.right import Right
 
     with open_session(home) as session:
         names = Names(session)
@@ -158,9 +159,9 @@ def list_(topic: str, principal: str | None, home: Path | None, as_json: bool) -
         wanted = [names.principal(principal)] if principal else [identifier for identifier, _ in names.principals]
         found = []
         for identifier in wanted:
-            value = session.view.value(b"right/" + token + identifier)
-            for allow, operations, host in [] if value is None else value[1]:
-                words = [word for word in WORDS if operations & Operation[word.upper()]]
+            row = session.view.row(RIGHTS(token, identifier))
+            for allow, operations, host in [] if row is None else row.rules:
+                words = [word for word in WORDS if operations & Right[word.upper()]]
                 found.append(
                     {
                         "principal": identifier.hex(),

@@ -143,6 +143,7 @@ def show(name: str, home: Path | None, as_json: bool) -> None:
     Examples:
       tally topic show brakes --home owner
     """
+    from tallystick.ledger.contracts.operations import HISTORIES
     from tallystick.record.schema import Schema
 
     with open_session(home) as session:
@@ -151,8 +152,8 @@ def show(name: str, home: Path | None, as_json: bool) -> None:
         facts = _facts(session, names, token)
         facts["schema"] = str(Schema.decode(session.authority.schemas(token)[-1]))
         facts["anchored"] = _anchored(session, token, facts["partitions"])
-        history = session.view.value(b"history/" + token)
-        facts["operations"] = 0 if history is None else history[2]
+        history = session.view.row(HISTORIES(token))
+        facts["operations"] = 0 if history is None else history.operations
     if as_json:
         output.result_json(facts)
         return
@@ -161,12 +162,12 @@ def show(name: str, home: Path | None, as_json: bool) -> None:
 
 
 def _facts(session: Session, names: Names, token: bytes) -> dict[str, Any]:
-    from tallystick.ledger.contracts.topics import ERASABLE, PADDED, Topic
+    from tallystick.ledger.contracts.epochs import LAST_EPOCHS
+    from tallystick.ledger.contracts.topics import ERASABLE, PADDED, TOPICS
 
-    value = session.view.value(b"topic/" + token)
-    if value is None:
+    topic = session.view.row(TOPICS(token))
+    if topic is None:
         raise Misuse(f"topic {token.hex()} is not on the ledger")
-    topic = Topic(value)
     flags = [word for bit, word in ((ERASABLE, "erasable"), (PADDED, "padded")) if topic.flags & bit]
     return {
         "topic": names.topic_name(token),
@@ -177,14 +178,16 @@ def _facts(session: Session, names: Names, token: bytes) -> dict[str, Any]:
         "schema_version": topic.version,
         "made_at_height": topic.created,
         "closed_at_height": topic.closed or None,
-        "epoch": session.view.value(b"epochs/" + token) or 0,
+        "epoch": session.view.row(LAST_EPOCHS(token)) or 0,
     }
 
 
 def _anchored(session: Session, token: bytes, partitions: int) -> list[int]:
     """Parcels below the newest anchor, by partition."""
-    anchors = [session.view.value(b"anchor/" + token + number.to_bytes(4, "big")) for number in range(partitions)]
-    return [0 if anchor is None else anchor[0] for anchor in anchors]
+    from tallystick.ledger.contracts.anchors import ANCHORS
+
+    anchors = [session.view.row(ANCHORS(token, number)) for number in range(partitions)]
+    return [0 if anchor is None else anchor.size for anchor in anchors]
 
 
 def _shown(value: Any) -> str:

@@ -17,6 +17,7 @@ from tallystick.client.view import View
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion
 from tallystick.errors import Forged, Refused
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -52,10 +53,10 @@ class Anchoring:
         states = self._lanes.states
         places = {(token, partition) for s in states for one in s.stored for token, partition, _ in one.offsets}
         for token, partition in sorted(places):
-            anchor = self._view.value(b"anchor/" + token + partition.to_bytes(4, "big"))
+            anchor = self._view.row(ANCHORS(token, partition))
             if anchor is None:
                 continue
-            size, root = anchor[0], anchor[1]
+            size, root = anchor.size, anchor.root
             waiting = [
                 (state, one, offset)
                 for state in self._lanes.states

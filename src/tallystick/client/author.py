@@ -17,6 +17,7 @@ from tallystick import wire
 from tallystick.client.identity import Identity
 from tallystick.client.view import PUBLISHED_S
 from tallystick.errors import Refused, Unavailable
+from tallystick.ledger.contracts.identity import NUMBERS
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.transaction import compose
 from tallystick.runtime.clock import Clock
@@ -72,6 +73,6 @@ class Author:
             self._last = max(self._last, shown)
 
     def _last_on_ledger(self) -> int:
-        value = self._ledger.state(b"number/" + self.principal).value
+        value = self._ledger.state(NUMBERS(self.principal)).value
         number = 0 if value is None else wire.decode(value, "number")
         return number if type(number) is int else 0

@@ -14,10 +14,20 @@ from contextlib import suppress
 from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
 from tallystick.client.findings import Finding
 from tallystick.client.identity import Identity
-from tallystick.client.reader import Anchored, ParcelReader, PartitionReader, Placed, PlacedParcel, V, received
+from tallystick.client.reader import (
+    Anchored,
+    ParcelReader,
+    PartitionReader,
+    Placed,
+    PlacedParcel,
+    V,
+    anchored,
+    received,
+)
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.errors import Withheld
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import VerifiedHeader, VerifiedParcel
 from tallystick.parcel.verify import PermitBook
@@ -167,13 +177,12 @@ class Fetcher:
 
     def anchor(self, partition: int) -> Anchored | None:
         """The partition's newest anchor, proved under a checkpoint that is young enough."""
-        value = self._view.value(b"anchor/" + self._token + partition.to_bytes(4, "big"))
-        return None if value is None else Anchored(value[0], value[1], value[2], value[3])
+        return anchored(self._view.row(ANCHORS(self._token, partition)))
 
     def check_retired(self, partition: int, below: int) -> None:
         """Returns if the ledger has the mark; a node that claims one that it does not have withholds."""
-        mark = self._view.value(b"retired/" + self._token + partition.to_bytes(4, "big"))
-        if mark is None or below > mark[0]:
+        mark = self._view.row(RETIRED(self._token, partition))
+        if mark is None or below > mark.below:
             raise Withheld(
                 f"partition {partition}: the node calls offsets below {below} retired, the ledger does not",
                 reason="missing",

@@ -8,14 +8,14 @@ that lost its lease cannot commit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tallystick.client.author import Author
 from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.groups import Group
+from tallystick.ledger.contracts.groups import GROUPS, OFFSETS, GroupRow, OffsetRow
+from tallystick.ledger.contracts.table import Key
 from tallystick.runtime.entropy import Entropy
 
 LEASE_MS = 15_000  # a dead member's partitions are dealt anew after this
@@ -48,26 +48,25 @@ class Member:
                 raise
             # Another member's, which we met in the block that was being made; the node fell before it was.
             raise Unavailable("the group was not made after all", retry_after_s=1.0) from error
-        self._view.wait_for(b"group/" + self.identifier, self._lists_us)
+        self._view.wait_for(GROUPS(self.identifier), self._lists_us)
         return self.assigned()
 
     def _make(self, lease_ms: int) -> None:
-        if self._view.value(b"group/" + self.identifier) is None:
+        if self._view.row(GROUPS(self.identifier)) is None:
             try:
                 self._author.write(entries.group(self.identifier, lease_ms, [self._token]))
             except Refused as error:
                 if error.reason != "group-exists":  # another member was quicker
                     raise
 
-    def _lists_us(self, value: Any) -> bool:
-        return value is not None and [self._principal, self.member] in [item[:2] for item in value[5]]
+    def _lists_us(self, group: GroupRow | None) -> bool:
+        return group is not None and [self._principal, self.member] in [item[:2] for item in group.members]
 
     def assigned(self) -> list[int]:
         """The partitions dealt to us, as the ledger stands; the fence is remembered."""
-        value = self._view.value(b"group/" + self.identifier)
-        if value is None:
+        group = self._view.row(GROUPS(self.identifier))
+        if group is None:
             return []
-        group = Group(self.identifier, value)
         self.fence = group.fence
         members = [(principal, member) for principal, member, _ in group.members]
         me = (self._principal, self.member)
@@ -75,7 +74,7 @@ class Member:
 
     def offset(self, partition: int) -> int:
         """Where the group goes on in a partition."""
-        return _standing(self._view.value(self._place(partition)))[0]
+        return _standing(self._view.row(self._place(partition)))[0]
 
     def commit(self, partition: int, old: int, new: int) -> None:
         """Move the offset; `Refused` (`fenced`, `not-holder`, `offset-moved`) if it is no longer ours to move."""
@@ -100,18 +99,18 @@ class Member:
             )
         )
 
-    def _place(self, partition: int) -> bytes:
+    def _place(self, partition: int) -> Key[OffsetRow]:
         """Where the ledger holds the group's offset."""
-        return b"offset/" + self.identifier + self._token + partition.to_bytes(4, "big")
+        return OFFSETS(self.identifier, self._token, partition)
 
     def leave(self) -> None:
         self._author.write(entries.leave(self.identifier, self.member))
 
 
-def _standing(value: Any) -> tuple[int, int]:
+def _standing(row: OffsetRow | None) -> tuple[int, int]:
     """A group's offset in a partition, and the fence under which it was moved there."""
-    return (0, 0) if value is None else (int(value[0]), int(value[1]))
+    return (0, 0) if row is None else (row.offset, row.fence)
 
 
-def _moved_from(offset: int) -> Callable[[Any], bool]:
-    return lambda value: _standing(value)[0] != offset
+def _moved_from(offset: int) -> Callable[[OffsetRow | None], bool]:
+    return lambda row: _standing(row)[0] != offset

@@ -21,6 +21,7 @@ from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Unavailable
+from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.parcel.header import Header, Kind
 from tallystick.parcel.keyring import KeyRing, LaneKeys
 from tallystick.parcel.keys import LaneKey
@@ -175,8 +176,7 @@ class Opener:
         """Whether the ledger says that this key was destroyed on purpose."""
         if error.epoch is not None:
             return False
-        key = b"erasure/" + error.token + error.publisher + error.period.to_bytes(4, "big")
-        return self._view.value(key) is not None
+        return self._view.row(ERASURES(error.token, error.publisher, error.period)) is not None
 
 
 class _FixedKeys:

@@ -27,7 +27,9 @@ from tallystick.carriers.carrier import Fetched
 from tallystick.carriers.voids import Void
 from tallystick.client.reader import FRONTS, Anchored, Placed, V, parse
 from tallystick.errors import Malformed, Refused, Withheld
-from tallystick.parcel.commit import CommitList, WrittenRun, ledger_key
+from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.writes import WRITES, WriteRow
+from tallystick.parcel.commit import CommitList, WrittenRun, ledger_write
 from tallystick.parcel.header import Header, Kind, lane_partition
 from tallystick.parcel.parcel import Parcel, describe
 from tallystick.parcel.verify import PermitBook, verify_headers
@@ -64,15 +66,15 @@ class Commits:
         *,
         fetch: Callable[[int, int, int, int], Fetched],
         anchor: Callable[[int], Anchored | None],
-        value: Callable[[bytes], object],
+        row: Callable[[Key[WriteRow]], WriteRow | None],
         check_seen: Callable[[int, bytes], None],
         asks_for: Callable[[Header], bool],
     ) -> None:
-        """`fetch(partition, offset, end, size)` brings headers, `anchor(partition)` and `value(key)` what is proved on
+        """`fetch(partition, offset, end, size)` brings headers, `anchor(partition)` and `row(key)` what is proved on
         the ledger; `check_seen` holds a publisher's checkpoint against our history; `asks_for` says what is wanted by
         its labels."""
         self._instance, self._token, self._partitions, self._book = instance, token, partitions, book
-        self._fetch, self._anchor, self._value, self._check_seen = fetch, anchor, value, check_seen
+        self._fetch, self._anchor, self._row, self._check_seen = fetch, anchor, row, check_seen
         self._asks_for = asks_for
         self._seen: OrderedDict[tuple[bytes, bytes, int], tuple[int, int]] = OrderedDict()
 
@@ -106,10 +108,10 @@ class Commits:
         """(a, b)"""
         if listed.token != self._token or (listed.write, listed.batch) != header.write:
             raise BadCommit(f"{describe(header)}: its list is of another topic, write or batch")
-        value = self._value(ledger_key(publisher, listed.write, listed.batch))
-        if value is None:
+        won = self._row(WRITES(publisher, ledger_write(listed.write), listed.batch))
+        if won is None:
             raise BadCommit(f"{describe(header)}: the ledger has no list for batch {listed.batch} of its write")
-        if not isinstance(value, list) or value[0] != listed.hash:
+        if won.hash != listed.hash:
             raise BadCommit(f"{describe(header)}: the ledger has another list for batch {listed.batch} of its write")
 
     def _check_first(self, listed: CommitList, header: Header, publisher: bytes, place: tuple[int, int]) -> None:

@@ -30,6 +30,7 @@ from tallystick.carriers.voids import Void, is_void
 from tallystick.client.findings import Finding
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
+from tallystick.ledger.contracts.anchors import AnchorRow
 from tallystick.parcel.header import Header, Kind, parcel_hash
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel, describe, front_bytes, is_front
 from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_headers, verify_received
@@ -73,6 +74,11 @@ class Anchored:
     root: bytes
     height: int
     time_ms: int
+
+
+def anchored(row: AnchorRow | None) -> Anchored | None:
+    """A proved row of the ledger, as readers take it."""
+    return None if row is None else Anchored(row.size, row.root, row.height, row.time_ms)
 
 
 @dataclass(frozen=True)

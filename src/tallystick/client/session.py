@@ -27,6 +27,7 @@ from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse
 from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.contracts.operations import HISTORIES
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.proofs import verify_history
 from tallystick.runtime.address import Address
@@ -153,7 +154,7 @@ class Session:
     def history(self, token: bytes) -> tuple[list[tuple[int, int, bytes]], Head]:
         """Every operation on a topic as (height, index, entry), newest first, and the checkpoint under which none is
         missing; `Withheld` if the node leaves one out."""
-        proved = self.node.state(b"history/" + token)
+        proved = self.node.state(HISTORIES(token))
         self.memory.accept(proved.note, self.node.consistency)
         head = proved.verify(self.identity.trust)
         found: list[tuple[int, int, bytes]] = []

@@ -36,6 +36,7 @@ from tallystick.client.reader import Anchored, ParcelReader, Placed, PlacedParce
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.view import View
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
+from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import Header, Kind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.labels import label_place
@@ -152,7 +153,7 @@ class Subscriber:
             self._fetcher.book,
             fetch=self._fetcher.headers,
             anchor=self._fetcher.anchor,
-            value=view.value,
+            row=view.row,
             check_seen=view.check_seen,
             asks_for=lambda header: self._fetcher.wanted.asks_for(header),
         )
@@ -385,8 +386,8 @@ class Subscriber:
 
     def _is_suspect(self, publisher: bytes, anchor: Anchored) -> bool:
         if publisher not in self._revoked:
-            value = self._view.value(b"identity/" + publisher)
-            self._revoked[publisher] = 0 if value is None else int(value[7])
+            identity = self._view.row(IDENTITIES(publisher))
+            self._revoked[publisher] = 0 if identity is None else identity.revoked
         revoked = self._revoked[publisher]
         return bool(revoked) and anchor.height >= revoked
 

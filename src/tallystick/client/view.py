@@ -8,12 +8,13 @@ withheld tail until the contrary is shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from tallystick import wire
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Unavailable, Withheld
 from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.contracts.table import Key, R
 from tallystick.ledger.memory import CheckpointMemory, Consistency
 from tallystick.ledger.proofs import StateProof
 from tallystick.runtime.clock import Clock
@@ -48,20 +49,20 @@ class View:
         """The newest checkpoint; `Withheld` if it contradicts an earlier one, or is too old."""
         return self._check_age(self._memory.accept(self._source.checkpoint(), self._source.consistency))
 
-    def value(self, key: bytes) -> Any:
-        """The value under `key` in the newest state, None where it is proved absent."""
-        return self.value_at(key)[0]
+    def row(self, key: Key[R]) -> R | None:
+        """The row under `key` in the newest state, None where it is proved absent."""
+        return self.row_at(key)[0]
 
-    def value_at(self, key: bytes) -> tuple[Any, Head]:
-        """The value, and the checkpoint under which it was proved."""
+    def row_at(self, key: Key[R]) -> tuple[R | None, Head]:
+        """The row, and the checkpoint under which it was proved."""
         proof = self._source.state(key)
         head = self._check_age(self._memory.accept(proof.note, self._source.consistency))
         return _proved(key, proof, head), head
 
-    def values_at(self, keys: Sequence[bytes], ask: AskMany) -> list[tuple[Any, Head]]:
-        """The value of each key as `value_at` gives it; `ask` brings their proofs together, and is believed as little.
-        A checkpoint that several of them came under is accepted once."""
-        found: list[tuple[Any, Head]] = []
+    def rows_at(self, keys: Sequence[Key[R]], ask: AskMany) -> list[tuple[R | None, Head]]:
+        """The row of each key as `row_at` gives it; `ask` brings their proofs together, and is believed as little. A
+        checkpoint that several of them came under is accepted once."""
+        found: list[tuple[R | None, Head]] = []
         heads: dict[bytes, Head] = {}
         for key, proof in zip(keys, ask(keys), strict=True):
             if proof.note not in heads:
@@ -69,18 +70,18 @@ class View:
             found.append((_proved(key, proof, heads[proof.note]), heads[proof.note]))
         return found
 
-    def wait_for(self, key: bytes, accept: Callable[[Any], bool]) -> Any:
-        """The value under `key` as soon as it is acceptable: what one has just written may lie in a block that the
+    def wait_for(self, key: Key[R], accept: Callable[[R | None], bool]) -> R | None:
+        """The row under `key` as soon as it is acceptable: what one has just written may lie in a block that the
         witnesses have yet to cosign."""
         deadline = self._clock.monotonic() + PUBLISHED_S
-        while not accept(value := self.value(key)):
+        while not accept(row := self.row(key)):
             if self._clock.monotonic() > deadline:
                 raise Unavailable(
                     f"ledger: what was written is not under a checkpoint after {PUBLISHED_S:g} s",
                     hint="its witnesses may be away",
                 )
             self._clock.pause(0.05)
-        return value
+        return row
 
     def check_seen(self, size: int, root: bytes, consistency: Consistency | None = None) -> None:
         """Hold a checkpoint that a publisher accepted against our own history: `Withheld` if they fork. `consistency`
@@ -98,6 +99,6 @@ class View:
         return head
 
 
-def _proved(key: bytes, proof: StateProof, head: Head) -> Any:
+def _proved(key: Key[R], proof: StateProof, head: Head) -> R | None:
     verify_map(head.state_root, key, proof.value, proof.proof)
-    return None if proof.value is None else wire.decode(proof.value, "state value")
+    return None if proof.value is None else key.read(wire.decode(proof.value, "state value"))

@@ -35,7 +35,9 @@ from tallystick.client.session import Session
 from tallystick.client.view import View
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
-from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_key, ledger_write, merge
+from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.writes import WRITES, WriteRow
+from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_write, merge
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
@@ -205,8 +207,12 @@ class Committer:
         write_atomic(self._disk, _name((proposed.write, proposed.batch), proposed.hash), proposed.encoded)
 
     def _winner(self, write: tuple[bytes, int]) -> bytes | None:
-        value = self._view.value(ledger_key(self._session.identity.principal, *write))
-        return None if value is None else bytes(value[0])
+        row = self._view.row(self._place(*write))
+        return None if row is None else row.hash
+
+    def _place(self, write: bytes, batch: int) -> Key[WriteRow]:
+        """Where the ledger says which list won."""
+        return WRITES(self._session.identity.principal, ledger_write(write), batch)
 
     def _win(self, proposed: CommitList) -> bytes:
         """The compare-and-set; the hash that has won, ours or another's."""
@@ -216,8 +222,9 @@ class Committer:
         except Refused as error:
             if error.reason != "batch-taken":
                 raise
-        key = ledger_key(self._session.identity.principal, proposed.write, proposed.batch)
-        return bytes(self._view.wait_for(key, lambda value: value is not None)[0])
+        won = self._view.wait_for(self._place(proposed.write, proposed.batch), lambda row: row is not None)
+        assert won is not None  # or it would still be waiting
+        return won.hash
 
     def _kept(self, write: tuple[bytes, int], winner: bytes) -> CommitList:
         name = _name(write, winner)

@@ -16,6 +16,7 @@ from tallystick.client.subscribe import FoundError
 from tallystick.demo.scene import AttackSucceeded, expected
 from tallystick.demo.stage import Stage
 from tallystick.errors import Withheld
+from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.trust.permit import Operation
 
 REPUTATION_START = 100
@@ -60,8 +61,8 @@ def wait_for_refusals(stage: Stage, topic: str, offender: Session, count: int = 
 
 def reputation(session: Session, principal: bytes) -> tuple[int, int]:
     """(score, height of the blacklisting or 0), proved."""
-    value = session.view.value(b"reputation/" + principal)
-    return (REPUTATION_START, 0) if value is None else (value[0], value[3])
+    standing = session.view.row(STANDINGS(principal))
+    return (REPUTATION_START, 0) if standing is None else (standing.score, standing.blacklisted)
 
 
 def heights(acts: list[Act]) -> str:

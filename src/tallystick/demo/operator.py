@@ -16,6 +16,7 @@ from tallystick.demo.stage import READ, Ended, Stage
 from tallystick.errors import Forged
 from tallystick.ledger import entries
 from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.fsck import fsck
 from tallystick.trust.permit import Operation
 
@@ -25,11 +26,11 @@ FORK_MAX = 2_000  # transactions by which a fork outgrows the true ledger
 def edit_rights(stage: Stage) -> Seen:
     """An administrator writes a right into the running node's database; the friend it is meant for asks for keys."""
     friend, token = stage.enrol("hospital", "friend"), stage.tokens["vitals"]
-    key, database = b"right/" + token + friend.identity.principal, stage.folders.node / "ledger.sqlite"
+    key, database = RIGHTS(token, friend.identity.principal), stage.folders.node / "ledger.sqlite"
     edited = stage.folder / "copies" / "edited.sqlite"
     _execute(database, "INSERT INTO state VALUES (?, ?)", key, wire.encode([1, [[1, int(READ), "*"]]]))
     try:
-        refusal(lambda: friend.view.value(key), "forged", of="the edited right")
+        refusal(lambda: friend.view.row(key), "forged", of="the edited right")
         permit = refusal(
             lambda: friend.authority.permit(Operation.SUBSCRIBE, token), "forged", "unknown-topic", of="a permit"
         )

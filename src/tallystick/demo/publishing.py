@@ -28,6 +28,7 @@ from tallystick.demo.traffic import sample
 from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.operations import Role
 from tallystick.ledger.transaction import compose
@@ -231,8 +232,7 @@ def equivocate(stage: Stage) -> Seen:
         raise NotObserved("the first story was refused")
     reason = not_stored(liar.send(two)[0], "equivocation", of="the second story")
     stage.wait_until(lambda: bool(_blacklisted(stage, principal)), "the conviction")
-    place = b"equivocation/" + principal + one.header.lane + one.header.sequence.to_bytes(8, "big")
-    evidence = stage.people["doctor"].view.value(place)
+    evidence = stage.people["doctor"].view.row(EQUIVOCATIONS(principal, one.header.lane, one.header.sequence))
     if evidence is None:
         raise NotObserved("the ledger does not hold the two headers")
     not_stored(liar.send(liar.seal_batch(sample("vitals")))[0], "blacklisted", of="what comes after")
@@ -241,7 +241,7 @@ def equivocate(stage: Stage) -> Seen:
     )
     return Seen(
         f"the second parcel is refused as {reason}; both signed headers are on the ledger, their publisher blacklisted",
-        f"entry {Kind.EQUIVOCATION.name.lower()} at height {evidence[1]}",
+        f"entry {Kind.EQUIVOCATION.name.lower()} at height {evidence.height}",
     )
 
 

@@ -23,20 +23,20 @@ from tallystick.demo.scene import NotObserved
 from tallystick.errors import Refused, Unavailable
 from tallystick.fleet.schemas import schema
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation
 from tallystick.node.instance import Folders
 from tallystick.node.operator import operating
 from tallystick.node.supervisor import READY_S, Child, ChildFailed, is_ready
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import SystemEntropy
+from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
 if TYPE_CHECKING:
     from tallystick.demo.impostor import Snapshot
     from tallystick.demo.spark import SparkProcess
 
-READ, WRITE = Operation.READ | Operation.DESCRIBE, Operation.WRITE | Operation.DESCRIBE
+READ, WRITE = Right.READ | Right.DESCRIBE, Right.WRITE | Right.DESCRIBE
 PATIENCE_S = 30.0  # for what must come within a second or two, on a busy machine
 _PAUSE_S = 0.05
 
@@ -54,7 +54,7 @@ TOPICS = {
     "air": Topic("homes", "home", 1),
 }
 # Who may do what from the beginning. Attackers are enrolled by their scenes.
-CAST: dict[str, tuple[str, Operation]] = {
+CAST: dict[str, tuple[str, Right]] = {
     "ambulances": ("telemetry", WRITE),
     "ward": ("vitals", WRITE),
     "meters": ("air", WRITE),
@@ -156,14 +156,14 @@ class Stage:
         self.grant("vitals", "analyst", READ)
         self.grant("telemetry", "hospital", READ)  # its owner audits it
 
-    def enrol(self, tenant: str, name: str, topic: str | None = None, operations: Operation = READ) -> Session:
+    def enrol(self, tenant: str, name: str, topic: str | None = None, operations: Right = READ) -> Session:
         """One more principal of a tenant, with a right on a topic if one is named."""
         session = self._enrol(name, self.people[tenant].authority.invite())
         if topic is not None:
             self.grant(topic, name, operations)
         return session
 
-    def grant(self, topic: str, name: str, operations: Operation) -> None:
+    def grant(self, topic: str, name: str, operations: Right) -> None:
         owner, session, token = self.owner(topic), self.people[name], self.tokens[topic]
         owner.author.write(entries.grant(token, session.identity.principal, int(operations)))
         self.wait_until(lambda: _knows(session, token), f"the authority to see the right of {name}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from tallystick.errors import Forged, Refused
 from tallystick.guards.live import Live
-from tallystick.guards.rules import Act, Right, Rules, check_principal, check_topic
+from tallystick.guards.rules import Act, Rules, check_principal, check_topic
 from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.right import Right
 
 
 def admit(data: bytes, act: Act, rules: Rules, live: Live, operation: Operation, right: Right) -> Permit:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tallystick.guards.admit import admit
 from tallystick.guards.live import Live
-from tallystick.guards.rules import Act, Right, Rules
+from tallystick.guards.rules import Act, Rules
 from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.right import Right
 
 
 def advertise(data: bytes, act: Act, rules: Rules, live: Live) -> Permit:

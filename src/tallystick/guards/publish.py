@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from tallystick.errors import Malformed, Refused
 from tallystick.guards.lanes import Behind, Duplicate, Lanes
 from tallystick.guards.live import Live
-from tallystick.guards.rules import Act, GuardLimits, Right, Rules, check_principal, check_topic
+from tallystick.guards.rules import Act, GuardLimits, Rules, check_principal, check_topic
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import check_signature
 from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.right import Right
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,11 @@ before what only the entitled may learn.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntFlag
 from typing import Protocol
 
 from tallystick.errors import Refused
 from tallystick.trust.certificate import Certificate
-
-
-class Right(IntFlag):
-    """BPS Table 3: separate rights. The ledger's access contract uses the same numbers."""
-
-    READ = 1
-    WRITE = 2
-    DESCRIBE = 4
-    DELETE = 8
+from tallystick.trust.right import Right
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from struct import unpack
 
 from tallystick import wire
 from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.operations import HISTORIES
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.engine import AuditItem, HistoryItem, Query
 from tallystick.ledger.sqlite_store import Row
@@ -26,9 +27,9 @@ def find_history(
     before: tuple[int, int] | None,
 ) -> list[HistoryItem]:
     """Up to `most` operations of the topic, newest first, older than the place `before` if given."""
-    head = state.get(b"history/" + token)
+    head = state.row(HISTORIES(token))
     found: list[HistoryItem] = []
-    count, height, index = (head[2], head[0], head[1]) if head is not None else (0, 0, 0)
+    count, height, index = (head.operations, head.height, head.entry) if head is not None else (0, 0, 0)
     while count and len(found) < most:
         row = row_at(height, index)
         entries = _entries(row)

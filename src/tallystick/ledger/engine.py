@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import R, Table
 from tallystick.ledger.proofs import StateProof
 from tallystick.trust.receipt import EntryProof
 
@@ -117,8 +118,8 @@ class Engine(Protocol):
         """`read` on the stored state; for whoever trusts this engine (the node whose own it is)."""
         ...
 
-    def scan(self, prefix: bytes, most: int = 1000) -> list[tuple[bytes, Any]]:
-        """Keys of one family and their values, in order; unproved."""
+    def scan(self, table: Table[R], *parts: bytes | int, most: int = 1000) -> list[tuple[tuple[Any, ...], R]]:
+        """Rows of one table whose keys begin with `parts`, each with all parts of its key, in order; unproved."""
         ...
 
     def on_block(self, listener: BlockListener) -> None:

@@ -15,7 +15,8 @@ from tallystick.crypto import merkle
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Forged, Malformed, Withheld
 from tallystick.ledger.checkpoints import Head, read_head
-from tallystick.ledger.contracts.operations import next_chain
+from tallystick.ledger.contracts.call import HistoryRow
+from tallystick.ledger.contracts.operations import HISTORIES, next_chain
 from tallystick.trust.trustfile import TrustFile
 
 
@@ -48,13 +49,14 @@ class StateProof:
 
 def verify_history(token: bytes, oldest_first: Sequence[tuple[int, int, bytes]], proved: StateProof) -> None:
     """Raise `Withheld` unless these (height, index, entry) are the whole history under a verified state proof."""
-    if proved.key != b"history/" + token:
+    key = HISTORIES(token)
+    if proved.key != key:
         raise Forged("history: the proof is of another topic")
     chain = bytes(32)
     for height, index, entry in oldest_first:
         chain = next_chain(chain, height, index, merkle.leaf_hash(entry))
-    last = [*oldest_first[-1][:2], len(oldest_first), chain] if oldest_first else None
-    expected = None if proved.value is None else wire.decode(proved.value, "history")
+    last = HistoryRow(*oldest_first[-1][:2], len(oldest_first), chain) if oldest_first else None
+    expected = None if proved.value is None else key.read(wire.decode(proved.value, "history"))
     if last != expected:
-        found = expected[2] if expected else 0
+        found = expected.operations if expected else 0
         raise Withheld(f"history: {len(oldest_first)} operations do not fold to the {found} on the ledger")

@@ -12,6 +12,7 @@ from tallystick.errors import Misuse, Unavailable
 from tallystick.ledger.audit import entries_of, find_history, matches
 from tallystick.ledger.block import Block
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import R, Table
 from tallystick.ledger.engine import AuditItem, HistoryItem, Query, Submitted
 from tallystick.ledger.sqlite_store import Row, Store
 
@@ -84,8 +85,9 @@ class Reader:
                 break
         return found[: query.most]
 
-    def scan(self, prefix: bytes, most: int) -> list[tuple[bytes, Any]]:
-        return [(key, wire.decode(value)) for key, value in self.store.values(prefix, most)]
+    def scan(self, table: Table[R], *parts: bytes | int, most: int) -> list[tuple[tuple[Any, ...], R]]:
+        found = self.store.values(table.prefix(*parts), most)
+        return [(table.parts(key), table.read(wire.decode(value))) for key, value in found]
 
     def _stored(self, height: int) -> tuple[bytes, bytes]:
         found = self.store.block(height)

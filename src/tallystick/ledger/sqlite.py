@@ -26,6 +26,7 @@ from tallystick.ledger.book import Book, OpenBlock, found, genesis_block
 from tallystick.ledger.checkpoints import Head, checkpoint_text, own_head, read_head, sign_checkpoint
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import R, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import Store
@@ -217,9 +218,9 @@ class SqliteLedger:
         with self._lock:
             return read(self._reader.view)
 
-    def scan(self, prefix: bytes, most: int = 1000) -> list[tuple[bytes, Any]]:
+    def scan(self, table: Table[R], *parts: bytes | int, most: int = 1000) -> list[tuple[tuple[Any, ...], R]]:
         with self._lock:
-            return self._reader.scan(prefix, most)
+            return self._reader.scan(table, *parts, most=most)
 
     def statistics(self) -> LedgerStatistics:
         with self._lock:

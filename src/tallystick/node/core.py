@@ -23,6 +23,9 @@ from tallystick.guards.rules import GuardLimits
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block
 from tallystick.ledger.cache import RightsCache
+from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
+from tallystick.ledger.contracts.table import Key, R
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import LedgerSettings
 from tallystick.ledger.transaction import compose, parse
@@ -56,10 +59,9 @@ class NodeCore:
         authority, nobody could sign a request that the node would read."""
         self.trust, self.keys, self.ledger, self.clock, self.settings = trust, keys, ledger, clock, settings
         self._settle, self.limits = settle, limits
-        last = self._state_value(b"number/" + self.identifier)
-        self._numbers = Numbers(last if isinstance(last, int) else 0)
+        self._numbers = Numbers(self._row(NUMBERS(self.identifier)) or 0)
         self._enrol([keys.certificate, *introduce])
-        self._cache = RightsCache(self._state_value)
+        self._cache = RightsCache(self._row)
         self._cache_lock = threading.Lock()
         self._changed: deque[tuple[Block, tuple[bytes, ...]]] = deque()
         ledger.on_block(self._forget_changed)
@@ -124,14 +126,14 @@ class NodeCore:
     # The ledger.
 
     def _enrol(self, certificates: Sequence[Certificate]) -> None:
-        missing = [one for one in certificates if self._state_value(b"identity/" + one.subject) is None]
+        missing = [one for one in certificates if self._row(IDENTITIES(one.subject)) is None]
         if missing:
             transaction = self._compose(*(entries.enrol(certificate) for certificate in missing))
             self.ledger.submit(transaction, self._now_ms)
             self.ledger.flush(self._now_ms)
 
-    def _state_value(self, key: bytes) -> object:
-        return self.ledger.query(lambda state: state.get(key))
+    def _row(self, key: Key[R]) -> R | None:
+        return self.ledger.query(lambda state: state.row(key))
 
     def _submit(self, transaction: bytes) -> Submitted:
         submitted = self.ledger.submit(transaction, self._now_ms)
@@ -146,9 +148,9 @@ class NodeCore:
         """Each partition's newest anchor."""
         found: dict[Place, Newest] = {}
         most = 1 << 20
-        for key, value in self.ledger.scan(b"anchor/", most):
-            place = Place(key[7:23], int.from_bytes(key[23:27], "big"))
-            found[place] = Newest(value[0], *self._find_anchor(place, value[2]))
+        for (token, partition), row in self.ledger.scan(ANCHORS, most=most):
+            place = Place(token, partition)
+            found[place] = Newest(row.size, *self._find_anchor(place, row.height))
         return found
 
     def _find_anchor(self, place: Place, height: int) -> tuple[int, int]:
@@ -162,7 +164,7 @@ class NodeCore:
                         return number, index
         raise Misuse(f"ledger: the anchor of {place} is not in block {height}", hint="run tally ledger fsck")
 
-    def _read(self, key: bytes) -> object:
+    def _read(self, key: Key[R]) -> R | None:
         with self._cache_lock:
             while self._changed:
                 self._cache.invalidate(*self._changed.popleft())

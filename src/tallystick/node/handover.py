@@ -19,7 +19,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.book import Book
 from tallystick.ledger.cometbft.client import CometbftLedger
 from tallystick.ledger.cometbft.rpc import SCHEME
-from tallystick.ledger.contracts.identity import trust_file
+from tallystick.ledger.contracts.identity import NUMBERS, trust_file
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.sqlite_store import Store
 from tallystick.ledger.transaction import compose
@@ -102,7 +102,7 @@ def _bring(
     ).sign(root)
     newest.check_successor(successor)
     author = keys.certificate.subject
-    last = ledger.query(lambda state: state.get(b"number/" + author))
+    last = ledger.query(lambda state: state.row(NUMBERS(author)))
     number = Numbers(last or 0).next(now_ms * 1000)
     entry = entries.trust(successor.to_json())
     ledger.submit(compose(newest.instance, author, number, [entry], keys.key).data, now_ms)

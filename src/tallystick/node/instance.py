@@ -101,7 +101,7 @@ def create_instance(
     request = create(folders.authority, passphrase, entropy, cost)
     signer = trust.root_signer(root)
     authority = _certificate(trust, Kind.AUTHORITY, request.signing_key, request.sealing_key, now_ms).sign(signer)
-    install(folders.authority, authority, trust)
+    install(folders.authority, authority, trust, founding=True)
     write_secret(folders.node / "ledger.key", ledger_seed)
     _write_node(folders.node, trust, root, node_seed, settings, authority, now_ms)
     folders.trust.write_text(trust.to_json())  # last: its presence says that the instance is whole

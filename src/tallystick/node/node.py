@@ -18,7 +18,6 @@ from typing import IO, TYPE_CHECKING
 
 from tallystick.carriers.service import CarrierService
 from tallystick.errors import TallystickError, Unavailable
-from tallystick.guards.rules import Right
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
@@ -33,6 +32,7 @@ from tallystick.runtime.gate import Gate
 from tallystick.runtime.router import Router
 from tallystick.runtime.server import Server
 from tallystick.trust.certificate import Certificate
+from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
 if TYPE_CHECKING:

@@ -80,12 +80,8 @@ class CommitList:
         return cls(token, write, batch, runs)
 
 
-def ledger_key(publisher: bytes, write: bytes, batch: int) -> bytes:
-    """Where the ledger keeps [hash of the list, height]; there, as every identifier, a write has 16 bytes."""
-    return b"write/" + publisher + ledger_write(write) + batch.to_bytes(8, "big")
-
-
 def ledger_write(write: bytes) -> bytes:
+    """A write as the ledger names it: there, as every identifier, in 16 bytes."""
     return write[:16]
 
 

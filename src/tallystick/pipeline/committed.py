@@ -14,8 +14,9 @@ from dataclasses import replace
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.findings import Finding
 from tallystick.client.pending import Commits, Written
-from tallystick.client.reader import Anchored, Placed
+from tallystick.client.reader import Anchored, Placed, anchored
 from tallystick.errors import Refused, Withheld
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
 from tallystick.parcel.missing import MissingKey, NotEntitled
 from tallystick.parcel.open import open_content
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, describe
@@ -42,7 +43,7 @@ class CommitReader:
             book,
             fetch=fetch_headers,
             anchor=self._anchor,
-            value=self._view.value,
+            row=self._view.row,
             check_seen=self._view.check_seen,
             asks_for=access.wanted.asks_for,
         )
@@ -89,8 +90,8 @@ class CommitReader:
 
     def _left(self, partition: int, commit: Placed[VerifiedHeader], written: Written) -> Iterator[Written | Finding]:
         """What retention has left of a range; what it took is told."""
-        mark = self._view.value(b"retired/" + self._place(written.partition))
-        gone = 0 if mark is None else min(max(0, mark[0] - written.first), len(written.names))
+        mark = self._view.row(RETIRED(self._access.token, written.partition))
+        gone = 0 if mark is None else min(max(0, mark.below - written.first), len(written.names))
         if gone:
             message = (
                 f"partition {written.partition}: {gone} parcels of a write were retired from offset {written.first} on"
@@ -100,11 +101,7 @@ class CommitReader:
             yield replace(written, first=written.first + gone, names=written.names[gone:], sizes=written.sizes[gone:])
 
     def _anchor(self, partition: int) -> Anchored | None:
-        value = self._view.value(b"anchor/" + self._place(partition))
-        return None if value is None else Anchored(value[0], value[1], value[2], value[3])
-
-    def _place(self, partition: int) -> bytes:
-        return self._access.token + partition.to_bytes(4, "big")
+        return anchored(self._view.row(ANCHORS(self._access.token, partition)))
 
     def _finding(self, reason: str, message: str, partition: int, commit: Placed[VerifiedHeader]) -> Finding:
         header, parcel = commit.verified.header, commit.verified.parcel

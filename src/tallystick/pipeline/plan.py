@@ -21,15 +21,18 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.fetching import confirm
 from tallystick.client.findings import OPEN_REASONS, Finding
-from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed
+from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed, anchored
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
+from tallystick.ledger.contracts.identity import IDENTITIES
+from tallystick.ledger.contracts.table import Key, R
 from tallystick.parcel.header import Kind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
@@ -108,18 +111,19 @@ class Planner:
     def anchors(self) -> dict[int, Anchored]:
         """The newest anchor of each partition that has one, proved; what was read before it is held to it."""
         found = {}
-        for partition, (value, head) in enumerate(self._values(b"anchor/" + place for place in self._places)):
+        for partition, (row, head) in enumerate(self._rows(ANCHORS(*place) for place in self._places)):
             self._seen_height = head.height
-            if value is not None:
-                found[partition] = Anchored(value[0], value[1], value[2], value[3])
+            anchor = anchored(row)
+            if anchor is not None:
+                found[partition] = anchor
         for partition, reader in self._readers.items():
             if partition in found:
                 confirm(reader, found[partition], self._fetch)
         return found
 
-    def _values(self, keys: Iterable[bytes]) -> list[tuple[Any, Head]]:
-        """Values of the state, each proved; few requests, however many keys."""
-        return self._view.values_at(list(keys), self._access.session.node.states)
+    def _rows(self, keys: Iterable[Key[R]]) -> list[tuple[R | None, Head]]:
+        """Rows of the state, each proved; few requests, however many keys."""
+        return self._view.rows_at(list(keys), self._access.session.node.states)
 
     def ends(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
         """How far each partition can be read: to its anchor or, where the query asks for what is stored, to the end of
@@ -145,8 +149,8 @@ class Planner:
         return ends
 
     @property
-    def _places(self) -> list[bytes]:
-        return [self._access.token + partition.to_bytes(4, "big") for partition in range(self._access.partitions)]
+    def _places(self) -> list[tuple[bytes, int]]:
+        return [(self._access.token, partition) for partition in range(self._access.partitions)]
 
     # ── Edges ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -165,8 +169,8 @@ class Planner:
 
     def _retired(self) -> dict[int, int]:
         """Below which offset each partition has no bodies any more, as the ledger says."""
-        marks = self._values(b"retired/" + place for place in self._places)
-        return {partition: 0 if mark is None else mark[0] for partition, (mark, _) in enumerate(marks)}
+        marks = self._rows(RETIRED(*place) for place in self._places)
+        return {partition: 0 if mark is None else mark.below for partition, (mark, _) in enumerate(marks)}
 
     def check_some(self, ends: Mapping[int, int]) -> None:
         """Raise `Unavailable` where no partition can be read: an empty frame would say that there is no row."""
@@ -391,11 +395,11 @@ class Planner:
         """Publishers whose key was revoked, and at which height: what is read under an anchor of it or later is
         suspect. A bound: so is what was anchored before, since no proof of the earlier height is at hand."""
         publishers = sorted({one for range_ in proved for one in range_.publishers if any(one)})
-        values = self._values(b"identity/" + publisher for publisher in publishers)
+        rows = self._rows(IDENTITIES(publisher) for publisher in publishers)
         return {
-            publisher: int(value[7])
-            for publisher, (value, _) in zip(publishers, values, strict=True)
-            if value is not None and value[7]
+            publisher: row.revoked
+            for publisher, (row, _) in zip(publishers, rows, strict=True)
+            if row is not None and row.revoked
         }
 
     def _told(self, proved: Sequence[_Proved]) -> dict[tuple[int, int], tuple[Told, ...]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tallystick.carriers.carrier import Stored
 from tallystick.carriers.scribe import Note
@@ -57,7 +58,7 @@ class Checker:
         self._commitments: dict[bytes, bytes] = {}
         self._identifiers: dict[bytes, bytes] = {}
         self._acts: set[tuple[bytes, bytes, bytes, int, int]] = set()
-        self._floors: dict[bytes, int] = {}
+        self._floors: dict[tuple[Any, ...], int] = {}
         self._where: dict[int, tuple[int, int]] = {}
 
     # What publishers do and are told.
@@ -113,12 +114,12 @@ class Checker:
             if not found or found[0].offset != offset or found[0].parcel_hash != parcel:
                 raise Violation(f"{place}, offset {offset}: promised, and not there after the recovery")
 
-    def check_ledger(self, values: Mapping[bytes, int], what: str) -> None:
+    def check_ledger(self, values: Mapping[tuple[Any, ...], int], what: str) -> None:
         """Anchors and offsets only rise (6)."""
-        for key, value in values.items():
-            if value < self._floors.get(key, 0):
-                raise Violation(f"{what} {key.hex()} went back from {self._floors[key]} to {value}")
-            self._floors[key] = value
+        for place, value in values.items():
+            if value < self._floors.get((what, *place), 0):
+                raise Violation(f"{what} {place} went back from {self._floors[what, *place]} to {value}")
+            self._floors[what, *place] = value
 
     # What subscribers get.
 

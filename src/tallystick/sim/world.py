@@ -26,7 +26,8 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.access import Operation as Right
+from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.groups import OFFSETS
 from tallystick.ledger.fsck import fsck
 from tallystick.node.settings import NodeSettings
 from tallystick.parcel.parcel import Parcel
@@ -46,6 +47,7 @@ from tallystick.sim.instance import Instance
 from tallystick.sim.sealing import remembered_signatures, seeded_sealing
 from tallystick.sim.transport import CALM, URL, Link, Network, Weather
 from tallystick.trust.certificate import Certificate
+from tallystick.trust.right import Right
 
 SCHEMA = "row int64 not null, name string"
 PARTITIONS = 2
@@ -340,7 +342,7 @@ class World:
         """Whether all that is stored is anchored, and all that is anchored was read and committed by the group."""
         core = self.host.open_core
         ends = [core.carrier.ends(self.token, partition) for partition in range(PARTITIONS)]
-        committed = sum(value[0] for _, value in core.ledger.scan(b"offset/"))
+        committed = sum(row.offset for _, row in core.ledger.scan(OFFSETS))
         return all(anchored == end for anchored, end in ends) and committed == sum(end for _, end in ends)
 
     def _check_end(self) -> None:
@@ -376,8 +378,8 @@ class World:
 
     def _check_ledger(self) -> None:
         ledger = self.host.open_core.ledger
-        self.checker.check_ledger({key: value[0] for key, value in ledger.scan(b"anchor/")}, "anchor")
-        self.checker.check_ledger({key: value[0] for key, value in ledger.scan(b"offset/")}, "offset")
+        self.checker.check_ledger({place: row.size for place, row in ledger.scan(ANCHORS)}, "anchor")
+        self.checker.check_ledger({place: row.offset for place, row in ledger.scan(OFFSETS)}, "offset")
 
     def _note(self, what: str) -> None:
         self._trace.update(f"{self.clock.monotonic():.6f} {what}\n".encode())

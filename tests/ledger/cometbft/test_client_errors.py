@@ -17,8 +17,8 @@ from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unava
 from tallystick.ledger import entries
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.cometbft.rpc import Endpoint, Endpoints
-from tallystick.ledger.contracts.access import Operation
 from tallystick.runtime.clock import SystemClock
+from tallystick.trust.right import Right
 
 HEART = token("heart")
 
@@ -167,5 +167,5 @@ def test_a_refused_transaction_may_be_good_later(chain: Chain, engine: CometbftL
     for _ in range(2):
         with pytest.raises(Refused, match="entry 0: no right to write"):
             engine.submit(late.data, 0)
-    engine.submit(world.doctor.sign(entries.grant(HEART, world.monitor.id, Operation.WRITE)).data, 0)
+    engine.submit(world.doctor.sign(entries.grant(HEART, world.monitor.id, Right.WRITE)).data, 0)
     engine.wait(engine.submit(late.data, 0), 30)

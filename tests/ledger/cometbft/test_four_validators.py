@@ -20,11 +20,11 @@ from tallystick.errors import Forged, Misuse, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import Store
 from tallystick.node.validator import roll_back_validator
 from tallystick.trust.notes import Note, NoteSigner
+from tallystick.trust.right import Right
 
 HEART = token("heart")
 PATIENT = ClientSettings(submit_s=60)
@@ -36,7 +36,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     try:
         world, engine = chain.world, chain.client(PATIENT)
         founding = world.founding()
-        given = world.doctor.sign(entries.grant(HEART, world.monitor.id, Operation.READ))
+        given = world.doctor.sign(entries.grant(HEART, world.monitor.id, Right.READ))
         for transaction in (*founding, given):
             engine.wait(engine.submit(transaction.data, 0), 60)
         engine.close()

@@ -17,6 +17,8 @@ from tallystick.crypto.merkle import leaf_hash
 from tallystick.demo.forgery import exchange, send_bytes
 from tallystick.errors import Refused
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
 from tallystick.ledger.contracts.operations import Role
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Gap
@@ -102,9 +104,9 @@ def move_offsets(crime: Crime) -> None:
     """The group's owner goes back, and then past what nobody read."""
     reader = crime.topic.reader
     group = group_id(reader.identity.tenant, "readers")
-    key = b"offset/" + group + crime.topic.token + bytes(4)
-    stands = reader.view.value(key)[0]
-    fence = reader.view.value(b"group/" + group)[3]
+    key = OFFSETS(group, crime.topic.token, 0)
+    stands = reader.view.row(key).offset
+    fence = reader.view.row(GROUPS(group)).fence
     for old, new in ((stands, 1), (1, 3)):
         reader.author.write(entries.reset_offset(group, crime.topic.token, 0, fence=fence, old=old, new=new))
     crime.write(entries.retire(crime.topic.token, 0, 5, bytes(32)))  # the group stands at 3
@@ -146,7 +148,7 @@ def break_promise(crime: Crime) -> None:
     settle(crime.stack)
     height, time = node.core.block()
     word = Promise(node.trust.instance, node.identifier, token, 0, 0, b"p" * 32, height, time).sign(node.keys.key)
-    size = hand.session.view.value(b"anchor/" + token + bytes(4))[0]
+    size = hand.session.view.row(ANCHORS(token, 0)).size
     path = hand.session.node.inclusion(token, 0, size, [0])[0]
     hand.session.author.write(entries.broken_promise(word, leaf_hash(kept.hash), path))
 

@@ -24,7 +24,7 @@ from tallystick.client.group import group_id
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.groups import Group
+from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.parcel import Parcel
@@ -116,8 +116,8 @@ def test_threat_2_an_offset_moved_in_kafka_moves_nobody_and_is_put_back_and_told
     with city.doctor.subscriber(PRESSURE, group="ward") as ward:
         assert read_rows(ward, 2) == [2, 3]
         ward.commit()
-    stands = city.doctor.view.value(b"offset/" + group + token + bytes(4))[0]
-    fence = Group(group, city.doctor.view.value(b"group/" + group)).fence
+    stands = city.doctor.view.row(OFFSETS(group, token, 0)).offset
+    fence = city.doctor.view.row(GROUPS(group)).fence
     back = entries.reset_offset(group, token, 0, fence=fence, old=stands, new=0)
     for thief, reason in (
         (city.sensor, "wrong-tenant"),

@@ -25,13 +25,13 @@ from tallystick.carriers.kafka.turns import Turns
 from tallystick.carriers.storage import Found, Place
 from tallystick.errors import Refused, Unavailable
 from tallystick.guards.publish import Contradiction
-from tallystick.guards.rules import Right
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.operations import Role
 from tallystick.parcel.locks import lock_hash
 from tallystick.trust.permit import Permit, UndoOrder
 from tallystick.trust.promise import Anchor
+from tallystick.trust.right import Right
 
 log = logging.getLogger(__name__)
 

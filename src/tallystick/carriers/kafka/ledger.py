@@ -13,6 +13,11 @@ from tallystick.carriers.registry import Host
 from tallystick.carriers.storage import Place
 from tallystick.ledger.block import Block
 from tallystick.ledger.contracts import access
+from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
+from tallystick.ledger.contracts.identity import IDENTITIES
+from tallystick.ledger.contracts.reputation import STANDINGS
+from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.ledger.transaction import parse
 from tallystick.trust.promise import NOTARISE_PREFIX, Anchor, is_notarised
 
@@ -27,14 +32,14 @@ class NotaryLedger:
     def topics(self) -> dict[bytes, Carried]:
         """The topics that the node carries."""
         return {
-            key[6:]: Carried(value[2], value[3], value[5])
-            for key, value in self._ledger.scan(b"topic/", _EVERYTHING)
-            if self._node in value[5] and not value[9]
+            token: Carried(topic.partitions, topic.replicas, topic.nodes)
+            for (token,), topic in self._ledger.scan(TOPICS, most=_EVERYTHING)
+            if self._node in topic.nodes and not topic.closed
         }
 
     def is_anchored(self, token: bytes) -> bool:
         """Whether the ledger knows of records in a topic."""
-        return bool(self._ledger.scan(b"anchor/" + token, 1))
+        return bool(self._ledger.scan(ANCHORS, token, most=1))
 
     def follow(self, above: int) -> tuple[int, list[Written]]:
         """The ledger's height, and the notaries' anchors in blocks above `above`, each with transaction and entry."""
@@ -52,24 +57,25 @@ class NotaryLedger:
         """Kafka's rules as the ledger has them."""
         partitions = {token: topic.partitions for token, topic in self.topics().items()}
         rights = {
-            (key[22:38], key[6:22]): operations_of(value[1], access.decide, HOST)
-            for key, value in self._ledger.scan(b"right/", _EVERYTHING)
-            if key[6:22] in partitions
+            (principal, token): operations_of(right.rules, access.decide, HOST)
+            for (token, principal), right in self._ledger.scan(access.RIGHTS, most=_EVERYTHING)
+            if token in partitions
         }
-        principals = [key[9:] for key, _ in self._ledger.scan(b"identity/", _EVERYTHING)]
-        blacklisted = [key[11:] for key, value in self._ledger.scan(b"reputation/", _EVERYTHING) if value[3]]
+        principals = [principal for (principal,), _ in self._ledger.scan(IDENTITIES, most=_EVERYTHING)]
+        standings = self._ledger.scan(STANDINGS, most=_EVERYTHING)
+        blacklisted = [principal for (principal,), standing in standings if standing.blacklisted]
         return Wanted(rights, partitions, principals, blacklisted, self._group_offsets(partitions))
 
     def _group_offsets(self, partitions: Mapping[bytes, int]) -> dict[Spot, int]:
         """Where groups go on reading in these topics."""
         found = {
-            Spot(key[6:], Place(token, partition)): 0
-            for key, value in self._ledger.scan(b"group/", _EVERYTHING)
-            for token in value[4]
+            Spot(group, Place(token, partition)): 0
+            for (group,), row in self._ledger.scan(GROUPS, most=_EVERYTHING)
+            for token in row.tokens
             for partition in range(partitions.get(token, 0))
         }
-        for key, value in self._ledger.scan(b"offset/", _EVERYTHING):
-            spot = Spot(key[7:23], Place(key[23:39], int.from_bytes(key[39:43], "big")))
+        for (group, token, partition), moved in self._ledger.scan(OFFSETS, most=_EVERYTHING):
+            spot = Spot(group, Place(token, partition))
             if spot in found:
-                found[spot] = value[0]
+                found[spot] = moved.offset
         return found

@@ -34,12 +34,13 @@ from tallystick.errors import Refused, Withheld
 from tallystick.guards.lanes import Lanes
 from tallystick.guards.live import Live
 from tallystick.guards.publish import Contradiction, Repeated, check_sender, judge
-from tallystick.guards.rules import Act, GuardLimits, Right, Rules, TopicRules
+from tallystick.guards.rules import Act, GuardLimits, Rules, TopicRules
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.operations import Role
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.promise import REFUSALS_MAX, Anchor, Refusal
+from tallystick.trust.right import Right
 
 log = logging.getLogger(__name__)
 

@@ -29,6 +29,7 @@ from tallystick.ledger.checkpoints import Head, read_head
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.rpc import Endpoint, Endpoints
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import R, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.transaction import parse
@@ -41,7 +42,7 @@ from tallystick.trust.trustfile import TrustFile
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-R = TypeVar("R")
+A = TypeVar("A")
 
 _BLOCKS_KEPT = 64
 
@@ -234,15 +235,15 @@ class CometbftLedger:
         """`read` on the state under the newest checkpoint; every value that it looks at is proved."""
         return read(State(lambda key: self.state(key).value))
 
-    def scan(self, prefix: bytes, most: int = 1000) -> list[tuple[bytes, Any]]:
+    def scan(self, table: Table[R], *parts: bytes | int, most: int = 1000) -> list[tuple[tuple[Any, ...], R]]:
         found: list[tuple[bytes, Any]] = []
         while len(found) < most:
             after = found[-1][0] if found else b""
-            page = self._ask("scan", prefix, most - len(found), after, read=_read_values)
+            page = self._ask("scan", table.prefix(*parts), most - len(found), after, read=_read_values)
             if not page:
                 break
             found += page
-        return found
+        return [(table.parts(key), table.read(value)) for key, value in found]
 
     def statistics(self) -> LedgerStatistics:
         with self._lock:
@@ -253,10 +254,10 @@ class CometbftLedger:
 
     # --- within ---
 
-    def _ask(self, name: str, *arguments: Any, read: Callable[[Any], R]) -> R:
+    def _ask(self, name: str, *arguments: Any, read: Callable[[Any], A]) -> A:
         """What `read` makes of the first answer that it takes; an endpoint whose answer fails is as good as away."""
 
-        def fetch(endpoint: Endpoint) -> R:
+        def fetch(endpoint: Endpoint) -> A:
             answer = endpoint.ask(name, *arguments)
             try:
                 return read(answer)

@@ -12,13 +12,14 @@ names are expanded to tokens before they come here: the ledger never sees a name
 
 from __future__ import annotations
 
-from enum import IntFlag
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity, topics
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import ID, Table
+from tallystick.trust.right import Right
 from tallystick.trust.signed import Fields
 
 RULES_MAX = 64  # per principal and topic: a handful of hosts
@@ -28,14 +29,15 @@ ANY_HOST = "*"
 _RECORD = 17
 
 
-class Operation(IntFlag):
-    """The operations of BPS Table 3, as separate rights."""
+class RightRow(NamedTuple):
+    """The rules for a principal on a topic."""
 
-    READ = 1
-    WRITE = 2
-    DESCRIBE = 4
-    DELETE = 8
+    changed_ms: int
+    rules: list[list[Any]]  # [allow, operations, host], sorted
 
+
+RIGHTS = Table("right", RightRow, ID, ID)  # by token and principal
+INDEXES = Table("rights", bytes, ID)
 
 ALL_OPERATIONS = 15
 
@@ -81,13 +83,13 @@ def granted(state: State, principal: bytes, token: bytes) -> int:
 
 def changed_ms(state: State, principal: bytes, token: bytes) -> int:
     """Block time of the last change of these rules; 0 where there never were any."""
-    value = state.get(b"right/" + token + principal)
-    return 0 if value is None else int(value[0])
+    row = state.row(RIGHTS(token, principal))
+    return 0 if row is None else row.changed_ms
 
 
 def topics_with(state: State, principal: bytes, operation: int) -> list[bytes]:
     """Algorithm 4 of BPS: the tokens on which `principal` may do `operation` from at least one host."""
-    return indexed(state.get(b"rights/" + principal), operation)
+    return indexed(state.row(INDEXES(principal)), operation)
 
 
 def indexed(index: bytes | None, operation: int) -> list[bytes]:
@@ -108,14 +110,14 @@ def _parse(entry: list[Any], what: str) -> tuple[bytes, bytes, list[Any]]:
 
 
 def _rules(state: State, token: bytes, principal: bytes) -> list[list[Any]]:
-    value = state.get(b"right/" + token + principal)
-    return [] if value is None else value[1]
+    row = state.row(RIGHTS(token, principal))
+    return [] if row is None else row.rules
 
 
 def _store(call: Call, token: bytes, principal: bytes, rules: list[list[Any]]) -> None:
     # An emptied list stays, with its time: whoever judges an old request must know when the right was taken.
-    call.state.put(b"right/" + token + principal, [call.time_ms, rules])
-    key = b"rights/" + principal
+    call.state.put(RIGHTS(token, principal), [call.time_ms, rules])
+    key = INDEXES(principal)
     index = call.state.get(key) or b""
     records = {index[at : at + 16]: index[at + 16] for at in range(0, len(index), _RECORD)}
     records.pop(token, None)
@@ -128,4 +130,4 @@ def _store(call: Call, token: bytes, principal: bytes, rules: list[list[Any]]) -
 
 def _some_host_may(rules: list[list[Any]]) -> int:
     hosts = {pattern for _, _, pattern in rules}
-    return sum(op for op in Operation if any(decide(rules, op, host) for host in hosts))
+    return sum(op for op in Right if any(decide(rules, op, host) for host in hosts))

@@ -17,7 +17,7 @@ the refusals on which its root depends, so that the others can compute the same 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
@@ -25,8 +25,37 @@ from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity, reputation, settings, topics
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import HASH, ID, U32, Table
 from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
 from tallystick.trust.signed import Fields
+
+
+class AnchorRow(NamedTuple):
+    """The newest anchor of a partition."""
+
+    size: int
+    root: bytes
+    height: int
+    time_ms: int
+    author: bytes
+
+
+class RetiredRow(NamedTuple):
+    """Below which offset a partition has no bodies any more."""
+
+    below: int
+    root: bytes
+    height: int
+
+
+class BrokenRow(NamedTuple):
+    node: bytes
+    height: int
+
+
+ANCHORS = Table("anchor", AnchorRow, ID, U32)
+RETIRED = Table("retired", RetiredRow, ID, U32)
+BROKEN = Table("broken", BrokenRow, HASH)
 
 
 def anchor(call: Call, entry: list[Any]) -> None:
@@ -34,9 +63,9 @@ def anchor(call: Call, entry: list[Any]) -> None:
     found = Anchor.of(entry)
     _check_carries(call, found.token, found.partition)
     old = find(call.state, found.token, found.partition)
-    if old is not None and (found.size < old[0] or (found.size == old[0] and found.root != old[1])):
+    if old is not None and (found.size < old.size or (found.size == old.size and found.root != old.root)):
         raise Refused(
-            f"partition {found.partition} of topic {found.token.hex()} was anchored at size {old[0]},"
+            f"partition {found.partition} of topic {found.token.hex()} was anchored at size {old.size},"
             f" found {found.size}",
             reason="anchor-shrinks",
         )
@@ -50,7 +79,7 @@ def notarise(call: Call, entry: list[Any]) -> None:
     found = Anchor.of(entry)
     _check_carries(call, found.token, found.partition)
     old = find(call.state, found.token, found.partition)
-    anchored = 0 if old is None else old[0]
+    anchored = 0 if old is None else old.size
     if found.before != anchored or found.size <= anchored:
         raise Refused(
             f"partition {found.partition} of topic {found.token.hex()} is anchored at size {anchored},"
@@ -68,14 +97,14 @@ def retire(call: Call, entry: list[Any]) -> None:
     below, root = fields.number(), fields.octets(32)
     _check_carries(call, token, partition)
     anchored = find(call.state, token, partition)
-    if anchored is None or below > anchored[0]:
+    if anchored is None or below > anchored.size:
         raise Refused("only what was anchored is retired", reason="not-anchored")
-    if below == anchored[0] and root != anchored[1]:
+    if below == anchored.size and root != anchored.root:
         raise Refused("the root is not the one anchored at this size", reason="wrong-root")
-    key = b"retired/" + token + partition.to_bytes(4, "big")
-    old = call.state.get(key)
-    if old is not None and below <= old[0]:
-        raise Refused(f"retired below {old[0]} already, found {below}", reason="retire-shrinks")
+    key = RETIRED(token, partition)
+    old = call.state.row(key)
+    if old is not None and below <= old.below:
+        raise Refused(f"retired below {old.below} already, found {below}", reason="retire-shrinks")
     call.state.put(key, [below, root, call.height])
 
 
@@ -93,11 +122,11 @@ def broken_promise(call: Call, entry: list[Any]) -> None:
     if promise.instance != call.instance:
         raise Refused("a promise of another instance", reason="wrong-instance")
     promise.verify(VerifyKey(node.key))
-    key = b"broken/" + sha256(promise.body).digest()
+    key = BROKEN(sha256(promise.body).digest())
     if call.state.get(key) is not None:
         raise Refused("the broken promise is known", reason="known-evidence")
-    anchored = find(call.state, promise.token, promise.partition) or [0, merkle.EMPTY_ROOT]
-    if promise.offset >= anchored[0]:
+    anchored = find(call.state, promise.token, promise.partition)
+    if anchored is None or promise.offset >= anchored.size:
         _check_overdue(call, promise)
     else:
         _check_other_leaf(promise, other, proof, anchored)
@@ -105,15 +134,14 @@ def broken_promise(call: Call, entry: list[Any]) -> None:
     reputation.fall(call, promise.node)
 
 
-def find(state: State, token: bytes, partition: int) -> list[Any] | None:
+def find(state: State, token: bytes, partition: int) -> AnchorRow | None:
     """The partition's newest anchor, or None."""
-    value: list[Any] | None = state.get(b"anchor/" + token + partition.to_bytes(4, "big"))
-    return value
+    return state.row(ANCHORS(token, partition))
 
 
 def _put(call: Call, found: Anchor) -> None:
-    key = b"anchor/" + found.token + found.partition.to_bytes(4, "big")
-    call.state.put(key, [found.size, found.root, call.height, call.time_ms, call.author])
+    row = AnchorRow(found.size, found.root, call.height, call.time_ms, call.author)
+    call.state.put(ANCHORS(found.token, found.partition), [*row])
 
 
 def _check_carries(call: Call, token: bytes, partition: int) -> None:
@@ -127,9 +155,9 @@ def _check_overdue(call: Call, promise: Promise) -> None:
         raise Refused(f"the promise is due at {due}, block time is {call.time_ms}", reason="not-due")
 
 
-def _check_other_leaf(promise: Promise, other: bytes, proof: list[Any], anchored: list[Any]) -> None:
+def _check_other_leaf(promise: Promise, other: bytes, proof: list[Any], anchored: AnchorRow) -> None:
     if len(other) != 32 or not all(type(item) is bytes for item in proof):
         raise Malformed("broken promise: expected the other leaf and its path")
     if other == merkle.leaf_hash(promise.parcel):
         raise Refused("the anchored leaf is the promised one", reason="promise-kept")
-    merkle.verify_inclusion(other, promise.offset, anchored[0], proof, anchored[1])
+    merkle.verify_inclusion(other, promise.offset, anchored.size, proof, anchored.root)

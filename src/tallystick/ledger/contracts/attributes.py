@@ -17,14 +17,32 @@ stands for a name of the tenant's own namespace; only the authority can tell, an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.call import Call
+from tallystick.ledger.contracts.table import ID, U32, Table
 from tallystick.trust.certificate import Kind
 from tallystick.trust.permit import LAST_EPOCH
 from tallystick.trust.signed import Fields
+
+
+class AttributeRow(NamedTuple):
+    commitment: bytes
+    not_after_ms: int  # or 0
+    height: int
+
+
+class AttributeEpochRow(NamedTuple):
+    key_hash: bytes
+    not_before_ms: int
+    height: int
+
+
+ATTRIBUTES = Table("attribute", AttributeRow, ID, ID, ID)  # by tenant, principal and pseudonym
+ATTRIBUTE_EPOCHS = Table("attribute-epoch", AttributeEpochRow, ID, U32)  # by authority and number
+LAST_ATTRIBUTE_EPOCHS = Table("attribute-epochs", int, ID)
 
 
 def grant(call: Call, entry: list[Any]) -> None:
@@ -36,7 +54,7 @@ def grant(call: Call, entry: list[Any]) -> None:
     _require_admin(call, tenant)
     if identity.require(call.state, principal).kind != Kind.PRINCIPAL:
         raise Refused(f"{principal.hex()} is not a principal", reason="not-principal")
-    call.state.put(attribute_key(tenant, principal, pseudonym), [commitment, not_after_ms, call.height])
+    call.state.put(ATTRIBUTES(tenant, principal, pseudonym), [commitment, not_after_ms, call.height])
 
 
 def withdraw(call: Call, entry: list[Any]) -> None:
@@ -45,7 +63,7 @@ def withdraw(call: Call, entry: list[Any]) -> None:
     fields.number()
     tenant, principal, pseudonym = fields.octets(16), fields.octets(16), fields.octets(16)
     _require_admin(call, tenant)
-    key = attribute_key(tenant, principal, pseudonym)
+    key = ATTRIBUTES(tenant, principal, pseudonym)
     if call.state.get(key) is None:
         raise Refused("the principal has no such attribute of this tenant", reason="unknown-attribute")
     call.state.put(key, None)
@@ -60,25 +78,19 @@ def announce(call: Call, entry: list[Any]) -> None:
     fields.number()
     epoch, key_hash, not_before_ms = fields.number(LAST_EPOCH, 1), fields.octets(32), fields.number()
     call.require_authority_of(call.author_tenant)
-    last = call.state.get(b"attribute-epochs/" + call.author) or 0
+    last = call.state.row(LAST_ATTRIBUTE_EPOCHS(call.author)) or 0
     if not 1 <= epoch <= last + 1:
         raise Refused(f"attribute epoch {last + 1} expected, found {epoch}", reason="wrong-epoch")
-    known = call.state.get(epoch_key(call.author, epoch))
-    if known is not None and (known[0] != key_hash or not call.time_ms < known[1] or not_before_ms >= known[1]):
+    known = call.state.row(ATTRIBUTE_EPOCHS(call.author, epoch))
+    if known is not None and (
+        known.key_hash != key_hash or not not_before_ms < known.not_before_ms or call.time_ms >= known.not_before_ms
+    ):
         raise Refused(f"attribute epoch {epoch} can only be brought forward before it begins", reason="wrong-epoch")
-    before = call.state.get(epoch_key(call.author, epoch - 1))
-    if before is not None and not_before_ms < before[1]:
+    before = call.state.row(ATTRIBUTE_EPOCHS(call.author, epoch - 1))
+    if before is not None and not_before_ms < before.not_before_ms:
         raise Refused(f"attribute epoch {epoch} cannot begin before epoch {epoch - 1}", reason="wrong-epoch")
-    call.state.put(epoch_key(call.author, epoch), [key_hash, not_before_ms, call.height])
-    call.state.put(b"attribute-epochs/" + call.author, max(last, epoch))
-
-
-def attribute_key(tenant: bytes, principal: bytes, pseudonym: bytes) -> bytes:
-    return b"attribute/" + tenant + principal + pseudonym
-
-
-def epoch_key(authority: bytes, epoch: int) -> bytes:
-    return b"attribute-epoch/" + authority + epoch.to_bytes(4, "big")
+    call.state.put(ATTRIBUTE_EPOCHS(call.author, epoch), [key_hash, not_before_ms, call.height])
+    call.state.put(LAST_ATTRIBUTE_EPOCHS(call.author), max(last, epoch))
 
 
 def _require_admin(call: Call, tenant: bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.state import State
@@ -46,11 +46,20 @@ class Call:
             raise Refused(f"only an authority of tenant {tenant.hex()} may do this", reason="not-authority")
 
 
+class HistoryRow(NamedTuple):
+    """The last operation of a topic, and the chain up to it."""
+
+    height: int
+    entry: int  # its place in the block
+    operations: int  # so many
+    chain: bytes
+
+
 @dataclass(slots=True)
 class Link:
     """A topic's history while a transaction adds to it."""
 
-    previous: list[Any] | None  # its value before this transaction
+    previous: HistoryRow | None  # as it was before this transaction
     chain: bytes
     indices: list[int] = field(default_factory=list)  # its operations in this transaction
 

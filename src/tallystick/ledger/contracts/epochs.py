@@ -14,12 +14,13 @@ comes first.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import ID, U32, Table
 from tallystick.trust.permit import LAST_EPOCH
 from tallystick.trust.signed import Fields
 
@@ -28,6 +29,23 @@ class End(IntEnum):
     NONE = 0
     SCHEDULE = 1
     REVOCATION = 2
+
+
+class EpochRow(NamedTuple):
+    key_hash: bytes
+    not_before_ms: int
+    authority: bytes
+    end_ms: int  # or 0
+    how: int
+
+    def begins_ms(self, before: EpochRow | None) -> int:
+        """When it begins, behind the epoch `before` it."""
+        early = before is not None and before.end_ms
+        return min(self.not_before_ms, early) if early else self.not_before_ms
+
+
+EPOCHS = Table("epoch", EpochRow, ID, U32)
+LAST_EPOCHS = Table("epochs", int, ID)
 
 
 def announce(call: Call, entry: list[Any]) -> None:
@@ -44,10 +62,11 @@ def announce(call: Call, entry: list[Any]) -> None:
     last = last_announced(call.state, token)
     if epoch != last + 1:
         raise Refused(f"epoch {last + 1} of topic {token.hex()} expected, found {epoch}", reason="wrong-epoch")
-    if last and not_before < _epoch(call.state, token, last)[1]:
+    before = call.state.row(EPOCHS(token, last))
+    if before is not None and not_before < before.not_before_ms:
         raise Refused(f"epoch {epoch} cannot begin before epoch {last}", reason="wrong-epoch")
-    call.state.put(_key(token, epoch), [key_hash, not_before, call.author, 0, int(End.NONE)])
-    call.state.put(b"epochs/" + token, epoch)
+    call.state.put(EPOCHS(token, epoch), [key_hash, not_before, call.author, 0, int(End.NONE)])
+    call.state.put(LAST_EPOCHS(token), epoch)
 
 
 def end(call: Call, entry: list[Any]) -> None:
@@ -57,33 +76,24 @@ def end(call: Call, entry: list[Any]) -> None:
     token, epoch = fields.octets(16), fields.number(LAST_EPOCH, 1)
     how, time_ms = fields.number(int(End.REVOCATION), int(End.SCHEDULE)), fields.number(at_least=1)
     call.require_authority_of(topics.require(call.state, token).tenant)
-    value = _epoch(call.state, token, epoch)
-    if value is None:
+    row = call.state.row(EPOCHS(token, epoch))
+    if row is None:
         raise Refused(f"epoch {epoch} of topic {token.hex()} was never announced", reason="wrong-epoch")
-    if value[3]:
+    if row.end_ms:
         raise Refused(f"epoch {epoch} of topic {token.hex()} ended already", reason="epoch-ended")
-    call.state.put(_key(token, epoch), [*value[:3], time_ms, how])
+    call.state.put(EPOCHS(token, epoch), [*row._replace(end_ms=time_ms, how=how)])
 
 
 def last_announced(state: State, token: bytes) -> int:
     """The last epoch of the topic, 0 before the first."""
-    return state.get(b"epochs/" + token) or 0
+    return state.row(LAST_EPOCHS(token)) or 0
 
 
 def current(state: State, token: bytes, time_ms: int) -> int | None:
     """The epoch under which to seal at this time, or None."""
     for epoch in range(last_announced(state, token), 0, -1):
-        value = _epoch(state, token, epoch)
-        before = _epoch(state, token, epoch - 1)
-        begins = min(value[1], before[3]) if before is not None and before[3] else value[1]
-        if begins <= time_ms:
-            return None if value[3] and value[3] <= time_ms else epoch
+        row, before = state.row(EPOCHS(token, epoch)), state.row(EPOCHS(token, epoch - 1))
+        assert row is not None  # numbers are announced one by one
+        if row.begins_ms(before) <= time_ms:
+            return None if row.end_ms and row.end_ms <= time_ms else epoch
     return None
-
-
-def _epoch(state: State, token: bytes, epoch: int) -> Any:
-    return state.get(_key(token, epoch))
-
-
-def _key(token: bytes, epoch: int) -> bytes:
-    return b"epoch/" + token + epoch.to_bytes(4, "big")

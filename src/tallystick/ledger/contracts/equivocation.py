@@ -9,14 +9,24 @@ publisher had then, so a key that was replaced since still convicts.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import reputation
 from tallystick.ledger.contracts.call import Call
+from tallystick.ledger.contracts.identity import KEYS
+from tallystick.ledger.contracts.table import ID, U64, Table
 from tallystick.parcel.header import check_equivocation
 from tallystick.trust.signed import Fields
+
+
+class EquivocationRow(NamedTuple):
+    entry: bytes
+    height: int
+
+
+EQUIVOCATIONS = Table("equivocation", EquivocationRow, ID, ID, U64)  # by publisher, lane and sequence
 
 
 def equivocation(call: Call, entry: list[Any]) -> None:
@@ -25,11 +35,11 @@ def equivocation(call: Call, entry: list[Any]) -> None:
     fields.number()
     publisher, key = fields.octets(16), fields.octets(32)
     header_a, signature_a, header_b, signature_b = (fields.octets() for _ in range(4))
-    owner = call.state.get(b"key/" + key)
-    if owner is None or owner[0] != publisher:
+    owner = call.state.row(KEYS(key))
+    if owner is None or owner.subject != publisher:
         raise Refused("the key is not the publisher's", reason="false-evidence")
     lane, sequence = check_equivocation(header_a, signature_a, header_b, signature_b, VerifyKey(key))
-    place = b"equivocation/" + publisher + lane + sequence.to_bytes(8, "big")
+    place = EQUIVOCATIONS(publisher, lane, sequence)
     if call.state.get(place) is not None:
         raise Refused("the equivocation is known", reason="known-evidence")
     call.state.put(place, [call.entry_hash, call.height])

@@ -8,13 +8,23 @@ opened or exported before is outside.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import ID, U32, Table
 from tallystick.trust.signed import Fields
+
+
+class ErasureRow(NamedTuple):
+    height: int
+    time_ms: int
+    authority: bytes
+
+
+ERASURES = Table("erasure", ErasureRow, ID, ID, U32)  # by token, publisher and period
 
 
 def erase(call: Call, entry: list[Any]) -> None:
@@ -26,15 +36,11 @@ def erase(call: Call, entry: list[Any]) -> None:
     call.require_authority_of(topic.tenant)
     if not topic.flags & topics.ERASABLE:
         raise Refused(f"topic {token.hex()} is not erasable", reason="not-erasable")
-    key = _key(token, publisher, period)
+    key = ERASURES(token, publisher, period)
     if call.state.get(key) is not None:
         raise Refused("the period is erased already", reason="already-erased")
     call.state.put(key, [call.height, call.time_ms, call.author])
 
 
 def is_erased(state: State, token: bytes, publisher: bytes, period: int) -> bool:
-    return state.get(_key(token, publisher, period)) is not None
-
-
-def _key(token: bytes, publisher: bytes, period: int) -> bytes:
-    return b"erasure/" + token + publisher + period.to_bytes(4, "big")
+    return state.get(ERASURES(token, publisher, period)) is not None

@@ -35,7 +35,7 @@ from tallystick.ledger.contracts import (
 )
 from tallystick.ledger.contracts.call import Call, Handler, Link
 from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.runs import find_runs
+from tallystick.ledger.contracts.runs import RUNS, find_runs
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.transaction import Transaction
 from tallystick.trust.certificate import Certificate
@@ -43,7 +43,8 @@ from tallystick.trust.certificate import Certificate
 ACCEPTED, REFUSED = 0, 1
 WHOLE = -1  # the index of a refusal that concerns the transaction, not one entry
 
-# contract → version → kind → handler
+# contract → version → kind → handler. Those of `AT_GENESIS` run from the first block on; whatever comes later has no
+# kinds before the height that an activation names, so that replicas of mixed releases agree.
 CONTRACTS: dict[str, dict[int, dict[int, Handler]]] = {
     "identity": {
         1: {
@@ -104,6 +105,17 @@ CONTRACTS: dict[str, dict[int, dict[int, Handler]]] = {
     "settings": {1: {Kind.SET: settings.set_, Kind.ACTIVATE: settings.activate}},
 }
 
+AT_GENESIS = (
+    *("identity", "topics", "epochs", "access", "permits", "operations", "anchors", "attributes", "policies", "groups"),
+    *("reputation", "equivocation", "writes", "erasures", "settings"),
+)
+
+
+def newest() -> dict[str, int]:
+    """The contracts of this release whose newest version needs an activation."""
+    found = {name: max(versions) for name, versions in CONTRACTS.items()}
+    return {name: version for name, version in found.items() if name not in AT_GENESIS or version > 1}
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -140,7 +152,7 @@ def execute(
     except Refused as refusal:
         state.discard()
         return Result(REFUSED, refusal.reason, WHOLE if call is None else call.index, str(refusal))
-    state.put(b"number/" + transaction.author, transaction.number)
+    state.put(identity.NUMBERS(transaction.author), transaction.number)
     if keep:
         state.keep()
     else:
@@ -158,14 +170,14 @@ def _run_entries(call: Call, transaction: Transaction, handlers: dict[int, Handl
     """Every entry in order, long runs of operations at once; the kinds that there were."""
     kinds: set[int] = set()
     done = 0
-    if handlers.get(Kind.OPERATION) is operations.operation:
-        for run in find_runs(transaction):
-            _run_each(call, transaction, handlers, kinds, done, run.first)
-            if run.take(call):
-                kinds.add(Kind.OPERATION)
-            else:
-                _run_each(call, transaction, handlers, kinds, run.first, run.end)
-            done = run.end
+    take = RUNS.get(handlers[Kind.OPERATION])
+    for run in find_runs(transaction):
+        _run_each(call, transaction, handlers, kinds, done, run.first)
+        if take is not None and take(run, call):
+            kinds.add(Kind.OPERATION)
+        else:
+            _run_each(call, transaction, handlers, kinds, run.first, run.end)
+        done = run.end
     _run_each(call, transaction, handlers, kinds, done, len(transaction.entries))
     return kinds
 
@@ -194,7 +206,11 @@ def encode_links(links: Mapping[bytes, Link]) -> bytes:
         [
             [
                 token,
-                *((link.previous[2], link.previous[0], link.previous[1]) if link.previous else (0, 0, 0)),
+                *(
+                    (link.previous.operations, link.previous.height, link.previous.entry)
+                    if link.previous
+                    else (0, 0, 0)
+                ),
                 pack(f">{len(link.indices)}H", *link.indices),
             ]
             for token, link in sorted(links.items())
@@ -215,7 +231,7 @@ def authenticate(state: State, transaction: Transaction, height: int, time_ms: i
     else:
         certificate = _own_enrolment(transaction)
         key, kind, tenant = certificate.signing_key, int(certificate.kind), certificate.tenant
-    last = state.get(b"number/" + author) or 0
+    last = state.row(identity.NUMBERS(author)) or 0
     if transaction.number <= last:
         raise Refused(f"transaction: a number above {last} expected, found {transaction.number}", reason="replayed")
     transaction.verify(_verify_key(key))
@@ -236,14 +252,14 @@ def _own_enrolment(transaction: Transaction) -> Certificate:
 
 
 def _handlers_at(state: State, height: int) -> dict[int, Handler]:
-    versions = state.get(settings.VERSIONS_KEY) or []
+    versions = state.row(settings.VERSIONS()) or []
     active = {contract: version for contract, version, start in versions if start <= height}
     return _handlers(tuple(sorted(active.items())))
 
 
 @lru_cache(maxsize=16)
 def _handlers(active: tuple[tuple[str, int], ...]) -> dict[int, Handler]:
-    chosen = dict.fromkeys(CONTRACTS, 1) | dict(active)
+    chosen = dict.fromkeys(AT_GENESIS, 1) | dict(active)
     handlers: dict[int, Handler] = {}
     for name, version in chosen.items():
         table = CONTRACTS.get(name, {}).get(version)

@@ -14,48 +14,55 @@ Partitions are dealt by position: all (token, partition) in order, to the member
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import ID, U32, Table
 from tallystick.trust.certificate import Kind
 from tallystick.trust.promise import PARTITIONS_MAX
+from tallystick.trust.right import Right
 from tallystick.trust.signed import Fields
 
 TOKENS_MAX = 64
 MEMBERS_MAX = 1024
 
 
-class Group:
-    """A group as the state holds it."""
+class GroupRow(NamedTuple):
+    tenant: bytes
+    owner: bytes
+    lease_ms: int
+    fence: int
+    tokens: list[bytes]
+    members: list[list[Any]]  # [principal, member, lease end ms], sorted
 
-    __slots__ = ("fence", "identifier", "lease_ms", "members", "owner", "tenant", "tokens")
-
-    def __init__(self, identifier: bytes, value: list[Any]) -> None:
-        self.identifier = identifier
-        self.tenant, self.owner, self.lease_ms, self.fence, self.tokens, self.members = value
-
-    def live_at(self, time_ms: int) -> Group:
+    def live_at(self, time_ms: int) -> GroupRow:
         """The group without members whose lease ran out; the fence rises if there were any."""
         live = [member for member in self.members if member[2] > time_ms]
         return self if len(live) == len(self.members) else self.with_members(live)
 
-    def with_members(self, members: list[list[Any]]) -> Group:
+    def with_members(self, members: list[list[Any]]) -> GroupRow:
         """Other members, the next fence."""
-        value = [self.tenant, self.owner, self.lease_ms, self.fence + 1, self.tokens, sorted(members)]
-        return Group(self.identifier, value)
-
-    def store(self, state: State) -> None:
-        value = [self.tenant, self.owner, self.lease_ms, self.fence, self.tokens, self.members]
-        state.put(b"group/" + self.identifier, value)
+        return self._replace(fence=self.fence + 1, members=sorted(members))
 
 
-def find(state: State, identifier: bytes) -> Group | None:
-    value = state.get(b"group/" + identifier)
-    return None if value is None else Group(identifier, value)
+class OffsetRow(NamedTuple):
+    """Where a group goes on in a partition, and under which fence it was moved there."""
+
+    offset: int
+    fence: int
+    principal: bytes
+    height: int
+
+
+GROUPS = Table("group", GroupRow, ID)
+OFFSETS = Table("offset", OffsetRow, ID, ID, U32)  # by group, token and partition
+
+
+def find(state: State, identifier: bytes) -> GroupRow | None:
+    return state.row(GROUPS(identifier))
 
 
 def create(call: Call, entry: list[Any]) -> None:
@@ -71,12 +78,12 @@ def create(call: Call, entry: list[Any]) -> None:
     if find(call.state, identifier) is not None:
         raise Refused(f"group {identifier.hex()} exists already", reason="group-exists")
     _require_read(call, tokens)
-    Group(identifier, [call.author_tenant, call.author, lease_ms, 1, tokens, []]).store(call.state)
+    call.state.put(GROUPS(identifier), [*GroupRow(call.author_tenant, call.author, lease_ms, 1, tokens, [])])
 
 
 def join(call: Call, entry: list[Any]) -> None:
     """[51, group, member]: a process of the author takes part, or goes on taking part, for one lease."""
-    group, member = _enter(call, entry, "join")
+    identifier, group, member = _enter(call, entry, "join")
     _require_read(call, group.tokens)
     lease = [call.author, member, call.time_ms + group.lease_ms]
     others = [item for item in group.members if item[:2] != lease[:2]]
@@ -85,48 +92,48 @@ def join(call: Call, entry: list[Any]) -> None:
             raise Refused(f"at most {MEMBERS_MAX} members", reason="group-full")
         group = group.with_members([*others, lease])
     else:
-        group.members = sorted([*others, lease])
-    group.store(call.state)
+        group = group._replace(members=sorted([*others, lease]))
+    call.state.put(GROUPS(identifier), [*group])
 
 
 def leave(call: Call, entry: list[Any]) -> None:
     """[52, group, member]"""
-    group, member = _enter(call, entry, "leave")
+    identifier, group, member = _enter(call, entry, "leave")
     others = [item for item in group.members if item[:2] != [call.author, member]]
     if len(others) == len(group.members):
         raise Refused("the member is not in the group", reason="not-member")
-    group.with_members(others).store(call.state)
+    call.state.put(GROUPS(identifier), [*group.with_members(others)])
 
 
 def commit(call: Call, entry: list[Any]) -> None:
     """[53, group, member, token, partition, fence, old, new]"""
-    group, member, token, partition, fence, old, new = _offset_fields(call, entry)
+    identifier, group, member, token, partition, fence, old, new = _offset_fields(call, entry)
     if fence != group.fence:
         raise Refused(f"fence {group.fence} expected, found {fence}", reason="fenced")
     if holder(call.state, group, token, partition) != (call.author, member):
         raise Refused(f"partition {partition} is dealt to another member", reason="not-holder")
     if new <= old:
         raise Refused(f"from {old} to {new} is no way forward", reason="offset-back")
-    _move(call, group, token, partition, old, new)
+    _move(call, identifier, group, token, partition, old, new)
 
 
 def reset(call: Call, entry: list[Any]) -> None:
     """[54, group, member, token, partition, fence, old, new]: to any offset; by the group's or its tenant's owner."""
-    group, _, token, partition, fence, old, new = _offset_fields(call, entry)
+    identifier, group, _, token, partition, fence, old, new = _offset_fields(call, entry)
     if call.author != group.owner and not identity.is_tenant_admin(call.state, group.tenant, call.author):
         raise Refused("only the group's owner goes back", reason="not-owner")
     if fence != group.fence:
         raise Refused(f"fence {group.fence} expected, found {fence}", reason="fenced")
-    _move(call, group, token, partition, old, new)
+    _move(call, identifier, group, token, partition, old, new)
 
 
 def offset(state: State, identifier: bytes, token: bytes, partition: int) -> int:
     """Where the group goes on reading."""
-    value = state.get(_offset_key(identifier, token, partition))
-    return 0 if value is None else int(value[0])
+    row = state.row(OFFSETS(identifier, token, partition))
+    return 0 if row is None else row.offset
 
 
-def deal(state: State, group: Group) -> dict[tuple[bytes, int], tuple[bytes, bytes]]:
+def deal(state: State, group: GroupRow) -> dict[tuple[bytes, int], tuple[bytes, bytes]]:
     """(token, partition) → (principal, member), for the members as they stand."""
     if not group.members:
         return {}
@@ -135,7 +142,7 @@ def deal(state: State, group: Group) -> dict[tuple[bytes, int], tuple[bytes, byt
     return {place: members[i % len(members)] for i, place in enumerate(places)}
 
 
-def holder(state: State, group: Group, token: bytes, partition: int) -> tuple[bytes, bytes] | None:
+def holder(state: State, group: GroupRow, token: bytes, partition: int) -> tuple[bytes, bytes] | None:
     """To whom `deal` gives this partition."""
     position = 0
     for other in group.tokens:
@@ -149,14 +156,15 @@ def holder(state: State, group: Group, token: bytes, partition: int) -> tuple[by
     return None
 
 
-def _enter(call: Call, entry: list[Any], what: str) -> tuple[Group, bytes]:
+def _enter(call: Call, entry: list[Any], what: str) -> tuple[bytes, GroupRow, bytes]:
+    """The group's identifier, the group as it stands, and the member."""
     fields = Fields(entry, what, 3)
     fields.number()
-    group = _require_group(call, fields.octets(16))
-    return group, fields.octets(16)
+    identifier = fields.octets(16)
+    return identifier, _require_group(call, identifier), fields.octets(16)
 
 
-def _require_group(call: Call, identifier: bytes) -> Group:
+def _require_group(call: Call, identifier: bytes) -> GroupRow:
     group = find(call.state, identifier)
     if group is None:
         raise Refused(f"group {identifier.hex()} does not exist", reason="unknown-group")
@@ -165,23 +173,23 @@ def _require_group(call: Call, identifier: bytes) -> Group:
     return group.live_at(call.time_ms)
 
 
-def _offset_fields(call: Call, entry: list[Any]) -> tuple[Group, bytes, bytes, int, int, int, int]:
+def _offset_fields(call: Call, entry: list[Any]) -> tuple[bytes, GroupRow, bytes, bytes, int, int, int, int]:
     fields = Fields(entry, "offset", 8)
     fields.number()
-    group, member, token = _require_group(call, fields.octets(16)), fields.octets(16), fields.octets(16)
+    identifier = fields.octets(16)
+    group, member, token = _require_group(call, identifier), fields.octets(16), fields.octets(16)
     partition, fence, old, new = fields.number(PARTITIONS_MAX - 1), fields.number(), fields.number(), fields.number()
     if token not in group.tokens or partition >= topics.require(call.state, token).partitions:
         raise Refused("the group does not read this partition", reason="unknown-partition")
-    return group, member, token, partition, fence, old, new
+    return identifier, group, member, token, partition, fence, old, new
 
 
-def _move(call: Call, group: Group, token: bytes, partition: int, old: int, new: int) -> None:
-    found = offset(call.state, group.identifier, token, partition)
+def _move(call: Call, identifier: bytes, group: GroupRow, token: bytes, partition: int, old: int, new: int) -> None:
+    found = offset(call.state, identifier, token, partition)
     if found != old:
         raise Refused(f"offset {old} expected, {found} stands there", reason="offset-moved")
-    group.store(call.state)
-    key = _offset_key(group.identifier, token, partition)
-    call.state.put(key, [new, group.fence, call.author, call.height])
+    call.state.put(GROUPS(identifier), [*group])
+    call.state.put(OFFSETS(identifier, token, partition), [*OffsetRow(new, group.fence, call.author, call.height)])
 
 
 def _require_read(call: Call, tokens: list[bytes]) -> None:
@@ -189,9 +197,5 @@ def _require_read(call: Call, tokens: list[bytes]) -> None:
         raise Refused("the principal is blacklisted", reason="blacklisted")
     for token in tokens:
         topics.require(call.state, token)
-        if not access.granted(call.state, call.author, token) & Operation.READ:
+        if not access.granted(call.state, call.author, token) & Right.READ:
             raise Refused(f"no right to read topic {token.hex()}", reason="no-right")
-
-
-def _offset_key(identifier: bytes, token: bytes, partition: int) -> bytes:
-    return b"offset/" + identifier + token + partition.to_bytes(4, "big")

@@ -20,13 +20,14 @@ is its proof of possession.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import HASH, ID, Table
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.signed import Fields
@@ -34,36 +35,20 @@ from tallystick.trust.trustfile import BYTES_MAX as TRUST_BYTES_MAX
 from tallystick.trust.trustfile import TrustFile
 
 REVOKE_CONTEXT = "tallystick revoke 1"
-TRUST_KEY = b"trust"
 
 
-class Identity:
-    """An enrolled identity as the state holds it."""
+class IdentityRow(NamedTuple):
+    """An enrolled identity."""
 
-    __slots__ = (
-        "certificate_hash",
-        "enrolled",
-        "issuer",
-        "key",
-        "kind",
-        "not_after_ms",
-        "not_before_ms",
-        "revoked",
-        "tenant",
-    )
-
-    def __init__(self, value: list[Any]) -> None:
-        (
-            self.kind,
-            self.tenant,
-            self.key,
-            self.issuer,
-            self.not_before_ms,
-            self.not_after_ms,
-            self.enrolled,
-            self.revoked,
-            self.certificate_hash,
-        ) = value
+    kind: int
+    tenant: bytes
+    key: bytes
+    issuer: bytes
+    not_before_ms: int
+    not_after_ms: int
+    enrolled: int
+    revoked: int  # height, or 0
+    certificate_hash: bytes
 
     def check_live(self, time_ms: int) -> None:
         """Raise `Refused` unless the identity may act at this block time."""
@@ -73,12 +58,32 @@ class Identity:
             raise Refused("certificate is not valid at this time", reason="certificate-expired")
 
 
-def find(state: State, subject: bytes) -> Identity | None:
-    value = state.get(b"identity/" + subject)
-    return None if value is None else Identity(value)
+class KeyRow(NamedTuple):
+    """Whose a key is, and between which heights it counts."""
+
+    subject: bytes
+    first: int
+    end: int  # or 0
 
 
-def require(state: State, subject: bytes) -> Identity:
+class TenantRow(NamedTuple):
+    owner: bytes
+    height: int
+
+
+IDENTITIES = Table("identity", IdentityRow, ID)
+CERTIFICATES = Table("certificate", bytes, ID)
+KEYS = Table("key", KeyRow, HASH)
+NUMBERS = Table("number", int, ID)
+TENANTS = Table("tenant", TenantRow, ID)
+TRUST = Table("trust", str)
+
+
+def find(state: State, subject: bytes) -> IdentityRow | None:
+    return state.row(IDENTITIES(subject))
+
+
+def require(state: State, subject: bytes) -> IdentityRow:
     """The identity, or `Refused`."""
     identity = find(state, subject)
     if identity is None:
@@ -87,8 +92,8 @@ def require(state: State, subject: bytes) -> Identity:
 
 
 def is_tenant_admin(state: State, tenant: bytes, subject: bytes) -> bool:
-    value = state.get(b"tenant/" + tenant)
-    return value is not None and value[0] == subject
+    row = state.row(TENANTS(tenant))
+    return row is not None and row.owner == subject
 
 
 def enrol(call: Call, entry: list[Any]) -> None:
@@ -137,9 +142,7 @@ def revoke(call: Call, entry: list[Any]) -> None:
         else:
             call.require_operator()
     _end_key(call, identity.key)
-    value = list(call.state.get(b"identity/" + subject))
-    value[7] = call.height
-    call.state.put(b"identity/" + subject, value)
+    call.state.put(IDENTITIES(subject), [*identity._replace(revoked=call.height)])
 
 
 def tenant(call: Call, entry: list[Any]) -> None:
@@ -151,7 +154,7 @@ def tenant(call: Call, entry: list[Any]) -> None:
     identity = require(call.state, owner)
     if tenant_id == ALL_TENANTS or identity.kind != Kind.PRINCIPAL or identity.tenant != tenant_id:
         raise Refused("a tenant's owner is a principal of that tenant", reason="wrong-tenant")
-    call.state.put(b"tenant/" + tenant_id, [owner, call.height])
+    call.state.put(TENANTS(tenant_id), [owner, call.height])
 
 
 def trust(call: Call, entry: list[Any]) -> None:
@@ -161,18 +164,18 @@ def trust(call: Call, entry: list[Any]) -> None:
     text = fields.text(TRUST_BYTES_MAX)
     new = _parse_trust(text)
     trust_file(call.state).check_successor(new)
-    call.state.put(TRUST_KEY, text)
+    call.state.put(TRUST(), text)
 
 
 def genesis(trust_text: str) -> dict[bytes, bytes | None]:
     """The state before the first block."""
     _parse_trust(trust_text)
-    return {TRUST_KEY: wire.encode(trust_text)}
+    return {bytes(TRUST()): wire.encode(trust_text)}
 
 
 def trust_file(state: State) -> TrustFile:
     """The newest trust file on the ledger."""
-    return _parse_trust(state.get(TRUST_KEY))
+    return _parse_trust(state.get(TRUST()))
 
 
 def revoke_statement(instance: bytes, subject: bytes) -> bytes:
@@ -191,7 +194,7 @@ def _certificate(call: Call, entry: list[Any]) -> Certificate:
     certificate = Certificate.decode(fields.octets(at_most=CERTIFICATE_BYTES_MAX))
     if certificate.subject in (ROOT_ID, b""):
         raise Refused("the root's name is nobody's", reason="wrong-subject")
-    if call.state.get(b"key/" + certificate.signing_key) is not None:
+    if call.state.get(KEYS(certificate.signing_key)) is not None:
         raise Refused("the key serves or served an identity already", reason="key-used")
     VerifyKey(certificate.signing_key)
     return certificate
@@ -216,24 +219,23 @@ def _check_issuer(call: Call, certificate: Certificate) -> None:
 
 
 def _store(call: Call, certificate: Certificate, *, enrolled: int) -> None:
-    call.state.put(
-        b"identity/" + certificate.subject,
-        [
-            int(certificate.kind),
-            certificate.tenant,
-            certificate.signing_key,
-            certificate.issuer,
-            certificate.not_before_ms,
-            certificate.not_after_ms,
-            enrolled,
-            0,
-            certificate.hash,
-        ],
+    row = IdentityRow(
+        int(certificate.kind),
+        certificate.tenant,
+        certificate.signing_key,
+        certificate.issuer,
+        certificate.not_before_ms,
+        certificate.not_after_ms,
+        enrolled,
+        0,
+        certificate.hash,
     )
-    call.state.put(b"certificate/" + certificate.subject, certificate.encode())
-    call.state.put(b"key/" + certificate.signing_key, [certificate.subject, call.height, 0])
+    call.state.put(IDENTITIES(certificate.subject), [*row])
+    call.state.put(CERTIFICATES(certificate.subject), certificate.encode())
+    call.state.put(KEYS(certificate.signing_key), [certificate.subject, call.height, 0])
 
 
 def _end_key(call: Call, key: bytes) -> None:
-    subject, first, _ = call.state.get(b"key/" + key)
-    call.state.put(b"key/" + key, [subject, first, call.height])
+    row = call.state.row(KEYS(key))
+    assert row is not None  # it was stored with its identity
+    call.state.put(KEYS(key), [*row._replace(end=call.height)])

@@ -28,12 +28,14 @@ from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
-from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX, Operation
-from tallystick.ledger.contracts.call import NOBODY, Call, Link
+from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
+from tallystick.ledger.contracts.call import NOBODY, Call, HistoryRow, Link
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import HASH, ID, Table
 from tallystick.trust.certificate import Kind
 from tallystick.trust.envelope import Envelope, check_evidence
 from tallystick.trust.promise import PARTITIONS_MAX, REASON_CHARACTERS_MAX
+from tallystick.trust.right import Right
 
 COUNT_MAX = 1 << 32
 NUMBER_MAX = (1 << 63) - 1
@@ -41,7 +43,7 @@ EVIDENCE_BYTES_MAX = 2048  # a signed request without its body; a longer one has
 
 # The exact types of an operation entry: one comparison instead of fourteen, since this is the busiest entry of all.
 _SHAPE = [int, bytes, int, bytes, int, str, str, int, int, int, int, int, bytes, bytes]
-_OPERATIONS = frozenset(int(op) for op in Operation)
+_OPERATIONS = frozenset(int(op) for op in Right)
 _CHAIN_HEAD = b"\x85" + wire.encode("history") + b"\x58\x20"
 _HASH_HEAD = b"\x58\x20"
 _number = lru_cache(maxsize=1 << 14)(wire.encode)  # the same few heights and indices again and again
@@ -49,14 +51,18 @@ _number = lru_cache(maxsize=1 << 14)(wire.encode)  # the same few heights and in
 # What a signed request asks for, by method and path: the part of the HTTP interface that evidence depends on.
 _TARGET = re.compile(r"/v1/topics/([0-9a-f]{32})(?:/([a-z]+))?(?:/.*)?")
 _ASKED = {
-    ("POST", "parcels"): Operation.WRITE,
-    ("POST", "advertisements"): Operation.WRITE,
-    ("GET", "parcels"): Operation.READ,
-    ("POST", "subscriptions"): Operation.READ,
-    ("GET", None): Operation.DESCRIBE,
-    ("GET", "partitions"): Operation.DESCRIBE,
-    ("DELETE", None): Operation.DELETE,
+    ("POST", "parcels"): Right.WRITE,
+    ("POST", "advertisements"): Right.WRITE,
+    ("GET", "parcels"): Right.READ,
+    ("POST", "subscriptions"): Right.READ,
+    ("GET", None): Right.DESCRIBE,
+    ("GET", "partitions"): Right.DESCRIBE,
+    ("DELETE", None): Right.DELETE,
 }
+
+
+HISTORIES = Table("history", HistoryRow, ID)
+EVIDENCE = Table("evidence", int, HASH)
 
 
 class Role(IntEnum):
@@ -113,14 +119,14 @@ def is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
     request would spoil the batch that tells of it; but a topic that does not exist gets no history, else strangers
     would fill the state.
     """
-    topic = call.state.get(b"topic/" + token)
+    topic = call.state.row(topics.TOPICS(token))
     if topic is None:
         if not reason:
             raise Refused(f"topic {token.hex()} does not exist", reason="unknown-topic")
         if call.author_kind != Kind.NODE:
             raise Refused("operations are written by nodes", reason="not-node")
         return False
-    if reason and partition >= topics.Topic(topic).partitions:
+    if reason and partition >= topic.partitions:
         partition = 0
     if not topics.carries(call, token, partition):
         raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
@@ -136,14 +142,15 @@ def next_chain(chain: bytes, height: int, index: int, entry_hash: bytes) -> byte
 def settle(call: Call) -> None:
     """After the last entry: each topic's history and each operator's rise, written once however many entries."""
     for token, link in call.links.items():
-        last, before = call.first + link.indices[-1], link.previous[2] if link.previous else 0
-        call.state.put(b"history/" + token, [call.height, last, before + len(link.indices), link.chain])
+        last, before = call.first + link.indices[-1], link.previous.operations if link.previous else 0
+        row = HistoryRow(call.height, last, before + len(link.indices), link.chain)
+        call.state.put(HISTORIES(token), [*row])
     reputation.rise(call, call.accepted)
 
 
 def open_link(call: Call, token: bytes) -> Link:
-    before = call.state.get(b"history/" + token)
-    link = call.links[token] = Link(before, before[3] if before is not None else bytes(32))
+    before = call.state.row(HISTORIES(token))
+    link = call.links[token] = Link(before, bytes(32) if before is None else before.chain)
     return link
 
 
@@ -158,7 +165,7 @@ def _judge(call: Call, operator: bytes, token: bytes, kind: int, request: bytes,
         return
     created_ms = envelope.created * 1000
     fresh = abs(call.time_ms - created_ms) <= settings.read(call.state, "evidence_age_ms")
-    key = b"evidence/" + request
+    key = EVIDENCE(request)
     if envelope.node != call.author or not fresh or call.state.get(key) is not None:
         return
     if asked(envelope) != (token, kind) or reputation.is_blacklisted(call.state, operator):

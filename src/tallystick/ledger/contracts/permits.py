@@ -10,19 +10,34 @@ right (subscribe: READ, advertise: WRITE, both DESCRIBE); undone and revoked are
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import access, identity, topics
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import ID, Table
 from tallystick.trust.permit import Operation
+from tallystick.trust.right import Right
 from tallystick.trust.signed import Fields
 
 _NEEDED = {
-    Operation.SUBSCRIBE: access.Operation.READ | access.Operation.DESCRIBE,
-    Operation.ADVERTISE: access.Operation.WRITE | access.Operation.DESCRIBE,
+    Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE,
+    Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE,
 }
+
+
+class PermitRow(NamedTuple):
+    operation: int
+    token: bytes
+    principal: bytes
+    authority: bytes
+    not_after_ms: int
+    status: int
+    height: int  # of the status
+
+
+PERMITS = Table("permit", PermitRow, ID)
 
 
 class Status(IntEnum):
@@ -39,48 +54,46 @@ def issue(call: Call, entry: list[Any]) -> None:
     token, principal, not_after = fields.octets(16), fields.octets(16), fields.number()
     call.require_authority_of(topics.require(call.state, token).tenant)
     identity.require(call.state, principal).check_live(call.time_ms)
-    if call.state.get(b"permit/" + identifier) is not None:
+    if call.state.get(PERMITS(identifier)) is not None:
         raise Refused(f"permit {identifier.hex()} was issued already", reason="permit-exists")
     granted = access.granted(call.state, principal, token)
     if granted & _NEEDED[operation] != _NEEDED[operation]:
         raise Refused(f"principal {principal.hex()} has no right to {operation.name.lower()}", reason="no-right")
-    call.state.put(
-        b"permit/" + identifier,
-        [int(operation), token, principal, call.author, not_after, int(Status.ISSUED), call.height],
-    )
+    row = PermitRow(int(operation), token, principal, call.author, not_after, int(Status.ISSUED), call.height)
+    call.state.put(PERMITS(identifier), [*row])
 
 
 def undo(call: Call, entry: list[Any]) -> None:
     """[31, identifier]; by its holder, or by the authority that was shown the undo token."""
-    value = _take(call, entry)
-    if call.author != value[2]:
-        call.require_authority_of(topics.require(call.state, value[1]).tenant)
-    _mark(call, entry[1], value, Status.UNDONE)
+    row = _take(call, entry)
+    if call.author != row.principal:
+        call.require_authority_of(topics.require(call.state, row.token).tenant)
+    _mark(call, entry[1], row, Status.UNDONE)
 
 
 def revoke(call: Call, entry: list[Any]) -> None:
     """[32, identifier]; by the topic's authority."""
-    value = _take(call, entry)
-    call.require_authority_of(topics.require(call.state, value[1]).tenant)
-    _mark(call, entry[1], value, Status.REVOKED)
+    row = _take(call, entry)
+    call.require_authority_of(topics.require(call.state, row.token).tenant)
+    _mark(call, entry[1], row, Status.REVOKED)
 
 
 def status(state: State, identifier: bytes) -> Status | None:
-    value = state.get(b"permit/" + identifier)
-    return None if value is None else Status(value[5])
+    row = state.row(PERMITS(identifier))
+    return None if row is None else Status(row.status)
 
 
-def _take(call: Call, entry: list[Any]) -> list[Any]:
+def _take(call: Call, entry: list[Any]) -> PermitRow:
     fields = Fields(entry, "permit", 2)
     fields.number()
     identifier = fields.octets(16)
-    value: list[Any] | None = call.state.get(b"permit/" + identifier)
-    if value is None:
+    row = call.state.row(PERMITS(identifier))
+    if row is None:
         raise Refused(f"permit {identifier.hex()} was never issued", reason="unknown-permit")
-    if value[5] != Status.ISSUED:
-        raise Refused(f"permit {identifier.hex()} is {Status(value[5]).name.lower()} already", reason="permit-ended")
-    return value
+    if row.status != Status.ISSUED:
+        raise Refused(f"permit {identifier.hex()} is {Status(row.status).name.lower()} already", reason="permit-ended")
+    return row
 
 
-def _mark(call: Call, identifier: bytes, value: list[Any], status: Status) -> None:
-    call.state.put(b"permit/" + identifier, [*value[:5], int(status), call.height])
+def _mark(call: Call, identifier: bytes, row: PermitRow, status: Status) -> None:
+    call.state.put(PERMITS(identifier), [*row._replace(status=int(status), height=call.height)])

@@ -10,14 +10,24 @@ commitment is salted.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.call import Call
+from tallystick.ledger.contracts.table import ID, U8, Table
 from tallystick.trust.signed import Fields
 
 GROUP_MAX = 255
+
+
+class PolicyRow(NamedTuple):
+    version: int
+    commitment: bytes  # empty where the policy was lifted
+    height: int
+
+
+POLICIES = Table("policy", PolicyRow, ID, U8)  # by token and column group
 
 
 def policy(call: Call, entry: list[Any]) -> None:
@@ -29,14 +39,9 @@ def policy(call: Call, entry: list[Any]) -> None:
     if len(commitment) not in (0, 32):
         raise Malformed("topic policy: a commitment of 32 bytes, or none, expected")
     topics.require_owner(call, token)
-    known = call.state.get(policy_key(token, group))
-    last, held = (known[0], known[1]) if known is not None else (0, b"")
-    if version != last + 1:
-        raise Refused(f"topic policy: version {last + 1} expected, found {version}", reason="wrong-version")
-    if not commitment and not held:
+    known = call.state.row(POLICIES(token, group)) or PolicyRow(0, b"", 0)
+    if version != known.version + 1:
+        raise Refused(f"topic policy: version {known.version + 1} expected, found {version}", reason="wrong-version")
+    if not commitment and not known.commitment:
         raise Refused(f"column group {group} has no policy to lift", reason="no-policy")
-    call.state.put(policy_key(token, group), [version, commitment, call.height])
-
-
-def policy_key(token: bytes, group: int) -> bytes:
-    return b"policy/" + token + bytes([group])
+    call.state.put(POLICIES(token, group), [version, commitment, call.height])

@@ -11,37 +11,47 @@ operator lifts a blacklist. BPS gives no values; ours stand in `settings`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity, settings
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import ID, Table
 from tallystick.trust.signed import Fields
 
 
+class Standing(NamedTuple):
+    """How a principal stands."""
+
+    score: int
+    window_ms: int  # when the window began
+    risen: int  # in it
+    blacklisted: int  # height, or 0
+
+
+STANDINGS = Table("reputation", Standing, ID)
+
+
 def score(state: State, principal: bytes) -> int:
-    value = state.get(b"reputation/" + principal)
-    return settings.read(state, "reputation_start") if value is None else int(value[0])
+    return _standing(state, principal).score
 
 
 def is_blacklisted(state: State, principal: bytes) -> bool:
-    value = state.get(b"reputation/" + principal)
-    return value is not None and value[3] != 0
+    return _standing(state, principal).blacklisted != 0
 
 
 def rise(call: Call, accepted: Mapping[bytes, int]) -> None:
     """So many requests of each principal were accepted."""
-    start, most = settings.read(call.state, "reputation_start"), settings.read(call.state, "reputation_max")
+    most = settings.read(call.state, "reputation_max")
     for principal, count in accepted.items():
-        value = call.state.get(b"reputation/" + principal)
-        points = start if value is None else value[0]
-        if count and points < most and not (value and value[3]):
-            _rise(call, principal, count, most)
+        standing = _standing(call.state, principal)
+        if count and standing.score < most and not standing.blacklisted:
+            _rise(call, principal, standing, count, most)
 
 
-def _rise(call: Call, principal: bytes, count: int, most: int) -> None:
-    points, window, risen, _ = _value(call.state, principal)
+def _rise(call: Call, principal: bytes, standing: Standing, count: int, most: int) -> None:
+    points, window, risen, _ = standing
     if call.time_ms - window >= settings.read(call.state, "rise_window_ms"):
         window, risen = call.time_ms, 0
     step = min(
@@ -50,22 +60,22 @@ def _rise(call: Call, principal: bytes, count: int, most: int) -> None:
         most - points,
     )
     if step > 0:
-        call.state.put(b"reputation/" + principal, [points + step, window, risen + step, 0])
+        call.state.put(STANDINGS(principal), [points + step, window, risen + step, 0])
 
 
 def fall(call: Call, principal: bytes) -> None:
     """One proved misdeed."""
-    points, window, risen, blacklisted = _value(call.state, principal)
+    points, window, risen, blacklisted = _standing(call.state, principal)
     points = max(0, points - settings.read(call.state, "reputation_fall"))
     if points < settings.read(call.state, "blacklist_below") and not blacklisted:
         blacklisted = call.height
-    call.state.put(b"reputation/" + principal, [points, window, risen, blacklisted])
+    call.state.put(STANDINGS(principal), [points, window, risen, blacklisted])
 
 
 def blacklist(call: Call, principal: bytes) -> None:
     """What needs no second offence."""
-    points, window, risen, blacklisted = _value(call.state, principal)
-    call.state.put(b"reputation/" + principal, [points, window, risen, blacklisted or call.height])
+    points, window, risen, blacklisted = _standing(call.state, principal)
+    call.state.put(STANDINGS(principal), [points, window, risen, blacklisted or call.height])
 
 
 def lift(call: Call, entry: list[Any]) -> None:
@@ -78,9 +88,8 @@ def lift(call: Call, entry: list[Any]) -> None:
     if not is_blacklisted(call.state, principal):
         raise Refused(f"principal {principal.hex()} is not blacklisted", reason="not-blacklisted")
     start = settings.read(call.state, "reputation_start")
-    call.state.put(b"reputation/" + principal, [start, call.time_ms, 0, 0])
+    call.state.put(STANDINGS(principal), [start, call.time_ms, 0, 0])
 
 
-def _value(state: State, principal: bytes) -> list[Any]:
-    value: list[Any] | None = state.get(b"reputation/" + principal)
-    return [settings.read(state, "reputation_start"), 0, 0, 0] if value is None else value
+def _standing(state: State, principal: bytes) -> Standing:
+    return state.row(STANDINGS(principal)) or Standing(settings.read(state, "reputation_start"), 0, 0, 0)

@@ -9,7 +9,7 @@ then goes entry by entry, so that the refusal names its entry as ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from tallystick.errors import Refused
 from tallystick.later import np
 from tallystick.ledger.batches import BATCH_MIN, Compiled, compiled_for, joined
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.operations import COUNT_MAX, is_carried, open_link
+from tallystick.ledger.contracts.call import Call, Handler
+from tallystick.ledger.contracts.operations import COUNT_MAX, is_carried, open_link, operation
 from tallystick.ledger.transaction import Transaction
 from tallystick.trust.promise import PARTITIONS_MAX
 
@@ -35,7 +35,7 @@ class Run:
     compiled: Compiled
 
     def take(self, call: Call) -> bool:
-        """Run all of it; False, and nothing is changed, where one of them would be refused."""
+        """Run all of it by version 1; False, and nothing is changed, where one of them would be refused."""
         kernel = self.compiled.kernel
         octets, nothing = np.frombuffer(self.data, np.uint8), np.zeros(len(self.rows), np.int64)
         tokens_at, operators_at, counts, partitions = (np.ascontiguousarray(column) for column in self.rows.T)
@@ -66,6 +66,10 @@ class Run:
 
     def _names(self, places: Any) -> list[bytes]:
         return [self.data[at : at + 16] for at in places.tolist()]
+
+
+# How each version of the rule takes a run: a version that is not here would go entry by entry, without a word.
+RUNS: dict[Handler, Callable[[Run, Call], bool]] = {operation: Run.take}
 
 
 def find_runs(transaction: Transaction) -> Iterator[Run]:

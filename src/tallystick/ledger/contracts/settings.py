@@ -12,9 +12,11 @@ from typing import Any
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import Table
 from tallystick.trust.signed import Fields
 
-VERSIONS_KEY = b"versions"
+VERSIONS = Table("versions", list[list[Any]])
+CHOSEN = Table("settings", int, 64)  # by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ SETTINGS = {
 
 def read(state: State, name: str) -> int:
     """The setting's value now."""
-    value = state.get(b"settings/" + name.encode())
-    return SETTINGS[name].default if value is None else int(value)
+    value = state.row(CHOSEN(name.encode()))
+    return SETTINGS[name].default if value is None else value
 
 
 def set_(call: Call, entry: list[Any]) -> None:
@@ -58,7 +60,7 @@ def set_(call: Call, entry: list[Any]) -> None:
         raise Refused(f'setting "{name}" does not exist', reason="unknown-setting")
     if not setting.least <= value <= setting.most:
         raise Refused(f"{name}: {setting.least} to {setting.most} expected, found {value}", reason="out-of-range")
-    call.state.put(b"settings/" + name.encode(), value)
+    call.state.put(CHOSEN(name.encode()), value)
 
 
 def activate(call: Call, entry: list[Any]) -> None:
@@ -73,7 +75,7 @@ def activate(call: Call, entry: list[Any]) -> None:
     call.require_operator()
     if height <= call.height:
         raise Refused(f"a height above {call.height} expected, found {height}", reason="out-of-range")
-    versions = call.state.get(VERSIONS_KEY) or []
+    versions = call.state.row(VERSIONS()) or []
     if any(name == contract and (number >= version or start >= height) for name, number, start in versions):
         raise Refused(f"contract {contract}: versions and their heights only rise", reason="wrong-version")
-    call.state.put(VERSIONS_KEY, [*versions, [contract, version, height]])
+    call.state.put(VERSIONS(), [*versions, [contract, version, height]])

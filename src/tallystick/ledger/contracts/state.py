@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tallystick import wire
+from tallystick.ledger.contracts.table import Key, R
 
 CACHE_KEYS_MAX = 100_000  # some 30 MB of decoded values
 
@@ -34,9 +35,14 @@ class State:
         value = self._known.get(key, _MISSING)
         return value if value is not _MISSING else self._fetch(key)
 
+    def row(self, key: Key[R]) -> R | None:
+        """The row under a table's key, or None."""
+        return key.read(self.get(key))
+
     def put(self, key: bytes, value: Any) -> None:
         """Set `key` for the running transaction; None removes it."""
         if key not in self._before:
+            key = bytes(key)  # a table's key is more than its bytes
             self._before[key] = self._known.get(key, _MISSING)
         self._known[key] = value
 
@@ -73,6 +79,7 @@ class State:
             self._known.pop(key, None)
 
     def _fetch(self, key: bytes) -> Any:
+        key = bytes(key)
         stored = self._load(key)
         value = None if stored is None else wire.decode(stored, "state value")
         if len(self._known) > CACHE_KEYS_MAX:

@@ -14,7 +14,7 @@ keeps it, and the authority draws another.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
@@ -22,6 +22,7 @@ from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.call import NOBODY, Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import ID, U32, Table
 from tallystick.trust.certificate import Kind
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.signed import Fields
@@ -32,50 +33,43 @@ REPLICAS_MAX = 32
 NODES_MAX = 8  # nodes and notaries that write about one partition
 
 
-class Topic:
-    """A topic as the state holds it."""
-
-    __slots__ = (
-        "closed",
-        "created",
-        "flags",
-        "nodes",
-        "owner",
-        "partitions",
-        "replicas",
-        "schema_hash",
-        "tenant",
-        "version",
-    )
-
-    def __init__(self, value: list[Any]) -> None:
-        (
-            self.tenant,
-            self.owner,
-            self.partitions,
-            self.replicas,
-            self.flags,
-            self.nodes,
-            self.version,
-            self.schema_hash,
-            self.created,
-            self.closed,
-        ) = value
+class TopicRow(NamedTuple):
+    tenant: bytes
+    owner: bytes
+    partitions: int
+    replicas: int
+    flags: int
+    nodes: list[bytes]
+    version: int  # of the newest schema
+    schema_hash: bytes
+    created: int
+    closed: int  # height, or 0
 
 
-def require(state: State, token: bytes) -> Topic:
+class SchemaRow(NamedTuple):
+    hash: bytes
+    signature: bytes
+    height: int
+
+
+TOPICS = Table("topic", TopicRow, ID)
+SCHEMAS = Table("schema", SchemaRow, ID, U32)
+_HOSTS = Table("host", list[bytes], ID, U32)
+
+
+def require(state: State, token: bytes) -> TopicRow:
     """The topic, closed or not, or `Refused`."""
-    value = state.get(b"topic/" + token)
-    if value is None:
+    row = state.row(TOPICS(token))
+    if row is None:
         raise Refused(f"topic {token.hex()} does not exist", reason="unknown-topic")
-    return Topic(value)
+    return row
 
 
-def is_owner_or_admin(state: State, topic: Topic, subject: bytes) -> bool:
+def is_owner_or_admin(state: State, topic: TopicRow, subject: bytes) -> bool:
     return subject == topic.owner or identity.is_tenant_admin(state, topic.tenant, subject)
 
 
-def require_owner(call: Call, token: bytes) -> Topic:
+def require_owner(call: Call, token: bytes) -> TopicRow:
     """The topic, if the author owns it or administers its tenant."""
     topic = require(call.state, token)
     if not is_owner_or_admin(call.state, topic, call.author):
@@ -93,16 +87,14 @@ def create(call: Call, entry: list[Any]) -> None:
     schema_hash, signature = fields.octets(32), fields.octets(64)
     if call.author != owner and not identity.is_tenant_admin(call.state, tenant, call.author):
         raise Refused("a topic is made by its owner or its tenant's", reason="not-owner")
-    if token == NOBODY or call.state.get(b"topic/" + token) is not None:
+    if token == NOBODY or call.state.get(TOPICS(token)) is not None:
         raise Refused(f"topic {token.hex()} exists already", reason="topic-exists")
     principal = identity.require(call.state, owner)
     if principal.kind != Kind.PRINCIPAL or principal.tenant != tenant:
         raise Refused("a topic's owner is a principal of its tenant", reason="wrong-tenant")
     _check_schema(call, principal, token, 1, schema_hash, signature)
-    call.state.put(
-        b"topic/" + token,
-        [tenant, owner, partitions, replicas, flags, nodes, 1, schema_hash, call.height, 0],
-    )
+    row = TopicRow(tenant, owner, partitions, replicas, flags, nodes, 1, schema_hash, call.height, 0)
+    call.state.put(TOPICS(token), [*row])
 
 
 def schema(call: Call, entry: list[Any]) -> None:
@@ -115,9 +107,7 @@ def schema(call: Call, entry: list[Any]) -> None:
     if version != topic.version + 1:
         raise Refused(f"schema version {topic.version + 1} expected, found {version}", reason="wrong-version")
     _check_schema(call, identity.require(call.state, topic.owner), token, version, schema_hash, signature)
-    value = list(call.state.get(b"topic/" + token))
-    value[6:8] = [version, schema_hash]
-    call.state.put(b"topic/" + token, value)
+    call.state.put(TOPICS(token), [*topic._replace(version=version, schema_hash=schema_hash)])
 
 
 def assign(call: Call, entry: list[Any]) -> None:
@@ -128,7 +118,7 @@ def assign(call: Call, entry: list[Any]) -> None:
     topic = require_owner(call, token)
     if partition >= topic.partitions:
         raise Refused(f"the topic has {topic.partitions} partitions", reason="unknown-partition")
-    call.state.put(_host_key(token, partition), nodes)
+    call.state.put(_HOSTS(token, partition), nodes)
 
 
 def close(call: Call, entry: list[Any]) -> None:
@@ -136,18 +126,17 @@ def close(call: Call, entry: list[Any]) -> None:
     fields = Fields(entry, "close topic", 2)
     fields.number()
     token = fields.octets(16)
-    if require_owner(call, token).closed:
+    topic = require_owner(call, token)
+    if topic.closed:
         raise Refused(f"topic {token.hex()} is closed already", reason="topic-closed")
-    value = list(call.state.get(b"topic/" + token))
-    value[9] = call.height
-    call.state.put(b"topic/" + token, value)
+    call.state.put(TOPICS(token), [*topic._replace(closed=call.height)])
 
 
 def carries(call: Call, token: bytes, partition: int) -> bool:
     """Whether the author is a node registered for this partition."""
     if (token, partition) in call.carried:
         return True
-    nodes = call.state.get(_host_key(token, partition))
+    nodes = call.state.get(_HOSTS(token, partition))
     if nodes is None:
         topic = require(call.state, token)
         nodes = topic.nodes if partition < topic.partitions else []
@@ -163,11 +152,11 @@ def schema_statement(instance: bytes, token: bytes, version: int, schema_hash: b
 
 
 def _check_schema(
-    call: Call, owner: identity.Identity, token: bytes, version: int, schema_hash: bytes, signature: bytes
+    call: Call, owner: identity.IdentityRow, token: bytes, version: int, schema_hash: bytes, signature: bytes
 ) -> None:
     statement = schema_statement(call.instance, token, version, schema_hash)
     VerifyKey(owner.key).verify(SCHEMA_CONTEXT, signature, statement)
-    call.state.put(b"schema/" + token + version.to_bytes(4, "big"), [schema_hash, signature, call.height])
+    call.state.put(SCHEMAS(token, version), [schema_hash, signature, call.height])
 
 
 def _nodes(state: State, fields: Fields) -> list[bytes]:
@@ -178,7 +167,3 @@ def _nodes(state: State, fields: Fields) -> list[bytes]:
         if identity.require(state, node).kind != Kind.NODE:
             raise Refused(f"{node.hex()} is not a node", reason="not-node")
     return nodes
-
-
-def _host_key(token: bytes, partition: int) -> bytes:
-    return b"host/" + token + partition.to_bytes(4, "big")

@@ -8,14 +8,23 @@ batch of a write has one hash for ever. The set is kept per author, so that nobo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import access
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.table import ID, U64, Table
+from tallystick.trust.right import Right
 from tallystick.trust.signed import Fields
+
+
+class WriteRow(NamedTuple):
+    hash: bytes
+    height: int
+
+
+WRITES = Table("write", WriteRow, ID, ID, U64)  # by author, write and batch
 
 
 def write(call: Call, entry: list[Any]) -> None:
@@ -23,18 +32,14 @@ def write(call: Call, entry: list[Any]) -> None:
     fields = Fields(entry, "write", 5)
     fields.number()
     token, identifier, batch, digest = fields.octets(16), fields.octets(16), fields.number(), fields.octets(32)
-    if not access.granted(call.state, call.author, token) & Operation.WRITE:
+    if not access.granted(call.state, call.author, token) & Right.WRITE:
         raise Refused(f"no right to write to topic {token.hex()}", reason="no-right")
     if winner(call.state, call.author, identifier, batch) is not None:
         raise Refused(f"batch {batch} of write {identifier.hex()} is taken", reason="batch-taken")
-    call.state.put(_key(call.author, identifier, batch), [digest, call.height])
+    call.state.put(WRITES(call.author, identifier, batch), [digest, call.height])
 
 
 def winner(state: State, author: bytes, identifier: bytes, batch: int) -> bytes | None:
     """The hash that won this batch, or None."""
-    value = state.get(_key(author, identifier, batch))
-    return None if value is None else bytes(value[0])
-
-
-def _key(author: bytes, identifier: bytes, batch: int) -> bytes:
-    return b"write/" + author + identifier + batch.to_bytes(8, "big")
+    row = state.row(WRITES(author, identifier, batch))
+    return None if row is None else row.hash

@@ -31,11 +31,12 @@ from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, W
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts import access, identity
-from tallystick.ledger.contracts.access import Operation
 from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.operations import Role, asked
+from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.ledger.replay import Replay
 from tallystick.parcel.header import Header
 from tallystick.pipeline.jobs.warehouse import Table
@@ -43,6 +44,7 @@ from tallystick.runtime.disk import RealDisk, read_all, write_atomic
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.envelope import check_evidence
 from tallystick.trust.promise import Promise
+from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
 TABLE = "ledger"
@@ -206,7 +208,7 @@ class _Reader:
             "principal": operator.hex() if known else None,
             "role": Role(role).name.lower(),
             "token": token.hex() if token != NOBODY else None,
-            "operation": (Operation(kind).name or "").lower(),
+            "operation": (Right(kind).name or "").lower(),
             "reason": reason or None,
             "host": host or None,
             "count": count,
@@ -221,15 +223,15 @@ class _Reader:
     def _entitled(self, operator: bytes, token: bytes, kind: int, host: str, time_ms: int) -> bool | None:
         """BPS 3.2, as the guards ask: not blacklisted, DESCRIBE, then the right itself."""
         state = self._state
-        if state.get(b"topic/" + token) is None:
+        if state.get(TOPICS(token)) is None:
             return None
         settled_ms = time_ms - RIGHT_SETTLES_MS
         if access.changed_ms(state, operator, token) > settled_ms:
             return None
-        standing = state.get(b"reputation/" + operator)
-        if standing is not None and standing[3]:
-            return False if self._times.get(standing[3], 0) <= settled_ms else None
-        return all(access.allowed(state, operator, token, op, host) for op in {Operation.DESCRIBE, Operation(kind)})
+        standing = state.row(STANDINGS(operator))
+        if standing is not None and standing.blacklisted:
+            return False if self._times.get(standing.blacklisted, 0) <= settled_ms else None
+        return all(access.allowed(state, operator, token, right, host) for right in {Right.DESCRIBE, Right(kind)})
 
     def _evidence(
         self, author: bytes, operator: bytes, token: bytes, kind: int, request: bytes, evidence: bytes
