@@ -20,7 +20,7 @@ from itertools import cycle
 import harness
 
 from tallystick.authority.authority import Authority
-from tallystick.authority.client import Holder, InProcess, enrol, topic_entries
+from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
 from tallystick.authority.granting import grant_entries, policy_entry
 from tallystick.authority.ledger_view import EngineClient
 from tallystick.authority.settings import Settings
@@ -80,13 +80,14 @@ class Tenant:
         self._fill()
         self.authority.work()
 
-    def person(self, invite: str) -> InProcess:
+    def person(self, invite: str) -> AuthorityClient:
         key, sealing = SigningKey.from_seed(self.entropy.bytes(32)), hpke.PrivateKey.generate(self.entropy.bytes(32))
-        enrolled = enrol(self.authority, self.instance, invite, "somebody", key, sealing)
+        enrolled = enrol(InProcess(self.authority), self.instance, invite, "somebody", key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
         assert certificate.kind is Kind.PRINCIPAL
         self.tenant = certificate.tenant
-        return InProcess(self.authority, Holder(self.instance, certificate.subject, key, sealing), self.entropy)
+        holder = Holder(self.instance, certificate.subject, key, sealing)
+        return AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, self.entropy)
 
     def act(self, key: SigningKey, author: bytes, *group: bytes) -> None:
         self._number += 1
@@ -96,7 +97,7 @@ class Tenant:
     def own(self, *group: bytes) -> None:
         self.act(self.owner._holder.signing_key, self.owner._holder.principal, *group)
 
-    def _insurer(self) -> InProcess:
+    def _insurer(self) -> AuthorityClient:
         person = self.person(self.authority.invite_to("acme"))
         held = SPACE.grant({f"a{number}": "x" for number in range(HELD)})
         salt = self.entropy.bytes(32)

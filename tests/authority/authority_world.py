@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tallystick.authority import authority as front
 from tallystick.authority.authority import Authority
-from tallystick.authority.client import Holder, InProcess, enrol, topic_entries
+from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
 from tallystick.authority.ledger_view import EngineClient
 from tallystick.authority.settings import Limits, Settings
 from tallystick.crypto import hpke
@@ -57,7 +57,7 @@ class Person:
     """A principal with its keys and its way to the authority."""
 
     holder: Holder
-    client: InProcess
+    client: AuthorityClient
     certificate: Certificate
 
     @property
@@ -162,12 +162,16 @@ class World:
     ) -> Person:
         key = key or SigningKey.from_seed(self.entropy.bytes(32))
         sealing = sealing or hpke.PrivateKey.generate(self.entropy.bytes(32))
-        enrolled = enrol(self.authority, self.instance, invite, name, key, sealing)
+        enrolled = enrol(InProcess(self.authority), self.instance, invite, name, key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
         return self.person(Holder(self.instance, certificate.subject, key, sealing), certificate)
 
     def person(self, holder: Holder, certificate: Certificate) -> Person:
-        return Person(holder, InProcess(self.authority, holder, self.entropy), certificate)
+        return Person(
+            holder,
+            AuthorityClient(InProcess(self.authority), self.authority_certificate, holder, self.entropy),
+            certificate,
+        )
 
     def again(self, person: Person) -> Person:
         """The same principal, speaking to the authority that is open now."""

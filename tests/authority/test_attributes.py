@@ -13,7 +13,7 @@ from authority_world import Person, World
 pytest.importorskip("pymcl", reason="extra policy")
 
 from tallystick import wire
-from tallystick.authority.answers import AttributeAnswer
+from tallystick.authority.answers import AttributeAnswer, Caller
 from tallystick.authority.attributes import attribute_commitment
 from tallystick.authority.policies import policy_commitment
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
@@ -305,10 +305,8 @@ def test_an_answer_is_for_the_caller_alone(world: World, people: tuple[Person, P
         _opened(other, caller, sealed)
 
 
-def _opened(person: Person, caller: object, sealed: bytes) -> bytes:
-    from tallystick.authority.client import _open
-
-    return _open(person.holder, caller, sealed)  # type: ignore[arg-type]
+def _opened(person: Person, caller: Caller, sealed: bytes) -> bytes:
+    return person.client._open(caller, sealed)
 
 
 # --- withdrawal and expiry ---

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tallystick import wire
 from tallystick.authority.answers import Caller
+from tallystick.authority.asks import ASKS, Ask
+from tallystick.authority.codec import specs
 from tallystick.authority.grant import Grant
 from tallystick.authority.master import open_master
-from tallystick.authority.routes import ROUTES, Route
 from tallystick.errors import TallystickError
 
 VALUES = st.recursive(
@@ -43,24 +44,23 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, by
     world.ledger.close()
 
 
-@given(route=st.sampled_from(ROUTES), data=st.data())
+@given(ask=st.sampled_from(ASKS), data=st.data())
 @examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_body_is_answered_or_refused_in_our_words(
-    served: tuple[World, bytes], route: Route, data: st.DataObject
+    served: tuple[World, bytes], ask: type[Ask], data: st.DataObject
 ) -> None:
     world, principal = served
-    length = len(route.fields) + int(route.signed)
+    length = len(specs(ask)) + int(ask.signed)
     fields: list[Any] = data.draw(st.lists(VALUES, min_size=length, max_size=length))
-    _serve(world, principal, route, wire.encode(fields))
-    _serve(world, principal, route, data.draw(st.binary(max_size=64)))
+    _serve(world, principal, ask, wire.encode(fields))
+    _serve(world, principal, ask, data.draw(st.binary(max_size=64)))
     assert world.authority.statistics().permits_live == 0
 
 
-def _serve(world: World, principal: bytes, route: Route, body: bytes) -> None:
+def _serve(world: World, principal: bytes, kind: type[Ask], body: bytes) -> None:
     try:
-        fields = route.parse(body)
-        nonce = fields.octets(16) if route.signed else b""
-        wire.encode(route.serve(world.authority, Caller(principal, nonce), fields))
+        ask, nonce = kind.decode(body, world.authority.limits)
+        ask.encode_answer(ask.serve(world.authority, Caller(principal, nonce)))
     except TallystickError:
         pass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,15 @@ from authority_world import PASSPHRASE, READ, SCHEMA, WRITE, Person, World
 from stack import wait_until
 
 from tallystick import wire
+from tallystick.authority.asks import ASKS, BeginBackup, ReadBackup
 from tallystick.authority.backup import restore
-from tallystick.authority.client import Holder, HttpEnroller, OverHttp, enrol, topic_entries
+from tallystick.authority.client import AuthorityClient, Holder, OverHttp, enrol, topic_entries
+from tallystick.authority.codec import specs
+from tallystick.authority.describe import describe, table
 from tallystick.authority.grant import Grant
 from tallystick.authority.http import Service
 from tallystick.authority.operator import OperatorClient, operator_identity
 from tallystick.authority.rates import Rates
-from tallystick.authority.routes import ROUTES, describe, table
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Refused, Unavailable
@@ -69,13 +71,13 @@ class Site:
         client = HttpClient([address], identity, SystemClock(), SystemEntropy(), limits=ONCE)
         return self.stack.enter_context(client)
 
-    def over_http(self, person: Person) -> OverHttp:
+    def over_http(self, person: Person) -> AuthorityClient:
         http = self.http(Identity(person.id, person.holder.signing_key))
-        return OverHttp(http, self.world.authority_certificate, person.holder, SystemEntropy())
+        return AuthorityClient(OverHttp(http), self.world.authority_certificate, person.holder, SystemEntropy())
 
     def enrol(self, invite: str) -> Person:
         key, sealing = SigningKey.from_seed(SystemEntropy().bytes(32)), hpke.PrivateKey.generate(b"q" * 32)
-        enrolled = enrol(HttpEnroller(self.http(None)), self.world.instance, invite, "car", key, sealing)
+        enrolled = enrol(OverHttp(self.http(None)), self.world.instance, invite, "car", key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
         return self.world.person(Holder(self.world.instance, certificate.subject, key, sealing), certificate)
 
@@ -137,7 +139,7 @@ def test_the_whole_flow_over_http(site: Site) -> None:
     assert refusal.value.reason == UNAUTHENTICATED
 
 
-def subscribed(site: Site) -> tuple[Person, bytes, OverHttp, Grant, bytes]:
+def subscribed(site: Site) -> tuple[Person, bytes, AuthorityClient, Grant, bytes]:
     """An owner, its topic, and somebody who reads it: client, grant, and the permit's identifier."""
     owner, reader = site.world.tenant(), site.world.member("S")
     token = site.world.topic(owner)
@@ -198,10 +200,10 @@ def test_a_backup_greater_than_an_answer_is_handed_over_in_parts(site: Site, tmp
     assert restore(backup.data, str(age), tmp_path / "restored") == backup.identifier
     assert list(core.folder.glob("outgoing*")) == []
     with pytest.raises(Refused, match="not here any more"):
-        operator._ask("/v1/operator/backup/part", 1, backup.identifier, 0)
+        operator._ask(ReadBackup(backup.identifier, 0))
     # One that nobody fetched makes room for the next.
     for _ in range(2):
-        operator._ask("/v1/operator/backup", 2, [str(age.to_public())])
+        operator._ask(BeginBackup((str(age.to_public()),)))
     [left] = core.folder.glob("outgoing*")
     assert left.stat().st_mode & 0o777 == 0o600
 
@@ -332,25 +334,15 @@ def test_what_anybody_may_ask(site: Site) -> None:
 
 def test_the_description_covers_every_route() -> None:
     document = describe()
-    assert {route.path for route in ROUTES} <= document["paths"].keys()
-    for route in ROUTES:
-        described = document["paths"][route.path]["post"]
+    assert {ask.path for ask in ASKS} <= document["paths"].keys()
+    for ask in ASKS:
+        described = document["paths"][ask.path]["post"]
         schema = described["requestBody"]["content"]["application/cbor"]["schema"]
-        assert schema["minItems"] == len(route.fields) + int(route.signed)
-        assert bool(described["security"]) == route.signed
+        assert schema["minItems"] == len(specs(ask)) + int(ask.signed)
+        assert bool(described["security"]) == ask.signed
 
 
 def test_the_page_of_the_format_shows_the_table_of_routes() -> None:
     page = (Path(__file__).parents[2] / "docs" / "formats" / "authority.md").read_text(encoding="utf-8")
-    shown = page.partition("routes.table -->\n")[2].partition("<!-- end of generated")[0]
+    shown = page.partition("describe.table -->\n")[2].partition("<!-- end of generated")[0]
     assert shown.strip() == table().strip()
-
-
-def test_one_client_interface_two_forms() -> None:
-    from tallystick.authority.client import AuthorityClient, InProcess
-
-    def methods(of: type) -> set[str]:
-        return {name for name in vars(of) if not name.startswith("_") and isinstance(vars(of)[name], Callable)}
-
-    assert methods(AuthorityClient) <= methods(InProcess)
-    assert methods(InProcess) == methods(OverHttp)

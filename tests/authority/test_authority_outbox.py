@@ -8,7 +8,7 @@ import pytest
 from authority_world import READ, Person, PromptClient, World
 
 from tallystick.authority.answers import Caller
-from tallystick.authority.client import NONCE_BYTES
+from tallystick.authority.asks import NONCE_BYTES
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.permits import Status

@@ -12,6 +12,7 @@ from stack import Stack
 from without import without
 
 import tallystick.client.rekey as rekeying
+from tallystick.authority.asks import Rekey
 from tallystick.authority.possession import sign_rekey
 from tallystick.client.identity import Identity
 from tallystick.client.rekey import rekey
@@ -171,8 +172,8 @@ def test_nobody_gets_a_certificate_for_keys_that_he_does_not_hold(topic: Topic) 
     mine, sealing = SigningKey.from_seed(b"m" * 32), hpke.PrivateKey.generate(b"s" * 32)
 
     def ask(signing_key: bytes, sealing_key: bytes, signature: bytes, challenge: bytes = b"") -> bytes:
-        fields = (signing_key, sealing_key, signature, challenge)
-        return client._ask("/v1/rekey", client._caller(), *fields, length=2).octets()
+        sealed: bytes = client._ask(Rekey(signing_key, sealing_key, signature, challenge))[0]
+        return sealed
 
     # Another's signing key, under a signature of one's own.
     public = sealing.public.encode()

@@ -221,7 +221,7 @@ def test_many_stories_make_one_accusation(world: World) -> None:
     work(world)
     assert not core.rules.blacklisted(principal)
     contradict(world, 7)  # pardoned once, and what was pardoned is no news
-    assert not any(isinstance(one, Accusation) for _, one in core.carrier._scribe._waiting)
+    assert not any(isinstance(one, Accusation) for _, one in core.carrier.scribe._waiting)
 
 
 @pytest.mark.parametrize("change", range(1, 40, 3))

@@ -20,12 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TypeVar
 
-from tallystick import wire
 from tallystick.authority.answers import Caller
+from tallystick.authority.asks import ASKS, NONCE_BYTES, Ask
 from tallystick.authority.authority import Authority
+from tallystick.authority.describe import describe
 from tallystick.authority.rates import Rates
-from tallystick.authority.routes import ROUTES, Route, describe
-from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
+from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.runtime.answers import Answer, answer_error, answer_value
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.gate import Gate, SignedHandler
@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS = 16  # requests that wait for one block together; more would only queue at the store
-NONCE_BYTES = 16
 TICK_S = 0.5  # how late an epoch may begin and a revocation be noticed, beside the ledger's own blocks
 
 _NOBODY = Caller(b"", b"")
@@ -66,9 +65,9 @@ class Service:
         limits = authority.limits
         self._rates = Rates(limits.requests_per_s, limits.requests_burst, limits.principals_max)
         self.app = Router(body_bytes_max=limits.request_bytes_max, charge=charge)
-        for route in ROUTES:
-            handler = gate.signed(self._signed(route)) if route.signed else self._unsigned(route)
-            self.app.add("POST", route.path, handler)
+        for kind in ASKS:
+            handler = gate.signed(self._signed(kind)) if kind.signed else self._unsigned(kind)
+            self.app.add("POST", kind.path, handler)
         for path, plain in (
             ("/v1/time", self._time),
             ("/health/live", self._live),
@@ -99,38 +98,36 @@ class Service:
 
     # --- requests ---
 
-    def _signed(self, route: Route) -> SignedHandler:
+    def _signed(self, kind: type[Ask]) -> SignedHandler:
         async def handle(_: Request, envelope: Envelope, body: bytes) -> Answer:
             self._rates.charge(envelope.principal, self._clock.monotonic())
-            if not route.waits:
-                return await self._serve(route, envelope.principal, body)
-            return await self._wait(route, envelope.principal, body)
+            ask, nonce = kind.decode(body, self._authority.limits)
+            caller = Caller(envelope.principal, nonce)
+            return await self._wait(ask, caller) if kind.waits else await self._serve(ask, caller)
 
         return handle
 
-    def _unsigned(self, route: Route) -> Handler:
+    def _unsigned(self, kind: type[Ask]) -> Handler:
         async def handle(request: Request) -> Answer:
-            fields = route.parse(await request.body())
+            ask, _ = kind.decode(await request.body(), self._authority.limits)
             try:
-                return answer_value(await self._call(lambda: route.serve(self._authority, _NOBODY, fields)))
+                return await self._serve(ask, _NOBODY)
             except Unavailable as error:
                 return answer_error(error)
 
         return handle
 
-    async def _serve(self, route: Route, principal: bytes, body: bytes) -> Answer:
-        fields = route.parse(body)
-        caller = Caller(principal, fields.octets(NONCE_BYTES))
-        return answer_value(await self._call(lambda: route.serve(self._authority, caller, fields)))
+    async def _serve(self, ask: Ask, caller: Caller) -> Answer:
+        return Answer(body=ask.encode_answer(await self._call(lambda: ask.serve(self._authority, caller))))
 
-    async def _wait(self, route: Route, principal: bytes, body: bytes) -> Answer:
+    async def _wait(self, ask: Ask, caller: Caller) -> Answer:
         """Serve a long poll: answer when there is news, or when the time is up."""
-        wait_ms = _wait_ms(route, body)
+        wait_ms: int = ask.wait_ms  # type: ignore[attr-defined]  # what waits says how long
         deadline = self._clock.monotonic() + min(wait_ms, self._authority.limits.wait_ms_max) / 1000
         nothing = answer_value([b""]).body
         while True:
             version = self._authority.version
-            answer = await self._serve(route, principal, body)
+            answer = await self._serve(ask, caller)
             left_s = deadline - self._clock.monotonic()
             if answer.body != nothing or left_s <= 0 or self._ending:
                 return answer
@@ -196,11 +193,3 @@ class Service:
 
     async def _openapi(self, _: Request) -> Answer:
         return Answer(body=json.dumps(describe(), indent=1).encode(), content_type="application/json")
-
-
-def _wait_ms(route: Route, body: bytes) -> int:
-    """The last field of a long poll."""
-    fields = wire.decode(body, f"request {route.path}")
-    if not isinstance(fields, list) or not fields or type(fields[-1]) is not int or fields[-1] < 0:
-        raise Malformed(f"request {route.path}: expected the wait in milliseconds last")
-    return fields[-1]

@@ -88,7 +88,7 @@ class Front:
         limits: GuardLimits,
     ) -> None:
         """`signer` is the node; `block` tells height and time of the newest block."""
-        self.storage, self.anchored, self.rules, self._scribe = storage, anchored, rules, scribe
+        self.storage, self.anchored, self.rules, self.scribe = storage, anchored, rules, scribe
         self._signer, self.block, self._quotas, self.limits = signer, block, quotas, limits
         self.lock = threading.RLock()
         self._publishing = threading.Lock()
@@ -213,7 +213,7 @@ class Front:
             *(permit.principal, permit.signing_key),
             *(first.header.encoded, first.signature, second.header.encoded, second.signature),
         )
-        self._scribe.accuse(Accusation(permit.principal, now_ms, entry))
+        self.scribe.accuse(Accusation(permit.principal, now_ms, entry))
 
     def find_sequence(self, place: Place, principal: bytes, header: Header) -> Parcel | None:
         """The front of the lane's parcel of this sequence, looking back from the end within bounds."""
@@ -415,18 +415,18 @@ class Front:
     def commit(self, anchors: Sequence[Anchor], now: float) -> bool:
         """Write what waits to the ledger, operations and these anchors; False if there was nothing."""
         with self.lock:
-            transaction = self._scribe.prepare(anchors, int(now * 1000))
+            transaction = self.scribe.prepare(anchors, int(now * 1000))
             if transaction is None:
                 return False
             self._sync()
         try:
-            submitted = self._scribe.submit(transaction)
+            submitted = self.scribe.submit(transaction)
         except Refused as error:
             with self.lock:
-                self._scribe.refused(error, int(now * 1000))
+                self.scribe.refused(error, int(now * 1000))
             return True
         with self.lock:
-            self._scribe.finish(int(now * 1000))
+            self.scribe.finish(int(now * 1000))
             for index, entry in enumerate(parse(transaction).entries):
                 if is_anchor(entry):
                     self.anchored.remember(Anchor.decode_entry(entry), submitted.number, index)
@@ -458,7 +458,7 @@ class Front:
             return FrontStatistics(
                 accepted=self._accepted,
                 refused=self._refused,
-                operations_waiting=self._scribe.waiting,
+                operations_waiting=self.scribe.waiting,
                 envelopes_remembered=len(self._acts),
                 lanes=len(self.heads),
                 partitions_anchored=len(self.anchored),
@@ -472,7 +472,7 @@ class Front:
 
     def count_junk(self, reason: str, right: Right) -> None:
         """Count what nobody signed; never waits for the disk, so that junk stalls nobody."""
-        self._scribe.count_junk(reason, int(right))
+        self.scribe.count_junk(reason, int(right))
 
     def close(self) -> None:
         with self.lock:
@@ -498,7 +498,7 @@ class Front:
         try:
             self.storage.sync()
         except Unavailable:
-            self._scribe.revert()
+            self.scribe.revert()
             raise
 
     def _headers(self, place: Place, first: int, below: int) -> Iterator[Entry]:

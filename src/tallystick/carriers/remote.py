@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tallystick import wire
-from tallystick.carriers.bundle import PATH as BUNDLE_PATH
-from tallystick.carriers.bundle import QUESTIONS_MAX
+from tallystick.carriers.bundles import BUNDLE_PATH, QUESTIONS_MAX
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.frames import frame_views, join_frames
 from tallystick.errors import Malformed

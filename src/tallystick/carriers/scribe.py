@@ -166,6 +166,7 @@ class Scribe:
         self._covered = 0  # what lies below is on the ledger
         self._isolating = False
         self._prepared: _Prepared | None = None  # the transaction under way
+        self.on_note: Callable[[Note], None] = lambda note: None  # hears of each, as it is noted
 
     def recover(self) -> list[Note]:
         """Take up the journal of an earlier process; the notes in it, for the duplicate window."""
@@ -192,6 +193,7 @@ class Scribe:
     def note(self, note: Note) -> None:
         """Write an act down; it is durable with the carrier's next sync."""
         self._wait(self._journal.append(note.encode()), note)
+        self.on_note(note)
 
     def accuse(self, accusation: Accusation) -> None:
         """Bring a principal's misdeed to the ledger; as durable as a note."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tallystick.authority.client import HttpEnroller
+from tallystick.authority.client import OverHttp
 from tallystick.authority.client import enrol as ask
 from tallystick.client.identity import Identity, Keys, create_keys, read_keys
 from tallystick.client.invitation import Invitation
@@ -71,7 +71,7 @@ def _enrol(
     keys = read_keys(home)
     key, sealing = SigningKey.from_seed(keys.signing_seed), hpke.PrivateKey.decode(keys.sealing_seed)
     with HttpClient([Address(invitation.authority_url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
-        enrolled = ask(HttpEnroller(http), invitation.instance, invitation.code, name, key, sealing)
+        enrolled = ask(OverHttp(http), invitation.instance, invitation.code, name, key, sealing)
     newest = TrustFile.parse(enrolled.trust)
     check_trust(newest)
     nodes = tuple(Certificate.decode(node) for node in enrolled.nodes)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tallystick.authority.client import Holder, OverHttp
+from tallystick.authority.client import AuthorityClient, Holder, OverHttp
 from tallystick.client.identity import Identity, Keys, draw_new_keys
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
@@ -48,5 +48,5 @@ def _ask(
     address = Address(identity.authority_url, authority.subject, authority.verify_key)
     holder = Holder(identity.instance, identity.principal, signer, identity.sealing_key)
     with HttpClient([address], Signer(identity.principal, signer), clock, entropy, insecure=insecure) as http:
-        client = OverHttp(http, authority, holder, entropy)
+        client = AuthorityClient(OverHttp(http), authority, holder, entropy)
         return client.rekey(SigningKey.from_seed(keys.signing_seed), hpke.PrivateKey.decode(keys.sealing_seed))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.authority.client import Holder, OverHttp
+from tallystick.authority.client import AuthorityClient, Holder, OverHttp
 from tallystick.carriers.carrier import Carrier
 from tallystick.carriers.registry import own_way
 from tallystick.carriers.remote import RemoteNode
@@ -70,7 +70,7 @@ class Session:
         self._direct = None if way is None else way.open(self.node, identity.principal)
         self.carrier: Carrier = self._direct or self.node  # for parcels; permits, locks and the ledger are the node's
         self.holder = Holder(identity.instance, identity.principal, identity.signing_key, identity.sealing_key)
-        self.authority = OverHttp(self._authority_http, identity.authority, self.holder, self.entropy)
+        self.authority = AuthorityClient(OverHttp(self._authority_http), identity.authority, self.holder, self.entropy)
         self.memory = CheckpointMemory(identity.trust, RealDisk(identity.home / "ledger"))
         self.view = View(self.node, self.memory, self.clock, head_age_max_s)
         self.author = Author(identity, self.node, self.clock)

@@ -51,7 +51,7 @@ class NodeCore:
         clock: Clock,
         settings: NodeSettings,
         *,
-        settle: Callable[[Submitted], None],
+        settle: Callable[[Submitted], object],
         introduce: Sequence[Certificate] = (),
         limits: GuardLimits = GuardLimits(),
     ) -> None:

@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tallystick.carriers.desk import Desk
 from tallystick.carriers.service import CarrierService
 from tallystick.errors import TallystickError, Unavailable
+from tallystick.ledger.block import Block
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WITNESS_PAUSE_S = 0.05  # between two rounds: what a published checkpoint lags behind, beside the witnesses' own time
-SUBMIT_S = 30.0  # how long the node waits for a block of its own ledger
+SUBMIT_S = 30.0  # how long a transaction may wait for its block
 
 
 class Node:
@@ -58,9 +60,10 @@ class Node:
         self._witnessing = self._find_witnesses()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.service = CarrierService(
-            self.carrier, self.ledger, self._gate(), clock, self.core.served.doors, gateway=self.settings.gateway
+        desk = Desk(
+            self.carrier, self.ledger, clock, self._wait_for_block, self.core.served.doors, self.settings.gateway
         )
+        self.service = CarrierService(self.carrier, desk, self._gate(), clock)
         self.server = self._server()
 
     @property
@@ -181,8 +184,8 @@ class Node:
         settings = ledger_settings(self.settings)
         return SqliteLedger(str(folder / "ledger.sqlite"), self.trust, self.keys.ledger_key, self._now_ms, settings)
 
-    def _wait_for_block(self, submitted: Submitted) -> None:
-        self.ledger.wait(submitted, SUBMIT_S)
+    def _wait_for_block(self, submitted: Submitted) -> Block:
+        return self.ledger.wait(submitted, SUBMIT_S)
 
     def _gate(self) -> Gate:
         return Gate(self.identifier, self.keys.key, self.rules.verify_key, self.clock, on_junk=self._count_junk)

@@ -14,19 +14,39 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, TallystickError, Unavailable
-from tallystick.runtime.answers import Answer, answer_error
+from tallystick.runtime.answers import Answer, answer_error, refuse_unauthenticated
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.router import Handler, Request, refuse
-from tallystick.trust.envelope import UNAUTHENTICATED, Envelope, ResolveKey, signed_time, verify_head
+from tallystick.trust.envelope import UNAUTHENTICATED, Envelope, Headers, ResolveKey, signed_time, verify_head
 
 log = logging.getLogger(__name__)
 
 SignedHandler = Callable[[Request, Envelope, bytes], Awaitable[Answer]]
 
 NOBODYS = UNAUTHENTICATED | {"stale", "future", "duplicate"}
+
+
+class Head(Protocol):
+    """What a signature covers of a request, beside its body."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def authority(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def query(self) -> str: ...
+
+    @property
+    def headers(self) -> Headers: ...
 
 
 def _count_nothing(method: str, reason: str) -> None:
@@ -50,43 +70,51 @@ class Gate:
 
         async def handle(request: Request) -> Answer:
             try:
-                envelope = self._verify(request)
-            except Refused as error:
-                log.debug("refused %s %s: %s", request.method, request.path, error)
-                self.on_junk(request.method, error.reason)
+                envelope = self.verify(request)
+            except Refused:
                 return await refuse(request)
             try:
-                envelope.check_fresh(self.clock.now(), self.delay_max_s, self.skew_max_s)
+                self.check_fresh(envelope)
                 body = await request.body()
                 envelope.check_body(body)
                 return await handler(request, envelope, body)
             except TallystickError as error:
-                return await self._explain(request, envelope, error)
+                await refuse(request)
+                return self.explain(request, envelope, error)
             except Exception:
                 log.exception("fault while answering %s %s", request.method, request.path)
                 return answer_error(Unavailable("the node failed to answer; its log says why"))
 
         return handle
 
-    def _verify(self, request: Request) -> Envelope:
-        return verify_head(
-            method=request.method,
-            authority=request.authority,
-            path=request.path,
-            query=request.query,
-            headers=request.headers,
-            resolve_key=self.resolve_key,
-            node_id=self.node,
-        )
+    def verify(self, head: Head) -> Envelope:
+        """The envelope of a request whose signature holds; its body has yet to be held to it."""
+        try:
+            return verify_head(
+                method=head.method,
+                authority=head.authority,
+                path=head.path,
+                query=head.query,
+                headers=head.headers,
+                resolve_key=self.resolve_key,
+                node_id=self.node,
+            )
+        except Refused as error:
+            log.debug("refused %s %s: %s", head.method, head.path, error)
+            self.on_junk(head.method, error.reason)
+            raise
 
-    async def _explain(self, request: Request, envelope: Envelope, error: TallystickError) -> Answer:
-        log.info("refused %s %s: %s", request.method, request.path, error)
-        refused = await refuse(request)
+    def check_fresh(self, envelope: Envelope) -> None:
+        envelope.check_fresh(self.clock.now(), self.delay_max_s, self.skew_max_s)
+
+    def explain(self, head: Head, envelope: Envelope, error: TallystickError) -> Answer:
+        """The answer to a peer whose signature holds."""
+        log.info("refused %s %s: %s", head.method, head.path, error)
         reason = error.reason if isinstance(error, Refused) else ""
         if reason in NOBODYS:
-            self.on_junk(request.method, reason)
+            self.on_junk(head.method, reason)
         if reason in UNAUTHENTICATED:  # a signed head before another's body
-            return refused
+            return refuse_unauthenticated()
         if reason in ("stale", "future"):
             return answer_error(error, signed_time(self.key, self.node, envelope.nonce, self.clock.now()))
         return answer_error(error)

@@ -123,18 +123,17 @@ class Routes(Generic[H]):
         else:
             self._exact[method, pattern] = handler
 
-    def find(self, request: Request) -> H:
-        """The handler of a request, which learns its parameters; raises `Refused` (`not-found`)."""
-        exact = self._exact.get((request.method, request.path))
+    def find(self, method: str, path: str) -> tuple[H, Mapping[str, str]]:
+        """The handler, and the parts of the path that its route names; raises `Refused` (`not-found`)."""
+        exact = self._exact.get((method, path))
         if exact is not None:
-            return exact
-        parts = request.path.split("/")
-        for pattern, handler in self._patterns.get((request.method, len(parts)), ()):
+            return exact, {}
+        parts = path.split("/")
+        for pattern, handler in self._patterns.get((method, len(parts)), ()):
             parameters = _match(pattern, parts)
             if parameters is not None:
-                request.parameters = parameters
-                return handler
-        raise Refused(f"no route {request.method} {request.path}", reason="not-found")
+                return handler, parameters
+        raise Refused(f"no route {method} {path}", reason="not-found")
 
 
 class Router:
@@ -172,7 +171,7 @@ class Router:
                 wait_s = self._charge(request.client, request.announced_bytes)
                 if wait_s > 0:
                     return await self._slow_down(request, wait_s)
-            handler = self._routes.find(request)
+            handler, request.parameters = self._routes.find(request.method, request.path)
             return await handler(request)
         except TallystickError as error:
             log.debug("refused %s %s: %s", request.method, request.path, error)

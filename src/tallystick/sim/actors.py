@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.authority.client import Holder, InProcess
+from tallystick.authority.client import AuthorityClient, Holder
 from tallystick.authority.grant import Grant
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.author import Author
@@ -33,7 +33,7 @@ HEAD_AGE_MAX_S = 60.0
 class LossyAuthority:
     """The way to the authority: a request may be lost before it, or its answer behind it."""
 
-    def __init__(self, inner: InProcess, chooser: random.Random, lost: Callable[[], int]) -> None:
+    def __init__(self, inner: AuthorityClient, chooser: random.Random, lost: Callable[[], int]) -> None:
         self._inner, self._chooser, self._lost = inner, chooser, lost
 
     def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = "") -> Grant:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tallystick.authority.client import Holder, InProcess, enrol, topic_entries
+from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
 from tallystick.authority.settings import Settings
 from tallystick.carriers.frames import split_frames
 from tallystick.carriers.remote import RemoteNode
@@ -142,7 +142,7 @@ class World:
         seed = entropy.bytes(32)
         key, sealing = SigningKey.from_seed(seed), hpke.PrivateKey.generate(entropy.bytes(32))
         trust = self.instance.trust
-        enrolled = enrol(self.authority, trust.instance, invite, name, key, sealing)
+        enrolled = enrol(InProcess(self.authority), trust.instance, invite, name, key, sealing)
         identity = Identity(
             home=Path(name),
             name=name,
@@ -159,7 +159,7 @@ class World:
         clock = SkewedClock(self.clock)
         holder = Holder(trust.instance, identity.principal, key, sealing)
         link = Link(self.network, self._address, Signer(identity.principal, key), clock, entropy)
-        inner = InProcess(self.authority, holder, entropy)
+        inner = AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, entropy)
         authority = LossyAuthority(inner, self.chooser, lambda: self.network.weather.lost_requests)
         disk = SeededDisk(int.from_bytes(entropy.bytes(4), "big"))
         return Person(name, identity, clock, entropy, disk, RemoteNode(link), authority, holder)  # type: ignore[arg-type]

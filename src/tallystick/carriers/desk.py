@@ -1,0 +1,340 @@
+"""What a node answers: one table of requests (docs/formats/http.md), for HTTP (service.py) and the simulation alike.
+
+A handler is a plain function from a request whose signature holds to an answer; it translates and nothing else. One
+that must wait says for what (`Wait`), and parcels to be stored are handed over (`Storing`), so that those of several
+requests share a sync. Whoever drives the node waits and stores.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tallystick import wire
+from tallystick.carriers.acts import Asked
+from tallystick.carriers.bundles import BUNDLE_PATH, QUESTIONS_MAX
+from tallystick.carriers.carrier import Fetched, Outcome, Stored
+from tallystick.carriers.frames import join_frames, split_frames
+from tallystick.carriers.front import Front
+from tallystick.carriers.log.report import Damaged
+from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
+from tallystick.ledger.block import Block
+from tallystick.ledger.engine import Engine, Query, Submitted
+from tallystick.runtime.answers import PARCELS, Answer, answer_error, answer_value
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.router import Routes
+from tallystick.runtime.words import Words, octets
+from tallystick.trust.signed import Fields
+
+log = logging.getLogger(__name__)
+
+WAIT_MS_MAX = 30_000  # a long poll; below the proxies' usual minute
+HEIGHTS_MAX = 256  # blocks in one answer
+OFFSETS_MAX = 4096  # paths in one answer
+
+Doors = Mapping[str, Callable[[bytes, bytes], bytes]]  # by path: from principal and body to an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request that may be answered; `asked` is None where anybody may ask."""
+
+    path: str
+    parameters: Mapping[str, str]
+    words: Words
+    body: bytes
+    asked: Asked | None
+
+    @property
+    def token(self) -> bytes:
+        return self.part("token", 16)
+
+    def part(self, name: str, length: int) -> bytes:
+        """A part of the path."""
+        return octets(self.parameters[name], length)
+
+    @property
+    def signed(self) -> Asked:
+        assert self.asked is not None  # the table says that its route is a signed one
+        return self.asked
+
+
+class Wait(NamedTuple):
+    """Not yet: `then` is the answer as soon as the condition holds, or when the time is up."""
+
+    condition: Callable[[], bool]
+    then: Callable[[], Answer]
+    seconds: float
+
+
+class Storing(NamedTuple):
+    """Parcels to be stored, with those of others if some wait; `then` makes the answer of their outcomes."""
+
+    asked: Asked
+    token: bytes
+    parcels: Sequence[bytes]
+    then: Callable[[Sequence[Outcome]], Answer]
+
+
+Reply = Answer | Wait | Storing
+Handler = Callable[[Question], Reply]
+
+
+class Route(NamedTuple):
+    method: str
+    path: str
+    handler: Handler
+    signed: bool = True
+    bundled: bool = False  # may be asked in a bundle: the answer is small, and nothing changes
+    quick: bool = False  # neither takes a lock nor touches the disk
+
+
+class Desk:
+    """The handlers of one node."""
+
+    def __init__(
+        self,
+        front: Front,
+        ledger: Engine,
+        clock: Clock,
+        settle: Callable[[Submitted], Block],
+        doors: Doors = MappingProxyType({}),
+        gateway: bool = True,
+    ) -> None:
+        """`settle` returns the block of a transaction once there is one; `doors` are requests that this carrier alone
+        knows. Without `gateway` parcels neither come nor go this way; headers, proofs, permits and locks do."""
+        self._front, self._ledger, self._clock, self._settle = front, ledger, clock, settle
+        self._doors, self._gateway = doors, gateway
+        self._bundled: Routes[Handler] = Routes()
+        for route in self.table():
+            if route.bundled:
+                self._bundled.add(route.method, route.path, route.handler)
+
+    def table(self) -> list[Route]:
+        return [
+            Route("POST", "/v1/topics/{token}/parcels", self._publish, quick=True),
+            Route("GET", "/v1/topics/{token}/parcels", self._fetch),
+            Route("POST", "/v1/topics/{token}/advertisements", self._advertise),
+            Route("POST", "/v1/topics/{token}/subscriptions", self._subscribe),
+            Route("POST", "/v1/topics/{token}/locks", self._put_locks),
+            Route("POST", "/v1/topics/{token}/inclusion", self._inclusion),
+            Route("GET", "/v1/topics/{token}/lanes/{lane}", self._lane_front, bundled=True),
+            Route("GET", "/v1/topics/{token}/verdict", self._verdict),
+            Route("POST", "/v1/undo", self._undo),
+            Route("GET", "/v1/locks/{name}", self._lock, quick=True),
+            Route("GET", "/v1/permits/{identifier}", self._permit, bundled=True, quick=True),
+            Route("POST", "/v1/transactions", self._submit),
+            Route("GET", "/v1/ledger/state", self._state, bundled=True),
+            Route("GET", "/v1/ledger/blocks", self._blocks),
+            Route("GET", "/v1/ledger/receipt", self._receipt),
+            Route("GET", "/v1/ledger/history", self._history),
+            Route("GET", "/v1/ledger/audit", self._audit),
+            Route("POST", BUNDLE_PATH, self._bundle),
+            *(Route("POST", path, self._door) for path in self._doors),
+            # What witnesses and strangers may see: the ledger's own signed word.
+            Route("GET", "/v1/ledger/checkpoint", self._checkpoint, signed=False),
+            Route("GET", "/v1/ledger/consistency", self._consistency, signed=False, bundled=True),
+        ]
+
+    # Carrier.
+
+    def _publish(self, question: Question) -> Reply:
+        self._check_gateway()
+        asked, token = question.signed, question.token
+        try:
+            return Storing(asked, token, split_frames(question.body), _answer_outcomes)
+        except Malformed as error:
+            return Wait(_now, self._refuse_unreadable(asked, token, error), 0)
+
+    def _refuse_unreadable(self, asked: Asked, token: bytes, error: Malformed) -> Callable[[], Answer]:
+        def refuse() -> Answer:
+            self._front.note_unreadable(asked, token, error.reason)
+            raise error
+
+        return refuse
+
+    def _fetch(self, question: Question) -> Reply:
+        asked, token, words = question.signed, question.token, question.words
+        partition, permit, offset = words.number("partition"), words.octets("permit", 16), words.number("offset")
+        stored, headers = bool(words.number("stored", 0)), bool(words.number("headers", 0))
+        if not headers:
+            self._check_gateway()
+        self._front.check_fetch(asked, token, partition, permit)
+
+        def has_more() -> bool:
+            return offset < self._front.ends(token, partition)[1 if stored else 0]
+
+        def answer() -> Answer:
+            try:
+                fetched = self._front.fetch(
+                    asked,
+                    token,
+                    partition,
+                    permit,
+                    offset,
+                    bytes_max=words.number("bytes", 1 << 20),
+                    stored=stored,
+                    headers=headers,
+                    size=words.optional_number("size"),
+                    end=words.optional_number("end"),
+                )
+            except Damaged as error:  # unlike what is unavailable for now: to try again would not help
+                hint = "its operator restores the node's log from a backup or a replica"
+                message = f"partition {partition}: the node's log is damaged: {error}"
+                raise Withheld(message, reason="damaged", hint=hint) from error
+            return Answer(body=encode_fetched(fetched), content_type=PARCELS)
+
+        wait_ms = min(words.number("wait", 0), WAIT_MS_MAX)
+        return answer() if not wait_ms or has_more() else Wait(has_more, answer, wait_ms / 1000)
+
+    def _check_gateway(self) -> None:
+        if not self._gateway:
+            hint = "go to Kafka itself (tally principal kafka), or to a gateway (tally principal address)"
+            raise Refused("this node is a notary: it carries no parcels", reason="not-gateway", hint=hint)
+
+    def _advertise(self, question: Question) -> Answer:
+        self._front.advertise(question.signed, question.token, question.body)
+        return answer_value(True)
+
+    def _subscribe(self, question: Question) -> Answer:
+        self._front.subscribe(question.signed, question.token, question.body)
+        return answer_value(True)
+
+    def _undo(self, question: Question) -> Answer:
+        self._front.undo(question.signed, question.body)
+        return answer_value(True)
+
+    def _put_locks(self, question: Question) -> Answer:
+        permit = question.words.octets("permit", 16)
+        self._front.put_locks(question.signed, question.token, permit, split_frames(question.body))
+        return answer_value(True)
+
+    def _lane_front(self, question: Question) -> Answer:
+        words = question.words
+        front = self._front.lane_front(
+            question.signed,
+            question.token,
+            words.number("partition"),
+            words.octets("permit", 16),
+            words.octets("publisher", 16),
+            question.part("lane", 16),
+            words.number("below"),
+            words.number("size"),
+        )
+        return answer_value(None if front is None else [front.offset, front.front, front.anchored, list(front.proof)])
+
+    def _inclusion(self, question: Question) -> Answer:
+        fields = Fields.parse(question.body, "request", 3)
+        partition, size, offsets = fields.number(), fields.number(), fields.items(OFFSETS_MAX, 1)
+        if any(type(offset) is not int or not 0 <= offset < size for offset in offsets):
+            raise Malformed("request: an offset is out of range")
+        return answer_value(self._front.inclusion(question.signed, question.token, partition, size, offsets))
+
+    def _verdict(self, question: Question) -> Answer:
+        partition, offset = question.words.number("partition"), question.words.number("offset")
+        return answer_value(self._front.verdict(question.signed, question.token, partition, offset))
+
+    def _door(self, question: Question) -> Answer:
+        return Answer(body=self._doors[question.path](question.signed.envelope.principal, question.body))
+
+    def _lock(self, question: Question) -> Answer:
+        return Answer(body=self._front.deposits.lock(question.part("name", 32)))
+
+    def _permit(self, question: Question) -> Answer:
+        return Answer(body=self._front.deposits.permit(question.part("identifier", 16)))
+
+    # Ledger.
+
+    def _submit(self, question: Question) -> Answer:
+        block = self._settle(self._ledger.submit(question.body, int(self._clock.now() * 1000)))
+        return answer_value([block.height, block.time_ms])
+
+    def _checkpoint(self, question: Question) -> Answer:
+        return Answer(body=self._ledger.checkpoint(), content_type="text/plain; charset=utf-8")
+
+    def _consistency(self, question: Question) -> Answer:
+        return answer_value(self._ledger.consistency(question.words.number("old"), question.words.number("new")))
+
+    def _state(self, question: Question) -> Answer:
+        return Answer(body=self._ledger.state(question.words.octets("key")).encode())
+
+    def _blocks(self, question: Question) -> Answer:
+        first, most = question.words.number("first"), min(question.words.number("most", 16), HEIGHTS_MAX)
+        return answer_value([[block, list(transactions)] for block, transactions in self._ledger.blocks(first, most)])
+
+    def _receipt(self, question: Question) -> Answer:
+        words = question.words
+        place = words.octets("token", 16), words.number("partition"), words.number("offset")
+        return Answer(body=self._front.receipt(question.signed, *place).encode())
+
+    def _history(self, question: Question) -> Answer:
+        words = question.words
+        height = words.optional_number("height")
+        before = None if height is None else (height, words.number("index"))
+        items = self._ledger.history(words.octets("token", 16), min(words.number("most", 1000), 10_000), before)
+        return answer_value([[item.height, item.index, item.entry] for item in items])
+
+    def _audit(self, question: Question) -> Answer:
+        words = question.words
+        query = Query(
+            principal=words.optional_octets("principal", 16),
+            token=words.optional_octets("token", 16),
+            kind=words.optional_number("kind"),
+            refused=bool(words.number("refused", 0)),
+            first_height=words.number("first", 0),
+            end_height=words.optional_number("end"),
+            most=min(words.number("most", 1000), 10_000),
+        )
+        items = self._ledger.audit(query)
+        return answer_value([[i.height, i.index, i.time_ms, i.author, i.kind, i.entry] for i in items])
+
+    # Many small questions in one request: each is answered exactly as it would be alone, under the same signature. A
+    # reader of ten thousand publishers needs a permit, a state proof and a lane's front for each.
+
+    def _bundle(self, question: Question) -> Answer:
+        """wire [[path, query], …] to wire [[status, body], …]."""
+        asked = wire.decode(question.body, "bundle")
+        if not isinstance(asked, list) or len(asked) > QUESTIONS_MAX:
+            raise Malformed(f"bundle: expected an array of at most {QUESTIONS_MAX} questions")
+        answers = [self._answer_bundled(question, one) for one in asked]
+        return answer_value([[answer.status, answer.body] for answer in answers])
+
+    def _answer_bundled(self, question: Question, asked: object) -> Answer:
+        try:
+            match asked:
+                case [str(path), str(query)]:
+                    handler, parameters = self._bundled.find("GET", path)
+                    words = Words(query)
+                    answer = handler(replace(question, path=path, parameters=parameters, words=words, body=b""))
+                    assert isinstance(answer, Answer)  # what is bundled waits for nothing
+                    return answer
+            raise Malformed("bundle: a question is a path and a query")
+        except TallystickError as error:
+            return answer_error(error)
+        except Exception:
+            log.exception("fault while answering %s in a bundle", asked)
+            return answer_error(Unavailable("the node failed to answer; its log says why"))
+
+
+def _now() -> bool:
+    return True
+
+
+def _answer_outcomes(outcomes: Sequence[Outcome]) -> Answer:
+    return answer_value([_encode_outcome(outcome) for outcome in outcomes])
+
+
+def _encode_outcome(outcome: Outcome) -> list[Any]:
+    if isinstance(outcome, Stored):
+        return [int(outcome.again), [promise.encode() for promise in outcome.promises]]
+    return [2, outcome.reason, outcome.message, outcome.expected]
+
+
+def encode_fetched(fetched: Fetched) -> bytes:
+    meta = wire.encode(
+        [1, fetched.first, len(fetched.parcels), fetched.anchored, list(fetched.proof), fetched.end, fetched.retired]
+    )
+    return join_frames([meta, *fetched.parcels])
