@@ -31,7 +31,7 @@ $(BIN)/python:
 	"$$python" -m venv $(VENV)
 
 # Two calls, so that the build backends too (ours, and that of Spark, which comes as source) are under the constraints.
-PIP_INSTALL = $(BIN)/python -m pip install --progress-bar off -c constraints.txt
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt
 $(STAMP): | $(BIN)/python
 	@echo "installing tallystick[$(EXTRAS)] under constraints.txt (a minute or more the first time)"
 	@$(PIP_INSTALL) hatchling editables setuptools wheel

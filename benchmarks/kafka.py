@@ -29,7 +29,7 @@ import kafka_spark
 import kafka_transfers
 from kafka_arms import Direct
 
-from tallystick.node.devkafka import Cluster
+from tallystick.engines.kafka import Cluster
 
 ROUNDS = 5
 

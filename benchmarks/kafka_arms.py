@@ -33,9 +33,9 @@ from tallystick.carriers.storage import Place
 from tallystick.client.kafka import go_direct
 from tallystick.client.publish import Delivery, Publisher
 from tallystick.client.subscribe import Subscriber
+from tallystick.engines.kafka import Cluster
 from tallystick.errors import TallystickError
 from tallystick.ledger.contracts.anchors import ANCHORS
-from tallystick.node.devkafka import Cluster
 from tallystick.parcel.seal import pack
 from tallystick.parcel.section import decode_section, encode_section
 from tallystick.record.batch import Batch, open_batch

@@ -22,7 +22,7 @@ from kafka_arms import Direct, Plain, Unsealed, decode, encode
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.tails import Tail
-from tallystick.node.devkafka import Cluster
+from tallystick.engines.kafka import Cluster
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
 

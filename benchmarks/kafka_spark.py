@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from engines import spark_kafka
 from engines.cache import Missing
-from tallystick.node.devkafka import Cluster
+from tallystick.engines.kafka import Cluster
 
 ROWS, CHUNK, PARCEL_ROWS = 2_097_152, 262_144, 4_096
 BATCHES = 16

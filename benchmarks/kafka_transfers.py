@@ -20,7 +20,7 @@ import data
 import harness
 from kafka_arms import Arm, Direct, Plain, Sealed, Unsealed
 
-from tallystick.node.devkafka import Cluster
+from tallystick.engines.kafka import Cluster
 
 WARM = 3  # turns of each arm that do not count: a broker's code is compiled as it is used, and ours sends few requests
 SIZES = {64: 65_536, 512: 262_144, 4096: 524_288}  # records a parcel → records a run

@@ -15,9 +15,9 @@ from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import DirectKafka
 from tallystick.client.kafka import go_direct
 from tallystick.client.session import Session
+from tallystick.engines.kafka import Cluster
 from tallystick.errors import Unavailable
 from tallystick.ledger.engine import Query
-from tallystick.node.devkafka import Cluster
 
 # Brokers live for minutes here, on cores that others want too: compiling everything a second time, and better, takes
 # more than it gives back.

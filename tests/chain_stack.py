@@ -11,7 +11,7 @@ from typing import Any
 from chain_world import QUICK, require_cometbft
 from stack import CHEAP, PASSPHRASE, Stack
 
-from tallystick.node.devchain import chain_url, create_validators, found_chain, validator_folders
+from tallystick.engines.chain import chain_url, create_validators, found_chain, validator_folders
 from tallystick.node.instance import Folders, create_instance
 from tallystick.node.settings import NodeSettings
 from tallystick.node.validator import Validator

@@ -26,7 +26,7 @@ PACKAGE = Path(tallystick.__file__).parent
 ORDER = [
     *("errors", "later", "wire", "policy", "record", "crypto", "trust", "parcel"),
     *("runtime", "abci", "guards", "ledger", "authority", "carriers", "client", "fleet"),
-    *("pipeline", "console", "node", "sim", "demo", "cli"),
+    *("pipeline", "console", "node", "engines", "sim", "demo", "cli"),
 ]
 
 # Time and entropy are arguments here.

@@ -50,10 +50,10 @@ from experiments.results import Plot
 from tallystick.carriers.kafka.administration import Entry
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.rules import LedgerRules
+from tallystick.engines.kafka import Cluster
 from tallystick.guards.rules import Act, TopicRules, check_principal, check_topic
 from tallystick.ledger import entries
 from tallystick.ledger.cache import RightsCache
-from tallystick.node.devkafka import Cluster
 from tallystick.trust.right import Right
 
 GROWTH, SHARE = 1.10, 0.10

@@ -30,7 +30,7 @@ from kafka_arms import Arm, Direct, Plain, Sealed
 
 from experiments import results
 from experiments.results import Plot
-from tallystick.node.devkafka import Cluster
+from tallystick.engines.kafka import Cluster
 
 CHUNK = 262_144  # messages made at once, and flushed
 PAPER = (2_000_000, 4_000_000, 6_000_000, 8_000_000, 10_000_000)

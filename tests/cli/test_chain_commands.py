@@ -10,7 +10,7 @@ from chain_world import free_ports, require_cometbft
 from commands import done, refused, tally
 from stack import PASSPHRASE, Stack
 
-from tallystick.node.devchain import running, validator_folders
+from tallystick.engines.chain import running, validator_folders
 from tallystick.node.validator import Validator
 
 

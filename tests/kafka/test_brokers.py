@@ -26,8 +26,8 @@ from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.publish import Delivery, Publisher
 from tallystick.client.session import Session
+from tallystick.engines.kafka import Broker, Cluster
 from tallystick.errors import TallystickError, Unavailable
-from tallystick.node.devkafka import Broker, Cluster
 from tallystick.record.schema import Schema
 
 pytestmark = pytest.mark.long

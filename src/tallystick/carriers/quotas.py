@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick.errors import Refused, Unavailable
+from tallystick.runtime.buckets import Buckets, Rate
+
+TENANTS_MAX = 65_536  # whose rate is remembered
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Quotas:
     def __init__(self, default: Quota, by_tenant: dict[bytes, Quota] | None = None) -> None:
         self._default = default
         self._by_tenant = dict(by_tenant or {})
-        self._allowance: dict[bytes, tuple[float, float]] = {}  # (bytes allowed, when)
+        self._buckets: Buckets[bytes] = Buckets(TENANTS_MAX)
 
     def of(self, tenant: bytes) -> Quota:
         return self._by_tenant.get(tenant, self._default)
@@ -38,13 +41,8 @@ class Quotas:
                 reason="quota",
                 hint="shorten retention, or ask the operator for a larger quota",
             )
-        most = quota.bytes_per_s * quota.burst_s
-        allowed, when = self._allowance.get(tenant, (most, now))
-        allowed = min(most, allowed + (now - when) * quota.bytes_per_s)
-        if n_bytes > allowed:
-            # A parcel larger than the burst would never pass: let it through when the allowance is full.
-            wait_s = (min(n_bytes, most) - allowed) / quota.bytes_per_s
-            if wait_s > 0:
-                self._allowance[tenant] = (allowed, now)
-                raise Unavailable(f"the tenant sends more than {quota.bytes_per_s:g} bytes/s", retry_after_s=wait_s)
-        self._allowance[tenant] = (allowed - n_bytes, now)
+        rate = Rate(quota.bytes_per_s, quota.bytes_per_s * quota.burst_s)
+        # A parcel larger than the burst would never pass: let it through when the bucket is full.
+        wait_s = self._buckets.charge(tenant, rate, n_bytes, now, needed=min(n_bytes, rate.most))
+        if wait_s:
+            raise Unavailable(f"the tenant sends more than {quota.bytes_per_s:g} bytes/s", retry_after_s=wait_s)

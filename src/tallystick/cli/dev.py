@@ -45,7 +45,7 @@ def kafka_up(folder: Path, brokers: int, as_json: bool) -> None:
     Examples:
       tally dev kafka up broker --brokers 3
     """
-    from tallystick.node.devkafka import Cluster
+    from tallystick.engines.kafka import Cluster
 
     is_new = not (folder / "cluster.json").exists()
     cluster = (Cluster.create(folder, brokers) if is_new else Cluster.open(folder)).start()
@@ -71,7 +71,7 @@ def kafka_down(folder: Path, as_json: bool) -> None:
     Examples:
       tally dev kafka down broker
     """
-    from tallystick.node.devkafka import Cluster
+    from tallystick.engines.kafka import Cluster
 
     ended = Cluster.open(folder).stop()
     if as_json:
@@ -101,7 +101,7 @@ def spark_up(folder: Path, workers: int, as_json: bool) -> None:
     Examples:
       tally dev spark up cluster --workers 2
     """
-    from tallystick.node.devspark import Cluster
+    from tallystick.engines.spark import Cluster
 
     is_new = not (folder / "spark.json").exists()
     cluster = (Cluster.create(folder, workers) if is_new else Cluster.open(folder)).start()
@@ -123,7 +123,7 @@ def spark_down(folder: Path, as_json: bool) -> None:
     Examples:
       tally dev spark down cluster
     """
-    from tallystick.node.devspark import Cluster
+    from tallystick.engines.spark import Cluster
 
     ended = Cluster.open(folder).stop()
     if as_json:
@@ -156,7 +156,7 @@ def up(folder: Path, validators: int, as_json: bool) -> None:
       tally dev chain up fleet --validators 4
     """
     from tallystick.cli.init import make_instance
-    from tallystick.node.devchain import chain_url, create_validators, found_chain, start_chain, validator_folders
+    from tallystick.engines.chain import chain_url, create_validators, found_chain, start_chain, validator_folders
     from tallystick.node.instance import Folders
     from tallystick.node.settings import NodeSettings
     from tallystick.node.validator import find_cometbft
@@ -191,7 +191,7 @@ def down(folder: Path, as_json: bool) -> None:
     Examples:
       tally dev chain down fleet
     """
-    from tallystick.node.devchain import stop_chain, validator_folders
+    from tallystick.engines.chain import stop_chain, validator_folders
     from tallystick.runtime.clock import SystemClock
 
     if not validator_folders(folder):

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
+from tallystick.runtime.buckets import Buckets, Rate
 from tallystick.runtime.clock import Clock
 
 CONNECTIONS_MAX = 65_536  # remembered; the oldest are forgotten, with a full allowance
 
 
 class ConnectionRates:
-    """Token buckets by connection, one for bytes and one for requests; a burst of one second is allowed."""
+    """By connection, for bytes and for requests; a burst of one second is allowed."""
 
     def __init__(self, clock: Clock, bytes_per_s: int, requests_per_s: int) -> None:
         self._clock = clock
-        self._rates = (float(bytes_per_s), float(requests_per_s))
-        self._left: OrderedDict[tuple[str, int], tuple[float, float, float]] = OrderedDict()
+        self._bytes_rate, self._requests_rate = Rate(bytes_per_s, bytes_per_s), Rate(requests_per_s, requests_per_s)
+        self._bytes: Buckets[tuple[str, int]] = Buckets(CONNECTIONS_MAX)
+        self._requests: Buckets[tuple[str, int]] = Buckets(CONNECTIONS_MAX)
 
     def charge(self, connection: tuple[str, int], n_bytes: int) -> float:
         """Seconds to wait before this request may come; 0 to go on."""
         now = self._clock.monotonic()
-        bytes_left, requests_left, when = self._left.pop(connection, (*self._rates, now))
-        bytes_left = min(self._rates[0], bytes_left + (now - when) * self._rates[0])
-        requests_left = min(self._rates[1], requests_left + (now - when) * self._rates[1])
-        wait_s = max(-bytes_left / self._rates[0], (1 - requests_left) / self._rates[1], 0.0)
+        # A body larger than one second's worth is let in once and paid for afterwards.
+        wait_s = self._bytes.wait_s(connection, self._bytes_rate, 0, now)
+        wait_s = max(wait_s, self._requests.wait_s(connection, self._requests_rate, 1, now))
         if wait_s == 0:
-            # A body larger than one second's worth is let in once and paid for afterwards.
-            bytes_left, requests_left = bytes_left - n_bytes, requests_left - 1
-        self._left[connection] = (bytes_left, requests_left, now)
-        if len(self._left) > CONNECTIONS_MAX:
-            self._left.popitem(last=False)
+            self._bytes.take(connection, self._bytes_rate, n_bytes, now)
+            self._requests.take(connection, self._requests_rate, 1, now)
         return wait_s

@@ -10,7 +10,7 @@ from broker import broker
 from experiments.bps import fig08, transfer
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
-from tallystick.node.devkafka import Cluster
+from tallystick.engines.kafka import Cluster
 
 pytestmark = pytest.mark.long
 

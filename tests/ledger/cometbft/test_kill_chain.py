@@ -18,13 +18,7 @@ import pytest
 from chain_world import QUICK, require_cometbft, wait_until
 from ledger_world import World, operation_batch, token
 
-from tallystick.errors import Refused, Unavailable
-from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
-from tallystick.ledger.engine import Submitted
-from tallystick.ledger.fsck import fsck
-from tallystick.ledger.reader import Reader
-from tallystick.ledger.sqlite_store import Store
-from tallystick.node.devchain import (
+from tallystick.engines.chain import (
     chain_url,
     create_validators,
     found_chain,
@@ -33,6 +27,12 @@ from tallystick.node.devchain import (
     stop_chain,
     validator_folders,
 )
+from tallystick.errors import Refused, Unavailable
+from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
+from tallystick.ledger.engine import Submitted
+from tallystick.ledger.fsck import fsck
+from tallystick.ledger.reader import Reader
+from tallystick.ledger.sqlite_store import Store
 from tallystick.node.validator import threshold
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import SystemEntropy

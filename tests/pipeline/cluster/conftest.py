@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from tallystick.engines.spark import Cluster
 from tallystick.errors import Unavailable
-from tallystick.node.devspark import Cluster
 
 
 @pytest.fixture(scope="session")

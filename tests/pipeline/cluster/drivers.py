@@ -17,7 +17,7 @@ from typing import Any
 from stack import python_path, wait_until
 from tap import DRIVER, TAPPED, Tap
 
-from tallystick.node.devspark import Cluster
+from tallystick.engines.spark import Cluster
 from tallystick.node.processes import free_ports
 
 HERE = Path(__file__).parent

@@ -21,7 +21,7 @@ from searches import descendants, files_under, found, memory_of, read
 from test_spark_sink import delivered_seqs
 
 from tallystick.client.identity import read_keys
-from tallystick.node.devspark import Cluster
+from tallystick.engines.spark import Cluster
 from tallystick.parcel.prove import verify_proof
 from tallystick.trust.permit import Operation
 

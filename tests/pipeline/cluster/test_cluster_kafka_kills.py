@@ -23,7 +23,7 @@ from streams import arrived_seqs, run
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.client.kafka import go_direct
-from tallystick.node.devspark import Cluster
+from tallystick.engines.spark import Cluster
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka]
 

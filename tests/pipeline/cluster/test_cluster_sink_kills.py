@@ -16,7 +16,7 @@ from lake import Lake, rows, seqs
 from test_cluster_channel import homes
 from test_spark_sink import delivered, stream
 
-from tallystick.node.devspark import Cluster
+from tallystick.engines.spark import Cluster
 
 pytestmark = pytest.mark.long
 

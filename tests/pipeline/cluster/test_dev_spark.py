@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tallystick.cli import main
+from tallystick.engines.spark import Cluster
 from tallystick.errors import Misuse
-from tallystick.node.devspark import Cluster
 
 
 def test_a_running_cluster_is_found_again(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.engines.certificates import Certificates
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.node import processes
-from tallystick.node.devcertificates import Certificates
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.entropy import SystemEntropy
 
