@@ -30,11 +30,11 @@ from node import Ours
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
-from tallystick.client.kafka import go_direct
 from tallystick.client.publish import Delivery, Publisher
 from tallystick.client.subscribe import Subscriber
 from tallystick.engines.kafka import Cluster
 from tallystick.errors import TallystickError
+from tallystick.identity.kafka import go_direct
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.parcel.seal import pack
 from tallystick.parcel.section import decode_section, encode_section
@@ -219,7 +219,7 @@ class Direct(Ours):
     def __enter__(self) -> Direct:
         super().__enter__()
         for session in (self.car, self.reader):
-            go_direct(session)
+            go_direct(session.identity, session.node)
         self.car, self.reader = self.open(self.car.identity), self.open(self.reader.identity)
         for thread in os.listdir(f"/proc/{self.pid}/task"):  # those that they start inherit it
             os.setpriority(os.PRIO_PROCESS, int(thread), NOTARY_NICE)

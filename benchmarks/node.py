@@ -34,10 +34,10 @@ import harness
 import orjson
 
 from tallystick.carriers.carrier import Carrier, Fetched, Outcome
-from tallystick.client.identity import Identity
 from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
+from tallystick.identity.folder import Identity
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = {8: 16_384, 64: 65_536, 512: 262_144, 4096: 524_288}  # records a parcel → records a run
@@ -215,7 +215,7 @@ class Ours(_Server):
         return True
 
     def _enrol(self, name: str, invite: str) -> Session:
-        from tallystick.client.enrol import enrol
+        from tallystick.identity.enrol import enrol
 
         identity = enrol(
             self._folders.root / name,
@@ -297,12 +297,14 @@ def _serve_authority(folder: Path, node_url: str) -> None:
     """Prints invitations for three principals of a new tenant, and serves."""
     from tallystick.errors import Unavailable
     from tallystick.node.authority import AuthorityProcess
+    from tallystick.runtime.address import Address
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
     from tallystick.trust.certificate import Certificate
 
     node = Certificate.decode((folder.parent / "node" / "certificate").read_bytes())
-    process = AuthorityProcess(folder, b"p", (node_url,), node, SystemClock(), SystemEntropy())
+    address = Address(node_url, node.subject, node.verify_key)
+    process = AuthorityProcess(folder, b"p", [address], SystemClock(), SystemEntropy())
     while True:
         try:
             process.authority.work()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +18,14 @@ from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome, Stored
 from tallystick.carriers.remote import RemoteNode
+from tallystick.client.author import Author
+from tallystick.client.grants import Grants
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
 from tallystick.client.view import View
 from tallystick.demo import hand as demo
 from tallystick.errors import Refused, Unavailable
+from tallystick.identity.folder import Identity
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import Kind
 from tallystick.ledger.contracts.reputation import STANDINGS
@@ -31,7 +34,9 @@ from tallystick.ledger.memory import CheckpointMemory
 from tallystick.node.node import Node
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.entropy import Entropy
 from tallystick.trust.permit import Permit
 
 SCHEMA = "vin string, seq int64 not null, speed float32"
@@ -206,6 +211,28 @@ class Liar:
         return getattr(self.honest, name)
 
 
+@dataclass
+class LooseTies:
+    """Those of a session, some of which a test holds itself."""
+
+    identity: Identity
+    node: Any
+    carrier: Any
+    authority: Any
+    view: View
+    clock: Clock
+    entropy: Entropy
+    grants: Grants | None = None
+    author: Author | None = None
+
+
+def ties(session: Session, node: Any = None, **others: Any) -> LooseTies:
+    """The session's, through another node where one is given."""
+    node = node or session.node
+    found = LooseTies(session.identity, node, node, session.authority, session.view, session.clock, session.entropy)
+    return replace(found, **others)
+
+
 def subscribe_through(
     session: Session,
     node: Any,
@@ -217,16 +244,8 @@ def subscribe_through(
     **settings: Any,
 ) -> Subscriber:
     """A subscriber whose node is `node`, ledger included."""
-    return Subscriber(
-        session.identity,
-        topic,
-        carrier=node,
-        authority=session.authority,
-        view=View(node, memory or session.memory, session.clock, head_age_max_s),
-        clock=session.clock,
-        settings=SubscriberSettings(**settings),
-        on_finding=on_finding,
-    )
+    view = View(node, memory or session.memory, session.clock, head_age_max_s)
+    return Subscriber(ties(session, node, view=view), topic, SubscriberSettings(**settings), on_finding=on_finding)
 
 
 def fresh_memory(session: Session, stack: Stack, name: str) -> CheckpointMemory:

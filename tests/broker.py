@@ -13,10 +13,10 @@ from stack import Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import DirectKafka
-from tallystick.client.kafka import go_direct
 from tallystick.client.session import Session
 from tallystick.engines.kafka import Cluster
 from tallystick.errors import Unavailable
+from tallystick.identity.kafka import go_direct
 from tallystick.ledger.engine import Query
 
 # Brokers live for minutes here, on cores that others want too: compiling everything a second time, and better, takes
@@ -57,7 +57,7 @@ def straight(stack: Stack, session: Session, kafka: KafkaClient, *, has_right: b
     """The same principal on its own way to Kafka, once Kafka knows of its right."""
     if has_right:
         await_access(kafka, session)
-    go_direct(session)
+    go_direct(session.identity, session.node)
     direct = stack.again(session)
     assert isinstance(direct.carrier, DirectKafka)
     return direct

@@ -20,16 +20,17 @@ from typing import Any
 
 from tallystick.authority.client import topic_entries
 from tallystick.authority.settings import Settings
-from tallystick.client.enrol import enrol
-from tallystick.client.identity import Identity
 from tallystick.client.session import Session
 from tallystick.crypto.passphrase import Cost
+from tallystick.identity.enrol import enrol
+from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
 from tallystick.node.authority import AuthorityProcess
 from tallystick.node.instance import Folders, create_instance
 from tallystick.node.node import Node
 from tallystick.node.settings import NodeSettings
 from tallystick.record.schema import Schema
+from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.entropy import Entropy, SystemEntropy
@@ -105,12 +106,11 @@ class Stack:
         self.authority = AuthorityProcess(
             self.folders.authority,
             self._passphrase,
-            (self.node.url,),
-            self.node.keys.certificate,
+            [Address(self.node.url, self.node.identifier, self.node.keys.certificate.verify_key)],
             self.clock,
             self.entropy,
-            port=self._authority_port,
             settings=self._authority_settings,
+            listen=Listen(port=self._authority_port),
         )
         self._authority_port = self.authority.server.port
         self.authority.service._tick_s = TICK_S

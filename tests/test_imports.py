@@ -25,7 +25,7 @@ PACKAGE = Path(tallystick.__file__).parent
 # A folder imports only from itself and from those before it.
 ORDER = [
     *("errors", "later", "wire", "policy", "record", "crypto", "trust", "parcel"),
-    *("runtime", "abci", "guards", "ledger", "authority", "carriers", "client", "fleet"),
+    *("runtime", "abci", "guards", "ledger", "authority", "carriers", "identity", "client", "fleet"),
     *("pipeline", "console", "node", "engines", "sim", "demo", "cli"),
 ]
 
@@ -222,14 +222,13 @@ node.stop()
 AUTHORITY = """
 from tallystick.node.authority import AuthorityProcess
 from tallystick.node.instance import open_node_keys
+from tallystick.runtime.address import Address
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.trust.trustfile import TrustFile
 keys = open_node_keys(folder / "node", TrustFile.parse((folder / "trust.json").read_text()))
-nodes = ("http://127.0.0.1:9",)
-AuthorityProcess(
-    folder / "authority", b"correct horse", nodes, keys.certificate, SystemClock(), SystemEntropy()
-).authority.close()
+nodes = [Address("http://127.0.0.1:9", keys.certificate.subject, keys.certificate.verify_key)]
+AuthorityProcess(folder / "authority", b"correct horse", nodes, SystemClock(), SystemEntropy()).authority.close()
 """
 HELP = """
 from tallystick.cli import main

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, said to type checkers and editors
 
 _HOMES = {
     "Batch": "record.batch",
-    "Identity": "client.identity",
+    "Identity": "identity.folder",
     "Misuse": "errors",
     "Parcel": "parcel.parcel",
     "Proof": "parcel.prove",

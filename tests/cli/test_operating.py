@@ -73,6 +73,9 @@ def test_inspect_says_what_a_stranger_sees(used: Fleet, tmp_path: Path) -> None:
 
 def test_the_authority_is_backed_up_while_it_runs_and_restored_elsewhere(used: Fleet, tmp_path: Path) -> None:
     assert done("authority", "status", used.folder, "--json").json["ready"] == 1
+    counted = done("node", "status", used.folder, "--json").json
+    assert counted["ledger_height"] > 0
+    assert counted["carrier_lanes"] >= 0
     identity = pyrage.x25519.Identity.generate()
     (tmp_path / "age.key").write_text(f"# created\n{identity}\n")
     backup = tmp_path / "fleet.age"

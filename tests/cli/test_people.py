@@ -10,7 +10,7 @@ from pathlib import Path
 from commands import Fleet, done, refused, tally
 from stack import PASSPHRASE
 
-from tallystick.client.identity import Identity
+from tallystick.identity.folder import Identity
 from tallystick.node.instance import create_node
 from tallystick.node.settings import NodeSettings
 
@@ -40,7 +40,7 @@ def test_what_is_no_invitation_is_told_so(fleet: Fleet, tmp_path: Path) -> None:
 
 
 def test_an_invitation_for_another_trust_file_is_refused(fleet: Fleet, tmp_path: Path) -> None:
-    from tallystick.client.invitation import Invitation
+    from tallystick.identity.invitation import Invitation
 
     invited = Invitation.decode(done("principal", "invite", "--home", fleet.owner).out)
     false = Invitation(invited.code, invited.instance, bytes(32), invited.authority_url, invited.node_urls)

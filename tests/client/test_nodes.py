@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stack import PASSPHRASE, Stack
 
-from tallystick.client.nodes import ask_nodes
+from tallystick.identity.nodes import ask_nodes
 from tallystick.node.instance import create_node
 from tallystick.node.processes import free_ports
 from tallystick.node.settings import NodeSettings

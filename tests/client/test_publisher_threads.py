@@ -13,8 +13,8 @@ from stack import Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client import packing
-from tallystick.client.lanes import LaneState
+from tallystick.client import sealing
+from tallystick.client.outbox import SealAgain, Spooled
 from tallystick.client.sealing import Sealer
 from tallystick.client.spool import _Segment
 from tallystick.parcel.parcel import Parcel
@@ -30,9 +30,10 @@ def topic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topic]:
 def test_sealing_goes_on_while_the_disk_syncs_and_nothing_is_sent_before(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced, real = threading.Event(), _Segment.sync
+    syncing, synced, real = threading.Event(), threading.Event(), _Segment.sync
 
     def sync_when_let(segment: _Segment) -> None:
+        syncing.set()
         synced.wait(60)
         real(segment)
 
@@ -40,13 +41,12 @@ def test_sealing_goes_on_while_the_disk_syncs_and_nothing_is_sent_before(
     publisher = topic.car.publisher(topic.name, batch_rows_max=10)
     try:
         publisher.send(rows(*range(10)))
-        wait_until(lambda: publisher._lanes.states and not publisher._sealer.has_unsynced)  # the sender has taken it
+        wait_until(syncing.is_set)  # the sender has taken it
         publisher.send(rows(*range(10, 20)))
         publisher.send(rows(*range(20, 30)))
-        (state,) = publisher._lanes.states
-        wait_until(lambda: len(state.unsent) == 3)
-        assert not any(one.ready for one in state.unsent)
-        assert not state.stored
+        (track,) = publisher._outbox.tracks.values()
+        wait_until(lambda: track.sealed == 3)
+        assert (track.durable, track.stored) == (0, 0)
         synced.set()
         assert publisher.flush(60) == 0
     finally:
@@ -56,7 +56,7 @@ def test_sealing_goes_on_while_the_disk_syncs_and_nothing_is_sent_before(
 
 
 def test_what_was_packed_in_another_thread_comes_in_order(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "HANDED_OVER_BYTES_MIN", 0)
+    monkeypatch.setattr(sealing, "HANDED_OVER_BYTES_MIN", 0)
     with topic.car.publisher(topic.name, batch_rows_max=10) as publisher:
         publisher.send(rows(*range(30, 230)))
         assert publisher.flush(60) == 0
@@ -79,7 +79,7 @@ def test_rows_are_taken_while_a_parcel_is_sealed(topic: Topic, monkeypatch: pyte
             assert begun.wait(60)
             publisher.send(rows(*range(240, 250)))  # would wait for ever
             publisher.produce(rows(250)[0])
-            assert publisher.flush(0.2) == 3
+            wait_until(lambda: publisher.flush(0.05) == 3)  # all but those; what an earlier one left was sent meanwhile
         finally:
             let.set()
         assert publisher.flush(60) == 0
@@ -89,11 +89,11 @@ def test_rows_are_taken_while_a_parcel_is_sealed(topic: Topic, monkeypatch: pyte
 def test_what_is_refused_is_dealt_with_between_two_parcels_and_not_while_one_is_sealed(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sealing, seal, publish = threading.Lock(), Lane.seal, RemoteNode.publish
+    at_work, seal, publish = threading.Lock(), Lane.seal, RemoteNode.publish
     refused: list[bool] = []
 
     def seal_slowly(lane: Lane, *arguments: Any, **options: Any) -> Parcel:
-        with sealing:
+        with at_work:
             time.sleep(0.005)
             return seal(lane, *arguments, **options)
 
@@ -102,16 +102,16 @@ def test_what_is_refused_is_dealt_with_between_two_parcels_and_not_while_one_is_
             return [NotStored("epoch-over", "that epoch is over")] * len(parcels)
         return publish(node, token, parcels)
 
-    def seal_again(sealer: Sealer, state: LaneState) -> None:
-        refused.append(sealing.locked())
-        real(sealer, state)
+    def seal_again(sealer: Sealer, effect: SealAgain) -> list[Spooled]:
+        refused.append(at_work.locked())
+        return real(sealer, effect)
 
-    real = Sealer.seal_again
+    real = Sealer._seal_again
     other = Topic(topic.stack, "rival")  # with nothing in its spool that was stored and would be refused as well
     with other.car.publisher(other.name, batch_rows_max=1) as publisher:
         monkeypatch.setattr(Lane, "seal", seal_slowly)
         monkeypatch.setattr(RemoteNode, "publish", refuse_first)
-        monkeypatch.setattr(Sealer, "seal_again", seal_again)
+        monkeypatch.setattr(Sealer, "_seal_again", seal_again)
         monkeypatch.setattr(publisher._advertised, "is_current", lambda *_: False)  # as if there were another epoch
         publisher.send(rows(*range(49)))
         wait_until(lambda: len(refused) == 5)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from actors import Hand, Topic, rows, settle, stored, write_as_node
+from actors import Hand, Topic, rows, settle, stored, ties, write_as_node
 from stack import Stack, wait_until
 from without import without
 
@@ -158,19 +158,8 @@ def test_what_waited_in_a_spool_until_its_epoch_was_over_is_sealed_again_as_what
 @contextmanager
 def spooling(topic: Topic, folder: Path) -> Iterator[Publisher]:
     """A publisher of the write that seals and does not send: it was killed before."""
-    publisher = Publisher(
-        topic.car.identity,
-        topic.name,
-        carrier=topic.car.node,
-        authority=topic.car.authority,
-        view=topic.car.view,
-        disk=RealDisk(folder / "spool"),
-        clock=topic.car.clock,
-        entropy=topic.car.entropy,
-        settings=PublisherSettings(write=WRITE),
-        grants=topic.car.grants,
-        background=False,
-    )
+    held, disk = ties(topic.car, grants=topic.car.grants), RealDisk(folder / "spool")
+    publisher = Publisher(held, topic.name, disk, PublisherSettings(write=WRITE), background=False)
     yield publisher
     publisher.stop()
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tallystick.node.instance import Folders
+from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.clock import SystemClock
 
 
@@ -31,15 +32,15 @@ def run_authority(folder: Folders, port: int, node_url: str) -> None:
     from tallystick.trust.trustfile import TrustFile
 
     trust = TrustFile.parse(folder.trust.read_text())
+    node = open_node_keys(folder.node, trust).certificate
     authority = AuthorityProcess(
         folder.authority,
         os.environb[b"TALLY_PASSPHRASE"],
-        (node_url,),
-        open_node_keys(folder.node, trust).certificate,
+        [Address(node_url, node.subject, node.verify_key)],
         SystemClock(),
         SystemEntropy(),
-        port=port,
         settings=Settings(revoke_s=1),
+        listen=Listen(port=port),
     )
     print(authority.server.port, flush=True)
     authority.run()

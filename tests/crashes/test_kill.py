@@ -25,9 +25,9 @@ from tallystick.authority.client import topic_entries
 from tallystick.authority.epochs import key_hash
 from tallystick.authority.operator import OperatorClient, operator_identity
 from tallystick.authority.store import Store
-from tallystick.client.enrol import enrol
 from tallystick.client.session import Session
 from tallystick.errors import Refused, Unavailable
+from tallystick.identity.enrol import enrol
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.epochs import EPOCHS
 from tallystick.ledger.contracts.permits import PERMITS

@@ -36,10 +36,10 @@ from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
 from tallystick.client.group import group_id
 from tallystick.client.publish import Publisher
-from tallystick.client.rekey import rekey
 from tallystick.client.session import Session
 from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.demo.forgery import JUNK, exchange
+from tallystick.identity.rekey import rekey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED

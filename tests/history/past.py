@@ -25,11 +25,11 @@ from tallystick.authority.store import Store as AuthorityStore
 from tallystick.carriers.deposits import permit_name
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
-from tallystick.client.identity import Identity
 from tallystick.client.session import Session
 from tallystick.client.spool import Spool
 from tallystick.client.subscribe import Received
 from tallystick.errors import Malformed
+from tallystick.identity.folder import Identity
 from tallystick.ledger.block import Block
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.replay import Replay, Step

@@ -21,8 +21,8 @@ from tallystick.carriers.frames import join_frames
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.storage import Place
-from tallystick.client.deliveries import Delivery
 from tallystick.client.findings import Finding
+from tallystick.client.publish import Delivery
 from tallystick.client.session import Session
 from tallystick.demo.forgery import send_bytes
 from tallystick.errors import Refused, TallystickError

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from stack import PASSPHRASE, Stack, impatient
 
-from tallystick.client.nodes import ask_node
 from tallystick.errors import Unavailable
+from tallystick.identity.nodes import ask_node
 from tallystick.node.authority import AuthorityProcess
 from tallystick.runtime.address import Address
 
@@ -20,9 +20,8 @@ DEAD = "http://127.0.0.1:1"
 def serve(stack: Stack, *others: Address) -> tuple[AuthorityProcess, threading.Thread]:
     """An authority whose own node is another one, and dead."""
     other = replace(stack.node.keys.certificate, subject=b"d" * 16)
-    process = AuthorityProcess(
-        stack.folders.authority, PASSPHRASE, (DEAD,), other, stack.clock, stack.entropy, others=others
-    )
+    nodes = [Address(DEAD, other.subject, other.verify_key), *others]
+    process = AuthorityProcess(stack.folders.authority, PASSPHRASE, nodes, stack.clock, stack.entropy)
     thread = threading.Thread(target=process.run, daemon=True)
     thread.start()
     return process, thread

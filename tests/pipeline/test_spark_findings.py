@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from stack import WRITE, Stack, wait_until
 
 from tallystick.carriers.storage import Place
-from tallystick.client.identity import Identity
 from tallystick.demo import disk
+from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.ledger.sqlite import SqliteLedger

@@ -13,7 +13,7 @@ from lake import Lake, rows, seqs
 from pyspark.sql import SparkSession
 from searches import descendants, files_under, found, memory_of, read
 
-from tallystick.client.identity import read_keys
+from tallystick.identity.folder import read_keys
 from tallystick.pipeline.columns import spark_schema
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.source import BatchReader, TallyDataSource

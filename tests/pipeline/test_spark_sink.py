@@ -20,9 +20,9 @@ from streams import run as run_into_tables
 from test_spark_tampering import flipped, only
 
 from tallystick.carriers.storage import Place
-from tallystick.client.identity import read_keys
 from tallystick.client.writes import Committer
 from tallystick.errors import Misuse
+from tallystick.identity.folder import read_keys
 from tallystick.ledger import entries
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.parcel.parcel import Parcel

@@ -14,8 +14,8 @@ from pyspark import cloudpickle
 from searches import files_under, found
 from test_spark_sink import delivered, delivered_seqs, frame, lanes, stream, write
 
-from tallystick.client.identity import read_keys
 from tallystick.errors import Refused
+from tallystick.identity.folder import read_keys
 from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.columns import spark_schema
 from tallystick.pipeline.explain import TallyFailed

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from tallystick.runtime.address import Address
 from tallystick.runtime.clock import SystemClock
 
 
@@ -28,7 +29,6 @@ def node(root: str) -> None:
 def authority(root: str, node_url: str) -> None:
     from stack import PASSPHRASE, TICK_S, wait_until
 
-    from tallystick.authority.settings import Settings
     from tallystick.node.authority import AuthorityProcess
     from tallystick.runtime.entropy import SystemEntropy
     from tallystick.trust.certificate import Certificate
@@ -37,11 +37,9 @@ def authority(root: str, node_url: str) -> None:
     process = AuthorityProcess(
         Path(root) / "authority",
         PASSPHRASE,
-        (node_url,),
-        certificate,
+        [Address(node_url, certificate.subject, certificate.verify_key)],
         SystemClock(),
         SystemEntropy(),
-        settings=Settings(),
     )
     process.service._tick_s = TICK_S
     threading.Thread(target=process.run, daemon=True).start()
@@ -70,7 +68,7 @@ def publisher(home: str, topic: str, column: str, row: str, policy: str) -> None
         published = [{column: f"{row}{number:06}"} for number in range(100)]
         publisher.send(published)
         assert publisher.flush(30) == 0
-        secrets = publisher._lanes.states[0].secrets[-1]
+        secrets = next(iter(publisher._sealer._lanes.values())).secrets[-1]
         ready({"lane key": secrets.keys[0].key.hex()})
         publisher.stop()
         assert published

@@ -23,9 +23,9 @@ from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_until
 from tallystick.authority.client import topic_entries
 from tallystick.authority.granting import grant_entries, policy_entry
 from tallystick.authority.master import MASTER_FILE, open_master
-from tallystick.client.enrol import enrol
 from tallystick.client.session import Session
 from tallystick.errors import Refused
+from tallystick.identity.enrol import enrol
 from tallystick.ledger import entries
 from tallystick.node.instance import create_instance
 from tallystick.node.settings import NodeSettings

@@ -14,10 +14,10 @@ from stack import READ, WRITE, Stack, wait_until
 from test_broker import found_by
 from without import without
 
-from tallystick.client.identity import Identity
 from tallystick.client.session import Session
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.errors import Refused, TallystickError
+from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.kinds import Kind

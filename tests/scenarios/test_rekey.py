@@ -11,15 +11,15 @@ from actors import Hand, Topic, publish, read_rows, reason, rows, stored
 from stack import Stack
 from without import without
 
-import tallystick.client.rekey as rekeying
+import tallystick.identity.rekey as rekeying
 from tallystick.authority.asks import Rekey
 from tallystick.authority.possession import sign_rekey
-from tallystick.client.identity import Identity
-from tallystick.client.rekey import rekey
 from tallystick.client.session import Session
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
+from tallystick.identity.folder import Identity
+from tallystick.identity.rekey import rekey
 from tallystick.ledger.contracts.identity import KEYS
 from tallystick.runtime.answers import UNAUTHENTICATED
 from tallystick.trust.permit import Operation

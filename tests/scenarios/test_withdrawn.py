@@ -97,7 +97,7 @@ def test_a_publisher_that_learns_it_from_an_anchor_says_what_to_do_all_the_same(
     def refuse(*_: object) -> NoReturn:
         raise Refused("no such topic", reason="unknown-topic")
 
-    monkeypatch.setattr(publisher._anchoring, "check", refuse)
+    monkeypatch.setattr(publisher._sender, "check", refuse)
     publisher.send(rows(10))
     with pytest.raises(Refused) as told:
         publisher.flush(60)

@@ -13,6 +13,7 @@ from without import without
 
 from tallystick import wire
 from tallystick.client.author import Author
+from tallystick.client.outbox import SendParcels
 from tallystick.client.publish import PublisherSettings
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
@@ -368,8 +369,10 @@ def test_rows_in_several_lanes_are_acknowledged_when_all_are_stored() -> None:
         rows = [{"row": number, "name": "car"} for number in range(8)]
         publisher.send(rows, lambda error, delivery: told.append(error))  # two parcels, one in each lane
         publisher._seal_step()
-        assert publisher._sender.send_lane(publisher._lanes.states[1])  # the second one is quicker
-        assert not publisher._reports
+        quicker = publisher._outbox.next_send(publisher._now, served=[next(iter(publisher._outbox.tracks))])
+        assert isinstance(quicker, SendParcels)  # of the second one
+        assert publisher._send_next(quicker)
+        assert not publisher._outbox.has_reports
         publisher.poll()
         assert told == [None]
 
@@ -390,7 +393,7 @@ def test_a_broken_promise_is_told_again_when_the_ledger_was_away(world: World) -
     actor.stop()
     actor.start()
     assert actor.publisher is not None
-    actor.publisher._anchoring._author = actor.person.author
+    actor.publisher._sender._ties.author = actor.person.author  # type: ignore[misc]
     actor.produce(4)
     actor.pump()
     world.node_works = lambda: world.host.open_core.ledger.tick(int(world.node_clock.now() * 1000))  # anchors nothing

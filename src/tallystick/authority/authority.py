@@ -106,12 +106,10 @@ class Authority:
             core,
             self._subjects,
             self._topics,
-            self._epochs,
             self._permits,
-            self._erasure,
             self._attribute_epochs,
             self._attributes,
-            self._policies,
+            {"policies": self._policies.apply, "epochs": self._epochs.apply, "erasures": self._erasure.apply},
         )
 
     @property

@@ -8,16 +8,14 @@ SQLite transaction as the new position: after a crash the same blocks are read a
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attributes import Attributes
 from tallystick.authority.core import Core
-from tallystick.authority.epochs import Epochs
-from tallystick.authority.erasure import Erasure
 from tallystick.authority.permits import Permits
-from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topics
 from tallystick.errors import Refused
@@ -102,22 +100,14 @@ class Follower:
         core: Core,
         subjects: Subjects,
         topics: Topics,
-        epochs: Epochs,
         permits: Permits,
-        erasure: Erasure,
         attribute_epochs: AttributeEpochs,
         attributes: Attributes,
-        policies: Policies,
+        of_topics: Mapping[str, Callable[..., object]],
     ) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._topics = topics
-        self._epochs = epochs
-        self._permits = permits
-        self._erasure = erasure
-        self._attribute_epochs = attribute_epochs
-        self._attributes = attributes
-        self._policies = policies
+        """`of_topics` applies what is of a topic, by its name in `Touched`, where the topic is known."""
+        self._core, self._subjects, self._topics, self._permits = core, subjects, topics, permits
+        self._attribute_epochs, self._attributes, self._of_topics = attribute_epochs, attributes, of_topics
 
     def follow(self) -> None:
         """Take over everything up to the newest checkpoint; `Withheld` if the ledger contradicts itself."""
@@ -163,15 +153,10 @@ class Follower:
             self._attribute_epochs.apply(number)
         for place in touched.attributes:
             self._attributes.apply(*place)
-        for token, group in touched.policies:
-            if self._topics.find(token) is not None:
-                self._policies.apply(token, group)
-        for token, number in touched.epochs:
-            if self._topics.find(token) is not None:
-                self._epochs.apply(token, number)
-        for token, publisher, period in touched.erasures:
-            if self._topics.find(token) is not None:
-                self._erasure.apply(token, publisher, period)
+        for name, apply in self._of_topics.items():
+            for token, *rest in getattr(touched, name):
+                if self._topics.find(token) is not None:
+                    apply(token, *rest)
         for identifier in touched.permits:
             self._permits.apply(identifier)
         for subject in shaken:

@@ -108,5 +108,8 @@ class Growth:
     def work(self, now_ms: int) -> bool:
         return False  # the front writes them
 
+    def statistics(self) -> Mapping[str, int]:
+        return {}  # the front's numbers say it all
+
     def close(self) -> None:
         """Nothing is open."""

@@ -11,7 +11,7 @@ readers ask for what is stored, and say so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tallystick.carriers.carrier import Pushed, Receiving
 from tallystick.carriers.deposits import permit_name
@@ -50,6 +50,9 @@ class Receiver:
         if taken:
             self._front.on_growth()
         return bool(pushed)
+
+    def statistics(self) -> Mapping[str, int]:
+        return {"pushed_refused": self.refused}
 
     def close(self) -> None:
         self._carrier.close()

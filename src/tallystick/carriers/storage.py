@@ -139,4 +139,7 @@ class Anchorer(Protocol):
     def work(self, now_ms: int) -> bool:
         """Write what the front does not; False if there was nothing."""
 
+    def statistics(self) -> Mapping[str, int]:
+        """Numbers of its own, beside those of front and storage."""
+
     def close(self) -> None: ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import folder_argument, open_operator, require_instance, table
+from tallystick.cli.common import folder_argument, open_operator, require_instance, show_statistics
 from tallystick.errors import Misuse, Unavailable
 
 if TYPE_CHECKING:
@@ -38,28 +38,7 @@ def status(folder: Path, as_json: bool) -> None:
     Examples:
       tally authority status fleet
     """
-    from prometheus_client.parser import text_string_to_metric_families
-
-    from tallystick.node.addresses import read_address
-    from tallystick.runtime.address import Address
-    from tallystick.runtime.client import HttpClient
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
-
-    listening = read_address(require_instance(folder).authority)
-    address = Address(listening.url, listening.certificate.subject)
-    with HttpClient([address], None, SystemClock(), SystemEntropy()) as http:
-        text = http.request("GET", "/metrics", attempts_max=1).body.decode()
-    families = text_string_to_metric_families(text)
-    facts = {one.name.removeprefix("tally_authority_"): one.samples[0].value for one in families if one.samples}
-    numbers = {name: value if value % 1 else int(value) for name, value in facts.items()}
-    if as_json:
-        output.result_json({"url": listening.url, **numbers})
-        return
-    for line in table(
-        [["url", listening.url], *([name.replace("_", " "), str(value)] for name, value in numbers.items())]
-    ):
-        output.result(line)
+    show_statistics(require_instance(folder).authority, "authority", as_json)
 
 
 @command.command("backup")

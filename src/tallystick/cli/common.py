@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tallystick.cli import output
 from tallystick.cli.output import Command
 from tallystick.errors import Misuse, Refused, Unavailable
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from tallystick.authority.operator import OperatorClient
-    from tallystick.client.invitation import Invitation
     from tallystick.client.session import Session
+    from tallystick.identity.invitation import Invitation
 
 _IDENTIFIER = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"topic [0-9a-f]{32}")
@@ -131,7 +132,7 @@ def require_instance(folder: Path) -> Any:
 
 def invitation(folder: Path, code: str, authority_url: str | None, node_urls: tuple[str, ...]) -> Invitation:
     """What a newcomer is handed: the code with the addresses and the trust file of the instance in `folder`."""
-    from tallystick.client.invitation import Invitation
+    from tallystick.identity.invitation import Invitation
     from tallystick.node.addresses import read_address
     from tallystick.trust.trustfile import TrustFile
 
@@ -175,3 +176,28 @@ def table(rows: list[list[str]]) -> list[str]:
     """Columns under one another; the last one is not padded."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))] if rows else []
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def show_statistics(folder: Path, part: str, as_json: bool) -> None:
+    """What the process of `folder` counts, as its `/metrics` have it; those of `part` without its name."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    from tallystick.node.addresses import read_address
+    from tallystick.runtime.address import Address
+    from tallystick.runtime.client import HttpClient
+    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.entropy import SystemEntropy
+
+    listening = read_address(folder)
+    with HttpClient(
+        [Address(listening.url, listening.certificate.subject)], None, SystemClock(), SystemEntropy()
+    ) as http:
+        text = http.request("GET", "/metrics", attempts_max=1).body.decode()
+    families = [one for one in text_string_to_metric_families(text) if one.samples]
+    facts = {one.name.removeprefix("tally_").removeprefix(f"{part}_"): one.samples[0].value for one in families}
+    numbers = {name: value if value % 1 else int(value) for name, value in facts.items()}
+    if as_json:
+        output.result_json({"url": listening.url, **numbers})
+        return
+    for line in table([["url", listening.url], *([name.replace("_", " "), str(n)] for name, n in numbers.items())]):
+        output.result(line)

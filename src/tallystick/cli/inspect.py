@@ -82,7 +82,7 @@ def _trust(data: bytes) -> Facts:
 
 
 def _invitation(data: bytes) -> Facts:
-    from tallystick.client.invitation import Invitation
+    from tallystick.identity.invitation import Invitation
 
     invited = Invitation.decode(data.decode("ascii"))
     return {"instance": invited.instance, "authority": invited.authority_url, "nodes": list(invited.node_urls)}

@@ -7,18 +7,32 @@ from pathlib import Path
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import folder_argument, require_instance
+from tallystick.cli.common import folder_argument, require_instance, show_statistics
 from tallystick.errors import Misuse
 
 
 @click.group("node")
 def command() -> None:
-    """Add nodes to an instance: gateways that share its ledger and its Kafka.
+    """Show a node's numbers, and add nodes: gateways that share an instance's ledger and its Kafka.
 
     \b
     Examples:
+      tally node status fleet
       tally node add fleet gateway-2
     """
+
+
+@command.command("status")
+@folder_argument
+@output.json_option
+def status(folder: Path, as_json: bool) -> None:
+    """Show what the running node of DIR counts: its ledger, its log, its guards and its notary.
+
+    \b
+    Examples:
+      tally node status fleet
+    """
+    show_statistics(require_instance(folder).node, "node", as_json)
 
 
 @command.command("add")

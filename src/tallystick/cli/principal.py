@@ -53,7 +53,7 @@ def invite(
       tally principal invite --home owner > car.invite
       tally principal invite acme fleet > car.invite
     """
-    from tallystick.client.invitation import Invitation
+    from tallystick.identity.invitation import Invitation
 
     if tenant is not None:
         if folder is None:
@@ -93,9 +93,9 @@ def enrol(invite: str, home: Path | None, name: str | None, trust_file: Path | N
       tally principal enrol car.invite --home car
       tally principal enrol tally-invite-gwFx… --home car --name car-17
     """
-    from tallystick.client.enrol import enrol_invited
-    from tallystick.client.identity import find_home
-    from tallystick.client.invitation import Invitation
+    from tallystick.identity.enrol import enrol_invited
+    from tallystick.identity.folder import find_home
+    from tallystick.identity.invitation import Invitation
     from tallystick.runtime.answers import RefusedByPeer
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
@@ -123,7 +123,7 @@ def enrol(invite: str, home: Path | None, name: str | None, trust_file: Path | N
 
 
 def _read_invite(text: str) -> str:
-    from tallystick.client.invitation import PREFIX
+    from tallystick.identity.invitation import PREFIX
 
     if text == "-":
         return sys.stdin.read()
@@ -145,7 +145,7 @@ def show(home: Path | None, as_json: bool) -> None:
     Examples:
       tally principal show --home car
     """
-    from tallystick.client.identity import Identity
+    from tallystick.identity.folder import Identity
 
     identity = Identity.load(home)
     facts = {
@@ -206,8 +206,8 @@ def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, 
     """
     from dataclasses import replace
 
-    from tallystick.client.identity import Identity
-    from tallystick.client.nodes import ask_nodes
+    from tallystick.identity.folder import Identity
+    from tallystick.identity.nodes import ask_nodes
     from tallystick.runtime.address import Address, parse_address
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
@@ -240,8 +240,8 @@ def rekey(home: Path | None, as_json: bool) -> None:
     Examples:
       tally principal rekey --home car
     """
-    from tallystick.client.identity import Identity
-    from tallystick.client.rekey import rekey as replace_keys
+    from tallystick.identity.folder import Identity
+    from tallystick.identity.rekey import rekey as replace_keys
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
 
@@ -267,13 +267,13 @@ def kafka(home: Path | None, off: bool, as_json: bool) -> None:
       tally principal kafka --home car
       tally principal kafka --off --home car
     """
-    from tallystick.client.kafka import go_direct, go_through_the_node
+    from tallystick.identity.kafka import go_direct, go_through_the_node
 
     with open_session(home) as session:
         if off:
-            go_through_the_node(session)
+            go_through_the_node(session.identity)
         else:
-            go_direct(session)
+            go_direct(session.identity, session.node)
         way = "through the node" if off else "straight to Kafka"
     if as_json:
         output.result_json({"principal": session.identity.principal, "direct": not off})

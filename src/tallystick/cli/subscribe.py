@@ -14,8 +14,8 @@ from tallystick.errors import Misuse, Refused, Withheld
 if TYPE_CHECKING:
     from tallystick.cli.rows import Writer
     from tallystick.client.findings import Finding
-    from tallystick.client.identity import Identity
     from tallystick.client.subscribe import Received, Subscriber
+    from tallystick.identity.folder import Identity
 
 OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an authority: told, but nobody tampered
 

@@ -174,24 +174,22 @@ def _run_authority(
     from tallystick.node.authority import AuthorityProcess
     from tallystick.node.instance import find_passphrase
     from tallystick.node.settings import read_authority_settings
+    from tallystick.runtime.address import Address, Listen
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
     from tallystick.trust.certificate import Certificate
 
     first, *rest = node_urls or (read_address(folders.node).url,)
+    own = Certificate.decode((folders.node / "certificate").read_bytes())
+    others = [address for url in rest if (address := _find_node(folders, url, settings.insecure))]
     process = AuthorityProcess(
         folders.authority,
         find_passphrase(folders.root),
-        (first,),
-        Certificate.decode((folders.node / "certificate").read_bytes()),
+        [Address(first, own.subject, own.verify_key), *others],
         SystemClock(),
         SystemEntropy(),
-        host=settings.host,
-        port=port,
         settings=read_authority_settings(folders.authority),
-        insecure=settings.insecure,
-        tls_files=(settings.tls_certificate, settings.tls_key),
-        others=[address for url in rest if (address := _find_node(folders, url, settings.insecure))],
+        listen=Listen(settings.host, port, (settings.tls_certificate, settings.tls_key), settings.insecure),
     )
     _on_signal(process.stop)
     write_address(folders.authority, process.url, process.authority.certificate)
@@ -201,8 +199,8 @@ def _run_authority(
 
 def _find_node(folders: Folders, url: str, insecure: bool) -> Address | None:
     """Another node of the instance, on the root's word; None where nobody answers now."""
-    from tallystick.client.nodes import ask_node
     from tallystick.errors import Unavailable
+    from tallystick.identity.nodes import ask_node
     from tallystick.runtime.address import Address
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy

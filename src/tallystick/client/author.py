@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from tallystick import wire
-from tallystick.client.identity import Identity
 from tallystick.client.view import PUBLISHED_S
 from tallystick.errors import Refused, Unavailable
+from tallystick.identity.folder import Identity
 from tallystick.ledger.contracts.identity import NUMBERS
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.transaction import compose

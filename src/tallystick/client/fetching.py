@@ -3,6 +3,11 @@
 Threat: a node that shows less than was anchored, calls retired what was not, or confirms nothing of what it showed
 before its anchor. Whatever the carrier answers is taken by a `ParcelReader`, which proves it. Under a permit with
 labels the node may leave out the bodies of parcels that share none; which those are is decided here, by the same rule.
+
+A reader is also brought what it lacks (`Supplier`): permits, fronts of lanes and proofs of the ledger, asked for
+together. A range of ten thousand publishers takes as many permits, as many fronts, and the proofs of the checkpoints
+that they name; few requests bring all of it. Nothing is believed for having come in company: the reader checks each as
+if it had come alone. Where one answer of many is refused, each is asked for alone, and the refusal is that one's.
 """
 
 from __future__ import annotations
@@ -10,28 +15,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from typing import TypeVar
 
-from tallystick.carriers.carrier import Carrier, Fetched, LaneFront
+from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.remote import RemoteNode
+from tallystick.carriers.voids import Void
 from tallystick.client.findings import Finding
-from tallystick.client.identity import Identity
+from tallystick.client.keeper import Held
 from tallystick.client.reader import (
     Anchored,
+    Brought,
+    Lacking,
     ParcelReader,
     PartitionReader,
     Placed,
     PlacedParcel,
+    ReadTopic,
     V,
     anchored,
     received,
 )
 from tallystick.client.settings import SubscriberSettings
+from tallystick.client.ties import Ties
 from tallystick.client.view import View
-from tallystick.errors import Withheld
+from tallystick.errors import Forged, Refused, Withheld
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
 from tallystick.parcel.labels import Wanted
-from tallystick.parcel.parcel import VerifiedHeader, VerifiedParcel
+from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel
 from tallystick.parcel.verify import PermitBook
-from tallystick.runtime.clock import Clock
 from tallystick.trust.permit import Permit
 
 _Asked = tuple[bytes, int, int | None]  # the permit, the first offset, the anchored size
@@ -41,45 +52,25 @@ class Fetcher:
     """Reads one topic under one permit."""
 
     def __init__(
-        self,
-        identity: Identity,
-        carrier: Carrier,
-        view: View,
-        clock: Clock,
-        settings: SubscriberSettings,
-        token: bytes,
-        partitions: int,
-        permit: Permit,
-        pool: ThreadPoolExecutor | None = None,
+        self, ties: Ties, settings: SubscriberSettings, held: Held, pool: ThreadPoolExecutor | None = None
     ) -> None:
         """With a `pool`, the next range is on its way while the last one is opened."""
         self._pool = pool
         self._coming: dict[int, tuple[_Asked, Future[Fetched]]] = {}  # by partition
-        self._identity, self._carrier, self._view, self._clock = identity, carrier, view, clock
-        self._settings, self._token, self._partitions = settings, token, partitions
+        self._carrier, self._view, self._clock, self._settings = ties.carrier, ties.view, ties.clock, settings
         self.reading = received(lambda header: self.wanted.asks_for(header))
-        self.use(permit)
-        self.book = PermitBook(identity.instance, [identity.authority], carrier.permit)
+        self.use(held.permit)
+        book = PermitBook(ties.identity.instance, [ties.identity.authority])
+        self._token = held.grant.token
+        self.topic = ReadTopic(ties.identity.instance, self._token, held.grant.partitions, book)
+        self.supplier = Supplier(ties.node, ties.view, self.topic)
 
     def use(self, permit: Permit) -> None:
         """Go on under this permit, which the carrier knows."""
         self._permit, self.wanted = permit.identifier, Wanted(permit.labels)
 
     def reader(self, partition: int, offset: int) -> ParcelReader:
-        def lane_front(publisher: bytes, lane: bytes, below: int, size: int) -> LaneFront | None:
-            return self._carrier.lane_front(self._token, partition, self._permit, publisher, lane, below, size)
-
-        return ParcelReader(
-            self.reading,
-            self._identity.instance,
-            self._token,
-            partition,
-            self._partitions,
-            self.book,
-            lane_front=lane_front,
-            check_seen=self._view.check_seen,
-            offset=offset,
-        )
+        return ParcelReader(self.reading, self.topic, partition, self._view.check_seen, offset)
 
     def read(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
         """The next range of a partition, verified; waits up to `wait_ms` for one."""
@@ -120,7 +111,8 @@ class Fetcher:
                 reason="missing",
                 hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
             )
-        return _whole(reader.take(fetched, anchor))
+        parcels = reader.parse(fetched, anchor)
+        return _whole(reader.take(parcels, anchor, self.supplier.bring(reader, parcels, anchor, self._permit)))
 
     def _read_stored(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
         """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
@@ -129,7 +121,11 @@ class Fetcher:
         if reader.anchor is not None:
             confirm(reader, reader.anchor, self.headers)
         fetched = self._ask(reader.partition, *self._asked(reader, None), wait_ms=wait_ms, stored=True)
-        return _whole(reader.take_stored(fetched, int(self._clock.now() * 1000))) if fetched.parcels else []
+        if not fetched.parcels:
+            return []
+        parcels = reader.parse_stored(fetched)
+        brought = self.supplier.bring(reader, parcels, None, self._permit)
+        return _whole(reader.take_stored(parcels, int(self._clock.now() * 1000), brought))
 
     def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
         asked = self._asked(reader, size)
@@ -213,4 +209,80 @@ def _whole(items: Sequence[Placed[VerifiedHeader] | Finding]) -> list[PlacedParc
             found.append(item)
         elif isinstance(item.verified, VerifiedParcel):
             found.append(Placed(item.verified, item.offset, item.anchor))
+    return found
+
+
+K = TypeVar("K")
+A = TypeVar("A")
+
+
+class Supplier:
+    """Asks the node on behalf of a topic's readers."""
+
+    def __init__(self, node: RemoteNode, view: View, topic: ReadTopic) -> None:
+        self._node, self.view, self.topic = node, view, topic
+
+    def bring(
+        self, reader: PartitionReader[V], parcels: Sequence[Parcel | Void], anchor: Anchored | None, permit: bytes
+    ) -> Brought:
+        """All that the reader lacks to judge these parcels, read under this permit."""
+        brought = Brought()
+        while (lacking := reader.lacks(parcels, anchor, brought)) is not None:
+            brought.refused |= self.learn(lacking.permits)
+            self._bring_fronts(lacking, reader.partition, permit, brought)
+            self._bring_proofs(lacking.checkpoints, brought)
+        return brought
+
+    def learn(self, permits: Sequence[bytes]) -> dict[bytes, Refused]:
+        """Enter these permits in the topic's book. Those that are not to be had, or are none, with the reason."""
+        book, refused = self.topic.book, dict[bytes, Refused]()
+        if len(permits) > 1:
+            for data in self._node.permits(permits):
+                with suppress(Refused):
+                    book.add(data)
+        for identifier in permits:
+            if identifier not in book:
+                try:
+                    book.add(self._node.permit(identifier))
+                    if identifier not in book:
+                        raise Forged("permit: another one was sent than was asked for", reason="unknown-permit")
+                except Refused as refusal:
+                    refused[identifier] = refusal
+        return refused
+
+    def _bring_fronts(self, lacking: Lacking, partition: int, permit: bytes, brought: Brought) -> None:
+        place, below = (self.topic.token, partition, permit), (lacking.below, lacking.size)
+        brought.fronts |= _each(
+            lacking.fronts,
+            lambda lanes: self._node.lane_fronts(*place, lanes, *below),
+            lambda lane: self._node.lane_front(*place, *lane, *below),
+        )
+
+    def _bring_proofs(self, sizes: Sequence[int], brought: Brought) -> None:
+        accepted = self.view.accepted
+        brought.checkpoints |= set(sizes)
+        if accepted is None:
+            return
+        newest = accepted[0]
+        proofs = _each(
+            [size for size in sizes if size <= newest],
+            lambda sizes: self._node.consistencies(sizes, newest),
+            lambda size: self._node.consistency(size, newest),
+        )
+        brought.proofs |= {(size, newest): proof for size, proof in proofs.items() if not isinstance(proof, Refused)}
+
+
+def _each(
+    keys: Sequence[K], ask_all: Callable[[Sequence[K]], Sequence[A]], ask: Callable[[K], A]
+) -> dict[K, A | Refused]:
+    """The answer for each key, or its refusal."""
+    if len(keys) > 1:
+        with suppress(Refused):
+            return dict(zip(keys, ask_all(keys), strict=True))
+    found: dict[K, A | Refused] = {}
+    for key in keys:
+        try:
+            found[key] = ask(key)
+        except Refused as refusal:
+            found[key] = refusal
     return found

@@ -1,4 +1,5 @@
-"""Findings: what a reader noticed being done to a stream, by name and with evidence.
+"""Findings: what a reader noticed being done to a stream, by name and with evidence; and the rules by which rows are
+marked late or suspect, the same for subscribers and Spark.
 
 The reasons, one word each:
 
@@ -30,6 +31,9 @@ from pathlib import Path
 from tallystick import wire
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Withheld
+from tallystick.parcel.parcel import Parcel
+
+LATE_S = 60.0  # between sealing and anchor
 
 # What a publisher, an authority or a carrier did openly is told and does not stop a reader.
 OPEN_REASONS = ("gap", "erased", "silent", "suspect", "refused", "retired")
@@ -46,6 +50,23 @@ class Finding:
     lane: bytes = b""
     sequence: int | None = None
     evidence: tuple[bytes, ...] = field(default=(), repr=False)  # headers with signatures, notes, parcels
+
+    @classmethod
+    def about(
+        cls,
+        reason: str,
+        message: str,
+        place: tuple[bytes, int, int],
+        publisher: bytes,
+        parcel: Parcel | None,
+        *evidence: bytes,
+    ) -> Finding:
+        """Of a parcel at a place (token, partition, offset); its signed header is evidence, beside what is given."""
+        if parcel is None:
+            return cls(reason, message, *place, publisher, evidence=evidence)
+        header = parcel.header
+        shown = (*evidence, header.encoded, parcel.signature)
+        return cls(reason, message, *place, publisher, header.lane, header.sequence, shown)
 
     def encode(self) -> bytes:
         """As kept in the identity folder's `evidence`."""
@@ -64,6 +85,17 @@ class Finding:
         path = folder / f"{self.reason}-{named_hash('tallystick finding 1', data).hex()[:16]}"
         path.write_bytes(data)
         return path
+
+
+def is_late(sealed_ms: int, anchored_ms: int, late_s: float = LATE_S) -> bool:
+    """Whether a parcel was sealed, by its publisher's clock, long before it was anchored; 0 is no claim."""
+    return bool(sealed_ms) and anchored_ms - sealed_ms > late_s * 1000
+
+
+def is_suspect(revoked: int, height: int | None) -> bool:
+    """Whether what is anchored at this height, or not yet at all, came after its publisher's key was revoked; 0 is
+    never."""
+    return bool(revoked) and (height is None or height >= revoked)
 
 
 class FoundError(Withheld):

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.authority.grant import GrantLabels
-from tallystick.client.advertised import Advertised
+from tallystick.client.grants import Advertised
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.labels import Labeller
 from tallystick.policy.topic_code import TopicCode
@@ -23,7 +23,7 @@ from tallystick.runtime.entropy import Entropy
 
 
 class Labelling:
-    """Single-threaded by the publisher's lock."""
+    """One thread may group while another labels."""
 
     def __init__(self, advertised: Advertised, entropy: Entropy) -> None:
         self._advertised, self._entropy = advertised, entropy
@@ -58,10 +58,11 @@ class Labelling:
 
     def _code(self, data: bytes, schema: Any) -> TopicCode | None:
         """What it means over this schema; None where there is nothing to label by."""
-        if self._read[0] != data or self._read[1] != schema:
+        read = self._read
+        if read[0] != data or read[1] != schema:
             code = TopicCode.decode(data)
-            self._read = data, schema, code if code.dimensions and code.fits(schema) else None
-        return self._read[2]
+            self._read = read = data, schema, code if code.dimensions and code.fits(schema) else None
+        return read[2]
 
 
 def _columns(batch: pa.RecordBatch) -> dict[str, Any]:

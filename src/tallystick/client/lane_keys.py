@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.client.identity import Identity
 from tallystick.client.keeper import Held
 from tallystick.client.policies import OwnPolicy, draw_policy_locks, policy_state
 from tallystick.crypto import aead, hpke
 from tallystick.errors import Malformed, Misuse
+from tallystick.identity.folder import Identity
 from tallystick.parcel.header import Header, LaneRef, TopicRef
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.locks import ErasureLock, TopicLock, lock_hash

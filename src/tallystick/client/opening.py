@@ -2,6 +2,12 @@
 
 A column group behind a policy that our attributes do not satisfy is closed: its columns are left out, by name, and the
 others are as certain as ever, since each group is verified in full on its own.
+
+A subscriber's interest: the rows of an opened batch that it means, exactly.
+
+Labels spare a subscriber whole parcels, never rows, and they may let through what is not wanted; what is delivered is
+decided here, after opening, whatever the topic has. The interest is read anew where the topic's schema has grown: a
+column may be wider then, and its values are compared as what they are.
 """
 
 from __future__ import annotations
@@ -10,28 +16,29 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from tallystick.authority.client import AuthorityClient
 from tallystick.authority.grant import Grant
-from tallystick.client.attributes import AttributeHolder
 from tallystick.client.keeper import Held
+from tallystick.client.policies import AttributeHolder
 from tallystick.client.settings import SubscriberSettings
-from tallystick.client.view import View
+from tallystick.client.ties import ReaderTies
 from tallystick.crypto import hpke
-from tallystick.errors import CannotOpen, Unavailable
+from tallystick.errors import CannotOpen, Refused, Unavailable
+from tallystick.later import np
 from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.parcel.header import Header, Kind
 from tallystick.parcel.keyring import KeyRing, LaneKeys
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.missing import MissingKey
 from tallystick.parcel.open import open_batch, open_columns, open_content
-from tallystick.parcel.parcel import VerifiedParcel
+from tallystick.parcel.parcel import VerifiedParcel, describe
 from tallystick.parcel.policy_seed import PolicyPlace
+from tallystick.policy.content import read_interest, wanted_rows
+from tallystick.policy.formula import Formula
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
 
 T = TypeVar("T")
 
@@ -52,22 +59,17 @@ class Opener:
     """Opens the parcels of one topic. `held` is the grant with what came since, `ring` has its keys."""
 
     def __init__(
-        self,
-        held: Held,
-        fetch_lock: Callable[[bytes], bytes],
-        authority: AuthorityClient,
-        view: View,
-        clock: Clock,
-        settings: SubscriberSettings,
-        pool: ThreadPoolExecutor | None = None,
+        self, ties: ReaderTies, held: Held, settings: SubscriberSettings, pool: ThreadPoolExecutor | None = None
     ) -> None:
         """With a `pool`, what was begun is opened there."""
         self.held = held
         self._pool = pool
         self._begun: WeakKeyDictionary[VerifiedParcel, Future[_Columns]] = WeakKeyDictionary()
-        self._authority, self._view, self._settings = authority, view, settings
-        attributes = AttributeHolder(authority, clock, settings.attributes_again_s, self._attribute_epoch_begins_ms)
-        self.ring = KeyRing(fetch_lock, attributes.key)
+        self._authority, self._view, self._settings = ties.authority, ties.view, settings
+        attributes = AttributeHolder(
+            ties.authority, ties.clock, settings.attributes_again_s, self._attribute_epoch_begins_ms
+        )
+        self.ring = KeyRing(ties.carrier.lock, attributes.key)
         self._add_keys()
 
     def begin(self, verified: VerifiedParcel) -> None:
@@ -105,13 +107,9 @@ class Opener:
         return self._opened(lambda: open_content(verified, self.ring))
 
     def _opened(self, opening: Callable[[], T]) -> T:
-        """Open a parcel. A key that we lack may have been issued since, so ask once; `Unavailable` if it is to come."""
+        """Open a parcel, asking once for keys that we lack; `Unavailable` if one is to come."""
         try:
-            return opening()
-        except MissingKey:
-            self.update_keys()
-        try:
-            return opening()
+            return ask_once(opening, self.update_keys)
         except MissingKey as error:
             if self._is_coming(error.epoch):
                 raise Unavailable(f"the authority has yet to begin epoch {error.epoch}", retry_after_s=1.0) from error
@@ -179,6 +177,22 @@ class Opener:
         return self._view.row(ERASURES(error.token, error.publisher, error.period)) is not None
 
 
+def ask_once(opening: Callable[[], T], update: Callable[[], object]) -> T:
+    """Open a parcel; a key that we lack may have been issued since, so ask for it, once."""
+    try:
+        return opening()
+    except MissingKey:
+        update()
+        return opening()
+
+
+def unopened(error: MissingKey, header: Header, *, erased: bool, hint: str | None = None) -> Refused:
+    """What to tell of a parcel whose key we lack: destroyed on purpose, or not given to us."""
+    if erased:
+        return Refused(f"{describe(header)}: its key was destroyed on purpose", reason="erased")
+    return CannotOpen(f"{describe(header)}: cannot open: {error}", hint=hint)
+
+
 class _FixedKeys:
     """The lane keys of one parcel, in the place of the ring, which belongs to one thread."""
 
@@ -208,3 +222,30 @@ def add_keys(ring: KeyRing, instance: bytes, grant: Grant) -> None:
 def attribute_epoch_begins_ms(grant: Grant, epoch: int) -> int | None:
     """When an attribute epoch begins, as far as that was announced."""
     return None if grant.policies is None else dict(grant.policies.epochs).get(epoch)
+
+
+Places: TypeAlias = "np.ndarray[Any, np.dtype[np.intp]]"
+
+
+class Interest:
+    def __init__(self, text: str) -> None:
+        """Everything, where the text is empty."""
+        self.text = text
+        self._read: tuple[Schema, Formula] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def formula(self, schema: Schema) -> Formula:
+        """What the text means over this schema; raises `Misuse`."""
+        if self._read is None or self._read[0] != schema:
+            self._read = schema, read_interest(self.text, schema.arrow)
+        return self._read[1]
+
+    def only(self, batch: Batch, schema: Schema) -> tuple[Batch, Places | None]:
+        """The rows that are meant and their places in the batch; None where it is all of them. `schema` is the topic's,
+        of whose columns the batch may lack some."""
+        if not self.text:
+            return batch, None
+        mask = wanted_rows(self.formula(schema), batch.data)
+        return (batch, None) if mask.all() else (batch.filter(mask), np.flatnonzero(mask))

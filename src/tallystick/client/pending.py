@@ -25,14 +25,15 @@ from dataclasses import dataclass
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.carriers.voids import Void
-from tallystick.client.reader import FRONTS, Anchored, Placed, V, parse
+from tallystick.client.fetching import Supplier
+from tallystick.client.reader import FRONTS, Anchored, Placed, V, anchored, parse
 from tallystick.errors import Malformed, Refused, Withheld
-from tallystick.ledger.contracts.table import Key
-from tallystick.ledger.contracts.writes import WRITES, WriteRow
+from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.writes import WRITES
 from tallystick.parcel.commit import CommitList, WrittenRun, ledger_write
 from tallystick.parcel.header import Header, Kind, lane_partition
 from tallystick.parcel.parcel import Parcel, describe
-from tallystick.parcel.verify import PermitBook, verify_headers
+from tallystick.parcel.verify import verify_headers
 
 SEEN_MAX = 65_536  # commit parcels of which the place is remembered
 
@@ -59,23 +60,13 @@ class Commits:
 
     def __init__(
         self,
-        instance: bytes,
-        token: bytes,
-        partitions: int,
-        book: PermitBook,
-        *,
+        supplier: Supplier,
         fetch: Callable[[int, int, int, int], Fetched],
-        anchor: Callable[[int], Anchored | None],
-        row: Callable[[Key[WriteRow]], WriteRow | None],
-        check_seen: Callable[[int, bytes], None],
         asks_for: Callable[[Header], bool],
     ) -> None:
-        """`fetch(partition, offset, end, size)` brings headers, `anchor(partition)` and `row(key)` what is proved on
-        the ledger; `check_seen` holds a publisher's checkpoint against our history; `asks_for` says what is wanted by
-        its labels."""
-        self._instance, self._token, self._partitions, self._book = instance, token, partitions, book
-        self._fetch, self._anchor, self._row, self._check_seen = fetch, anchor, row, check_seen
-        self._asks_for = asks_for
+        """`fetch(partition, offset, end, size)` brings headers; `asks_for` says what is wanted by its labels."""
+        self._supplier, self._fetch, self._asks_for = supplier, fetch, asks_for
+        self._topic, self._view, self._token = supplier.topic, supplier.view, supplier.topic.token
         self._seen: OrderedDict[tuple[bytes, bytes, int], tuple[int, int]] = OrderedDict()
 
     def resolve(self, commit: Placed[V], partition: int, content: bytes) -> list[Written]:
@@ -90,6 +81,8 @@ class Commits:
         self._check_first(listed, header, publisher, (partition, commit.offset))
         anchors = self._anchors(listed, header)
         fronts = dict(self._fronts(listed, anchors))
+        named = dict.fromkeys(topic.permit for one in fronts.values() for topic in one.header.topics)
+        self._supplier.learn([one for one in named if one not in self._topic.book])
         for run in listed.runs:
             self._check_run(run, [fronts[run.partition, offset] for offset in run.places()], header, publisher)
         wanted = {place: one for place, one in fronts.items() if self._asks_for(one.header)}
@@ -108,7 +101,7 @@ class Commits:
         """(a, b)"""
         if listed.token != self._token or (listed.write, listed.batch) != header.write:
             raise BadCommit(f"{describe(header)}: its list is of another topic, write or batch")
-        won = self._row(WRITES(publisher, ledger_write(listed.write), listed.batch))
+        won = self._view.row(WRITES(publisher, ledger_write(listed.write), listed.batch))
         if won is None:
             raise BadCommit(f"{describe(header)}: the ledger has no list for batch {listed.batch} of its write")
         if won.hash != listed.hash:
@@ -127,10 +120,10 @@ class Commits:
         """(c)"""
         anchors: dict[int, Anchored] = {}
         for run in listed.runs:
-            if run.partition != lane_partition(run.lane, self._partitions):
+            if run.partition != lane_partition(run.lane, self._topic.partitions):
                 raise BadCommit(f"{describe(header)}: lane {run.lane.hex()[:8]} is not of partition {run.partition}")
             if run.partition not in anchors:
-                anchor = self._anchor(run.partition)
+                anchor = anchored(self._view.row(ANCHORS(self._token, run.partition)))
                 anchors[run.partition] = Anchored(0, b"", 0, 0) if anchor is None else anchor
             size, last = anchors[run.partition].size, sum(run.offsets[-1]) - 1
             if last >= size:
@@ -162,7 +155,7 @@ class Commits:
         head = (run.first - 1, first.previous) if run.first else None
         name = f"{describe(commit)}: lane {run.lane.hex()[:8]}"
         try:
-            verified = verify_headers(parcels, self._instance, self._token, self._book, head)
+            verified = verify_headers(parcels, self._topic.instance, self._token, self._topic.book, head)
         except Refused as error:
             raise BadCommit(f"{name}: {error}") from error
         if first.lane != run.lane or last.hash != run.last:
@@ -173,7 +166,7 @@ class Commits:
             if one.header.kind is not Kind.DATA or one.header.write != commit.write:
                 raise BadCommit(f"{name}: {describe(one.header)} is not pending for this write and batch")
         if last.header.checkpoint is not None:
-            self._check_seen(*last.header.checkpoint)
+            self._view.check_seen(*last.header.checkpoint)
 
 
 def _ranges(listed: CommitList) -> list[tuple[int, int, int]]:

@@ -7,21 +7,33 @@ garage goes on. Where both ask, a reader has to satisfy both.
 Threat: a lane key that lives longer than the attributes it was sealed for. Every policy is joined with an attribute
 epoch, and `policy_state` names everything that a lane key's policy locks depend on: when it differs, the key is drawn
 anew before the next parcel.
+
+A reader's side (`AttributeHolder`): its attribute key is asked for when a lock needs it, taken on from epoch to epoch,
+and kept in memory only.
+
+A closed column group brings the question up with every parcel, so the authority is asked once for each attribute epoch
+and again after `again_s`: attributes may have been granted, or withdrawn, since. While they stay as they are the key at
+hand stays the very same object, which is how a key ring knows that what it was refused is still refused.
+
+Clocks differ: a publisher may seal under an epoch that has just begun, or is about to, and the authority not hand out
+its part yet. Within `SKEW_MS` of an epoch's beginning its absence is no refusal, it is waited out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from tallystick import wire
+from tallystick.authority.client import AuthorityClient
 from tallystick.authority.grant import GrantPolicies
 from tallystick.client.keeper import Held
 from tallystick.crypto import hpke
 from tallystick.crypto.abe.capsule import program_for
-from tallystick.crypto.abe.group import require
-from tallystick.crypto.abe.keys import EPOCH_MAX, PublicKey
+from tallystick.crypto.abe.group import available, require
+from tallystick.crypto.abe.keys import EPOCH_MAX, AttributeKey, PublicKey
 from tallystick.errors import Misuse, Unavailable
 from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
 from tallystick.policy.check import check_policy
@@ -29,6 +41,7 @@ from tallystick.policy.formula import Formula
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.record.schema import Schema
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
 
 PolicyText = str | Mapping[str, str]  # for all column groups, or by column
@@ -182,3 +195,75 @@ def _own(
 def _public(data: bytes) -> PublicKey:
     """With its tables, which are made once."""
     return PublicKey.decode(data)
+
+
+log = logging.getLogger(__name__)
+
+SKEW_MS = 10_000
+
+
+class AttributeHolder:
+    def __init__(
+        self, authority: AuthorityClient, clock: Clock, again_s: float, begins_ms: Callable[[int], int | None]
+    ) -> None:
+        """`begins_ms` tells when an attribute epoch begins, as far as that was announced."""
+        self._authority, self._clock, self._again_s, self._begins_ms = authority, clock, again_s, begins_ms
+        self._identifier = b""
+        self._key: AttributeKey | None = None
+        self._asked: dict[int, float] = {}  # attribute epoch: when
+        self._whole_to, self._whole_at = 0, float("-inf")  # up to which epoch the key has every part, asked for when
+        self._told = False
+
+    def key(self, epoch: int) -> AttributeKey | None:
+        """Our key, with the part of this attribute epoch where it has begun and we hold any attribute."""
+        if not available():
+            if not self._told:
+                log.warning("columns under policies stay closed: they need pymcl (pip install 'tallystick[policy]')")
+            self._told = True
+            return None
+        now = self._clock.monotonic()
+        if now >= self._asked.get(epoch, float("-inf")) + self._again_s:
+            try:
+                self._ask(epoch)
+            except Unavailable:  # what we have still opens what it opened
+                if self._key is None or epoch not in self._key.epochs:
+                    raise
+            self._check_begun(epoch)
+            self._asked[epoch] = now
+        return self._key
+
+    def whole(self) -> AttributeKey | None:
+        """Our key with the part of every epoch that has begun: what a driver lends to those who cannot ask."""
+        now = self._clock.monotonic()
+        if available() and now >= self._whole_at + self._again_s:
+            while True:
+                before = self._whole_to
+                current = self._ask(before + 1)
+                if self._whole_to in (before, current):
+                    break
+            self._whole_at = now
+        return self._key
+
+    def _check_begun(self, epoch: int) -> None:
+        begins_ms = self._begins_ms(epoch)
+        if self._key is None or epoch in self._key.epochs or begins_ms is None:
+            return
+        if abs(self._clock.now() * 1000 - begins_ms) < SKEW_MS:
+            raise Unavailable(f"attribute epoch {epoch} is only just beginning", retry_after_s=1.0)
+
+    def _ask(self, epoch: int) -> int:
+        """The current epoch, and with it our key in the epochs from this one on, as many as one answer has."""
+        answer = self._authority.attribute_key(self._identifier, epoch)
+        if not answer.identifier:
+            self._identifier, self._key, self._whole_to = b"", None, answer.epoch
+        elif answer.key:  # another set of attributes: parts of the old key do not fit
+            self._identifier, self._key, self._whole_to = answer.identifier, AttributeKey.decode(answer.key), 0
+            self._asked.clear()
+        else:
+            for number, part in answer.parts:
+                if self._key is not None and number not in self._key.epochs:
+                    self._key = self._key.with_epoch(number, part)
+                    self._asked.setdefault(number, self._clock.monotonic())
+        while self._key is not None and self._whole_to + 1 in self._key.epochs:
+            self._whole_to += 1
+        return answer.epoch

@@ -1,9 +1,10 @@
 """The publisher: rows in, sealed parcels out, and nothing forgotten before the ledger vouches for it.
 
-The numbers are those of docs/life-of-a-record.md: rows gather here (1), are sealed (2, sealing.py), sent past the
-guards (3, sending.py) and held to the ledger (4, anchoring.py); lanes.py has what waits in between. `produce`, `poll`,
-`flush` and `on_delivery` behave as Kafka's producer does; `send` takes columns. Background threads do the work; with
-`background=False` the caller's `poll` does (`pump`), which is how simulations and tests drive it.
+The numbers are those of docs/life-of-a-record.md. Rows gather here (1). What becomes of them is decided in outbox.py;
+one hand seals (2, sealing.py), the other sends past the guards (3) and holds what was stored to the ledger (4,
+sending.py). Each hand has a thread of its own, or, with `background=False`, the caller's `poll` moves both (`pump`),
+which is how simulations and tests drive it. `produce`, `poll`, `flush` and `on_delivery` behave as Kafka's producer
+does; `send` takes columns.
 
 Invariants: a parcel is in the spool, synced, before it is sent; a sequence of a lane is sealed once; a copy is
 forgotten only when its inclusion under a verified anchor was checked.
@@ -13,134 +14,103 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
-from math import inf
 from typing import Any
 
 import pyarrow as pa
 
-from tallystick.carriers.carrier import Carrier
-from tallystick.client.advertised import Advertised, KeySource
-from tallystick.client.anchoring import Anchoring
-from tallystick.client.author import Author
-from tallystick.client.deliveries import Delivery, OnDelivery, Reports, Told
-from tallystick.client.grants import Grants
-from tallystick.client.identity import Identity
+from tallystick.carriers.carrier import NotStored
+from tallystick.client.grants import Advertised
 from tallystick.client.keeper import without_right
 from tallystick.client.labelling import Labelling
-from tallystick.client.lanes import Lanes
-from tallystick.client.packing import AHEAD, Packer
+from tallystick.client.outbox import (
+    AccuseNode,
+    ChangePolicy,
+    CheckAnchor,
+    CloseLanes,
+    Commit,
+    Delivery,
+    ForgetCopies,
+    LearnEpoch,
+    Moment,
+    OnDelivery,
+    Outbox,
+    PublisherStatistics,
+    RenewPermits,
+    Rows,
+    SendingEffect,
+    SendParcels,
+    ShowPermits,
+    Spooled,
+    SyncSpool,
+    Waiter,
+)
 from tallystick.client.policies import OwnPolicy, PolicyText
 from tallystick.client.sealing import Sealer
 from tallystick.client.sending import Sender
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, Unsure
-from tallystick.client.view import View
+from tallystick.client.ties import Ties
 from tallystick.errors import Misuse, TallystickError, Unavailable, Withheld
-from tallystick.parcel.header import Kind
-from tallystick.parcel.seal import Gap, Packed
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
-from tallystick.runtime.entropy import Entropy
 
 __all__ = ["Delivery", "OnDelivery", "Publisher", "PublisherSettings"]
 
 log = logging.getLogger(__name__)
 
-HELD_S = 0.02  # how long the sealer keeps its turn, some parcels: who commits, or deals with a refusal, waits so long
-LET_GO_S = 0.0002  # a lock that is taken again at once is never handed over
-
 
 class Publisher:
     """Publishes rows of one schema to one topic, or to several at once.
 
-    >>> with Publisher(identity, "brakes", session) as publisher:  # doctest: +SKIP
+    >>> with Publisher(session, "brakes", disk) as publisher:  # doctest: +SKIP
     ...     publisher.produce({"vin": "WVW…", "speed": 12.5})
     ...     publisher.flush()
     """
 
     def __init__(
         self,
-        identity: Identity,
+        ties: Ties,
         topics: str | Sequence[str],
-        *,
-        carrier: Carrier,
-        authority: KeySource,
-        view: View,
         disk: Disk,
-        clock: Clock,
-        entropy: Entropy,
         settings: PublisherSettings = PublisherSettings(),
-        grants: Grants | None = None,
-        author: Author | None = None,
+        *,
         on_delivery: OnDelivery | None = None,
         background: bool = True,
     ) -> None:
-        """`grants` keeps permits across starts, and `author` brings broken promises to the ledger, where given."""
-        self._clock, self._settings = clock, settings
-        self._turn = threading.RLock()  # to seal: lanes and their keys. Taken before the lock, never under it
-        self._lock = threading.RLock()  # rows, batches and parcels that wait; held for moments
+        """The spool is on `disk`."""
+        self._clock, self._settings = ties.clock, settings
+        self._lock = threading.RLock()  # rows that gather, and the outbox; held for moments
         self._changed = threading.Condition(self._lock)
-        self._pumping = threading.Lock()
         self._rows: list[dict[str, Any]] = []
         self._row_callbacks: list[OnDelivery] = []
         self._since_ms = 0
-        self._batches: deque[tuple[Batch, int, Told]] = deque()  # cut, with its bytes, not yet dealt to lanes
-        # Dealt to the lane of this number, and packed or about to be; not yet sealed.
-        self._parts: deque[tuple[int, Batch, Callable[[], Packed], int, Told]] = deque()
-        self._waiting_bytes = 0  # of both
-        self._dropped = [0, 0, 0]  # rows, from ms, to ms
         self._next_lane = 0
-        self._not_before = 0.0  # no sending before: the node asked for a pause
-        self._anchors_at = 0.0
-        self._failure: TallystickError | None = None
-        self._advertised = Advertised(topics, carrier, authority, grants, self._lock)
-        self._spool = spool = Spool(disk, settings.spool_segment_bytes_max)
-        self._lanes = lanes = Lanes(identity, spool, entropy, self._advertised.tokens, self._now_ms)
-        self._reports = Reports(on_delivery, self._changed)
-        self._labelling = labelling = Labelling(self._advertised, entropy)
-        self._sealer = Sealer(
-            identity, self._advertised, labelling, lanes, spool, view, clock, entropy, settings, self._lock
-        )
+        self._advertised = Advertised(topics, ties)
+        self._labelling = Labelling(self._advertised, ties.entropy)
+        self._spool = Spool(disk, settings.spool_segment_bytes_max)
+        self._outbox = Outbox(settings, self._advertised, on_delivery)
+        self._sealer = Sealer(ties, self._advertised, self._labelling, self._spool, settings, background=background)
         self._sealer.own_policy = self._own_policy(settings.policy, settings.hide_policy)
-        self._sender = Sender(
-            identity,
-            carrier,
-            self._advertised,
-            lanes,
-            spool,
-            self._sealer,
-            self._reports,
-            self._turn,
-            self._lock,
-            clock,
-            settings,
-            self._pause,
-        )
-        self._anchoring = Anchoring(
-            carrier, view, author, lanes, spool, self._sender, self._turn, self._changed, clock, settings
-        )
-        self._packer = Packer(settings.codec, background=background)
+        self._sender = Sender(ties, self._advertised, self._spool)
+        for lane in self._sealer.recover():
+            self._outbox.recover(*lane, now=self._now)
         self._stopping = False
         self._threads: list[threading.Thread] = []
         if background:
             self._start()
 
     def _start(self) -> None:
-        def seals() -> bool:
-            return self._has_batches
-
-        def sends() -> bool:
-            return self._sealer.has_unsynced
-
+        hands = {
+            "publisher seals": (self._seal_next, lambda: self._outbox.has_orders),
+            "publisher sends": (self._send_round, lambda: self._outbox.unsynced() is not None),
+        }
         self._threads = [
-            threading.Thread(target=self._run, args=(self._seal_part, seals), name="publisher seals", daemon=True),
-            threading.Thread(target=self._run, args=(self._send_step, sends), name="publisher sends", daemon=True),
+            threading.Thread(target=self._run, args=hand, name=name, daemon=True) for name, hand in hands.items()
         ]
         for thread in self._threads:
             thread.start()
@@ -153,10 +123,10 @@ class Publisher:
         """Take one row; it is checked against the schema when its batch is cut, at the latest by `flush`."""
         with self._lock:
             if not self._make_room():
-                self._drop(1)
+                self._outbox.drop(1, self._now)
                 return
             if not self._rows:
-                self._since_ms = self._now_ms
+                self._since_ms = self._now.ms
             self._rows.append(row)
             if on_delivery is not None:
                 self._row_callbacks.append(on_delivery)
@@ -173,7 +143,7 @@ class Publisher:
             if batch.num_rows == 0:
                 return
             if not self._make_room():
-                self._drop(batch.num_rows)
+                self._outbox.drop(batch.num_rows, self._now)
                 return
             self._take(batch, schema, [on_delivery] if on_delivery is not None else [])
             self._changed.notify_all()
@@ -188,19 +158,22 @@ class Publisher:
         self._take(to_batches(rows, schema.arrow), schema, callbacks)
 
     def _take(self, batch: pa.RecordBatch, schema: Schema, callbacks: list[OnDelivery]) -> None:
-        """Cut to parcels' size and queue; rows that share labels stay together."""
+        """Cut to parcels' size, deal to lanes and order; rows that share labels stay together."""
         rows_max, bytes_max = self._settings.batch_rows_max, self._settings.parcel_bytes_max
-        pieces = [piece for group in self._labelling.grouped(batch) for piece in _cut(group, rows_max, bytes_max)]
-        told = Told(callbacks, len(pieces))
-        for piece, size in pieces:
-            self._batches.append((Batch.of(schema, piece), size, told))
-            self._waiting_bytes += size
+        waiter, orders = Waiter(callbacks), []
+        for group in self._labelling.grouped(batch):
+            for piece, size in _cut(group, rows_max, bytes_max):
+                for number, part in _deal(Batch.of(schema, piece), self._settings, self._next_lane):
+                    orders.append(Rows(number, part, size * part.rows // piece.num_rows, waiter))
+                self._next_lane += 1
+        waiter.left = len(orders)
+        self._outbox.order(*orders)
 
     def _make_room(self) -> bool:
         """Whether another row may come: waits while the spool is full, or says no where gaps are wanted. Rows that
         wait because the spool's disk takes no more count as well."""
         self._check_failure()
-        while self._spool.size_bytes + self._waiting_bytes >= self._settings.spool_bytes_max:
+        while self._spool.size_bytes + self._outbox.waiting_bytes >= self._settings.spool_bytes_max:
             if self._settings.when_full == "gap":
                 return False
             if not self._threads:
@@ -209,109 +182,68 @@ class Publisher:
             self._check_failure()
         return True
 
-    def _drop(self, rows: int) -> None:
-        """Count rows that had to be dropped; the gap is sealed when there is room again."""
-        if not self._dropped[0]:
-            self._dropped[1] = self._now_ms
-        self._dropped[0] += rows
-        self._dropped[2] = self._now_ms
-
-    # ── 2. Seal ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _seal_step(self) -> bool:
-        """Seal what is due and make it durable in the spool; whether anything was sealed."""
-        with self._turn, self._lock:
-            try:
-                self._seal_waiting()
-            finally:
-                sealed = self._sealer.sync()
-            return sealed
-
-    def _seal_waiting(self, until: float = inf) -> None:
-        """Seal what is due into lanes, and write it to the spool; what is left when time is up waits for the next."""
-        with self._lock:
-            if self._rows and self._now_ms - self._since_ms >= self._settings.linger_s * 1000:
-                self._cut_rows()
-            self._seal_gap()
-        while self._has_batches and self._clock.monotonic() < until:
-            with self._lock:
-                while self._batches and len(self._parts) < AHEAD:
-                    self._deal_next()
-                number, part, packed, size, told = self._parts[0]
-            self._sealer.seal_rows(number, part, packed, told)
-            with self._lock:
-                self._parts.popleft()
-                self._waiting_bytes -= size
-        with self._lock:
-            self._sealer.seal_heartbeats()
-
-    def _deal_next(self) -> None:
-        """Deal the rows of the next batch to lanes."""
-        batch, size, told = self._batches.popleft()
-        parts = _deal(batch, self._settings.lanes, self._settings.key, self._next_lane)
-        self._next_lane += 1
-        told.left += len(parts) - 1
-        shares = [size * part.rows // batch.rows for _, part in parts]
-        shares[0] += size - sum(shares)
-        for (lane, part), share in zip(parts, shares, strict=True):
-            self._parts.append((lane, part, self._packer.pack(part, share), share, told))
-
-    def _seal_gap(self) -> None:
-        rows, from_ms, to_ms = self._dropped
-        if not rows or self._spool.size_bytes >= self._settings.spool_bytes_max:
-            return
-        self._sealer.seal_gap(Gap(rows, from_ms, to_ms, "spool full"))
-        self._dropped = [0, 0, 0]
+    # ── The caller's side ────────────────────────────────────────────────────────────────────────────────────────
 
     def commit(self, content: bytes, on_delivery: OnDelivery | None = None) -> None:
         """Seal the commit parcel of this publisher's write (parcel/commit.py). When this returns it is spooled, and
         will be sent, by this process or the next."""
-        with self._turn, self._lock:
-            self._sealer.seal_commit(content, Told([on_delivery] if on_delivery is not None else [], 1))
-            self._changed.notify_all()
+        if self._settings.write is None:
+            raise Misuse("only the publisher of a write commits", hint="set write")
+        order = Commit(content, Waiter([on_delivery] if on_delivery is not None else []))
+        with self._telling():
+            self._outbox.order(order)
+        try:
+            self._await(lambda: self._outbox.is_kept(order))
+        except TallystickError:
+            with self._lock:
+                self._outbox.withdraw(order)
+            raise
+
+    def _await(self, is_so: Callable[[], bool]) -> None:
+        """Wait for what the sealing hand does; without threads, do it."""
+        while True:
+            with self._lock:
+                if is_so():
+                    return
+                self._check_failure()
+                if self._threads:
+                    self._changed.wait(0.05)
+            if not self._threads:
+                self._seal_step()
 
     def last_commit(self) -> tuple[bytes, int] | None:
         """The write and batch of the last commit parcel that was sealed here, by whichever process; as far as no other
         parcel followed it."""
-        with self._lock:
-            for state in self._lanes.active:
-                newest = self._spool.newest(state.lane.lane)
-                if newest is not None and newest.header.kind is Kind.COMMIT:
-                    return newest.header.write
-        return None
+        return self._sealer.last_commit()
 
     def set_policy(self, policy: PolicyText | None, *, hide: bool | None = None) -> None:
         """Say anew who may open: a formula over attributes, formulas by column, or None. What was produced before is
         sealed under the old policy first; raises `Misuse` for one that cannot be, and then nothing changes."""
-        with self._turn, self._lock:
-            own = self._own_policy(policy, self._settings.hide_policy if hide is None else hide)
+        own = self._own_policy(policy, self._settings.hide_policy if hide is None else hide)
+        with self._telling():
             self._cut_rows()
-            self._seal_step()
-            self._sealer.own_policy = own
+            self._outbox.order(ChangePolicy(own))
 
     def _own_policy(self, policy: PolicyText | None, hide: bool) -> OwnPolicy | None:
         return OwnPolicy.of(policy, hide, self._advertised.held, self.schema)
-
-    # ── The caller's side ────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, timeout_s: float = 0.0) -> int:
         """Serve delivery callbacks, in the caller's thread; how many."""
         if not self._threads:
             self.pump()
         with self._lock:
-            if not self._reports and timeout_s > 0 and self._threads:
+            if not self._outbox.has_reports and timeout_s > 0 and self._threads:
                 self._changed.wait(timeout_s)
-            events = self._reports.take()
-        for callback, error, delivery in events:
+            reports = self._outbox.take_reports()
+        for callback, error, delivery in reports:
             callback(error, delivery)
-        return len(events)
+        return len(reports)
 
     def flush(self, timeout_s: float | None = None) -> int:
         """Wait until everything produced so far is delivered; how many parcels and rows are not."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
-        with self._lock:
+        with self._telling():
             self._cut_rows()
-            self._changed.notify_all()
         while self._pending:
             self._check_failure()
             self.poll(0.05)
@@ -324,24 +256,27 @@ class Publisher:
         """Ask the authority for news of epochs and schemas; whether there was any."""
         return self._advertised.update(wait_ms)
 
+    def statistics(self) -> PublisherStatistics:
+        """What waits where, and what happened so far."""
+        with self._lock:
+            return self._outbox.statistics(len(self._rows), self._spool.size_bytes)
+
     def close(self, timeout_s: float = 30.0) -> None:
         """Deliver what waits, seal a closing parcel in every lane, and stop. What could not be sent stays spooled."""
         self.flush(timeout_s)
-        with self._turn, self._lock:
-            self._sealer.seal_closes()
-            self._changed.notify_all()
+        with self._telling():
+            self._outbox.order(CloseLanes())
         self.flush(timeout_s)
         self.stop()
 
     def stop(self) -> None:
         """Stop without a closing parcel; what waits stays in the spool, and the next publisher goes on with it."""
-        with self._lock:
+        with self._telling():
             self._stopping = self._advertised.closed = True
-            self._changed.notify_all()
         for thread in self._threads:  # and not the one that may be in a long poll
             thread.join()
-        self._packer.close()
-        self._sealer.sync()
+        self._sealer.close()
+        self._sender.sync()
         self._spool.close()
 
     def __enter__(self) -> Publisher:
@@ -353,61 +288,123 @@ class Publisher:
     # ── The driver ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def pump(self) -> bool:
-        """One round of work: seal what is due, send, check anchors. Whether anything moved."""
+        """One round of work: seal what is due, send, check anchors, and deal with what was refused. Whether anything
+        moved."""
         try:
             self._seal_step()
         except Unsure:
             raise  # no retry mends the spool
         except Unavailable as error:
             self._pause(error)
-        return self._send_step()
+        moved = self._send_round()
+        while self._outbox.has_remedies and self._seal_next():
+            pass
+        self._check_failure()
+        return moved
 
-    def _seal_part(self) -> bool:
-        """A part of what waits, and then a moment in which somebody else may have the turn. Whether something is
-        left."""
-        with self._turn:
-            self._seal_waiting(self._clock.monotonic() + HELD_S)
+    def _seal_step(self) -> None:
+        """Seal what is due and make it durable in the spool."""
+        try:
+            while self._seal_next():
+                pass
+        finally:
+            with self._lock:
+                effect = self._outbox.unsynced()
+            if effect is not None:
+                self._send_next(effect)
+
+    def _seal_next(self) -> bool:
+        """The sealing hand's next effect; whether there was one."""
         with self._lock:
-            left = self._has_batches
-            if self._sealer.has_unsynced:
-                self._changed.notify_all()
-        if left:
-            self._clock.pause(LET_GO_S)
-        return left
+            if self._rows and self._now.ms - self._since_ms >= self._settings.linger_s * 1000:
+                self._cut_rows()
+            has_room = self._spool.size_bytes < self._settings.spool_bytes_max
+            effect = self._outbox.next_seal(self._now, has_room=has_room)
+        if effect is None:
+            return False
+        sealed: list[Spooled] = []
+        failure: TallystickError | None = None
+        try:
+            self._sealer.carry_out(effect, sealed)
+        except TallystickError as error:
+            failure = error
+        with self._telling():
+            self._outbox.sealed(effect, sealed, self._now, failure)
+        if failure is not None and not isinstance(effect, Commit):  # its caller is told
+            raise failure
+        return True
 
-    @property
-    def _has_batches(self) -> bool:
-        return bool(self._parts or self._batches)
-
-    def _send_step(self) -> bool:
-        """Make durable what is sealed, send it, and check anchors; whether anything moved."""
-        with self._pumping:
-            self._sealer.sync()
-            try:
-                if self._clock.monotonic() < self._not_before:
-                    return False
-                moved = False
-                for state in list(self._lanes.states):
-                    moved |= self._sender.send_lane(state)
-                if self._clock.monotonic() >= self._anchors_at and any(state.stored for state in self._lanes.states):
-                    self._anchors_at = self._clock.monotonic() + self._settings.anchor_check_s
-                    self._anchoring.check()
-                    self._anchoring.accuse()
-                return moved
-            except Unsure:
+    def _send_round(self) -> bool:
+        """What the sending hand has to do, with one request for each lane. Whether anything was stored."""
+        moved, served = False, set[bytes]()
+        try:
+            while True:
+                with self._lock:
+                    effect = self._outbox.next_send(self._now, served)
+                if effect is None:
+                    return moved
+                moved |= self._send_next(effect)
+                if isinstance(effect, SendParcels):
+                    served.add(effect.lane)
+        except Unsure:
+            raise
+        except Unavailable as error:
+            self._pause(error)
+        except Withheld as error:
+            if error.reason != "stale-head":
                 raise
-            except Unavailable as error:
-                self._pause(error)
-                return False
-            except Withheld as error:
-                if error.reason != "stale-head":
-                    raise
-                self._pause(Unavailable(str(error)))  # the ledger stood still: what was promised is still spooled
-                return False
+            self._pause(Unavailable(str(error)))  # the ledger stood still: what was promised is still spooled
+        return False
+
+    def _send_next(self, effect: SendingEffect) -> bool:
+        """Carry out an effect of the sending hand, and tell what came of it. Whether anything was stored."""
+        sender, outbox = self._sender, self._outbox
+        match effect:
+            case SyncSpool():
+                sender.sync()
+                with self._telling():
+                    outbox.synced(effect)
+            case SendParcels():
+                deposited, outcomes = sender.send(effect)
+                with self._telling():
+                    outbox.sent(effect, outcomes, self._now, deposited=deposited)
+                return bool(outcomes) and not isinstance(outcomes[0], NotStored)
+            case ShowPermits():
+                self._advertised.show()
+                with self._telling():
+                    outbox.shown()
+            case RenewPermits():
+                refusal = sender.renew()
+                with self._telling():
+                    outbox.renewed(effect, refusal)
+            case LearnEpoch():
+                self._advertised.update()
+                with self._telling():
+                    outbox.learnt(effect, self._now)
+            case CheckAnchor():
+                proved, judged = sender.check(effect)
+                with self._telling():
+                    outbox.checked(effect, proved, judged, self._now)
+            case AccuseNode():
+                told = sender.accuse(effect)
+                with self._telling():
+                    outbox.accused(effect, told=told)
+            case ForgetCopies():
+                sender.forget(effect)
+                if effect.drop:
+                    self._sealer.forget(effect.lane)
+        return False
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell the outbox what came of an effect, and whoever waits that something did."""
+        with self._lock:
+            yield
+            self._changed.notify_all()
 
     def _run(self, step: Callable[[], bool], is_due: Callable[[], bool]) -> None:
-        """A thread's loop: the sealer seals while the sender waits for the disk and the node. `is_due` is asked under
-        the lock: what came between the step and the waiting is not waited for."""
+        """A hand's thread. `is_due` is asked under the lock: what came between the step and the waiting is not waited
+        for."""
         while not self._stopping:
             failed = False
             try:
@@ -419,6 +416,8 @@ class Publisher:
                 self._pause(error)
                 moved, failed = False, True
             with self._lock:
+                if self._outbox.failure is not None:
+                    return
                 if failed or not (moved or is_due()):
                     self._changed.wait(min(self._settings.linger_s, 0.05) or 0.01)
 
@@ -431,24 +430,17 @@ class Publisher:
                 self._clock.pause(self._settings.retry_s)
 
     def _pause(self, error: Unavailable) -> None:
-        wait_s = self._settings.retry_s if error.retry_after_s is None else error.retry_after_s
-        log.info("waiting %.1f s: %s", wait_s, error)
-        self._not_before = self._clock.monotonic() + wait_s
+        with self._lock:
+            self._outbox.pause(error, self._now)
 
     def _fail(self, error: TallystickError) -> None:
-        """Something that no retry mends: everybody who waits is told."""
-        error = without_right(error) or error  # whichever step met it first
-        log.error("the publisher stops: %s", error)
-        with self._lock:
-            self._failure = error
-            for state in self._lanes.states:
-                for one in state.unsent:
-                    self._reports.report(one.told, error, None)
-            self._changed.notify_all()
+        """Something that no retry mends, whichever hand met it first."""
+        with self._telling():
+            self._outbox.fail(without_right(error) or error)
 
     def _check_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self._outbox.failure is not None:
+            raise self._outbox.failure
 
     @property
     def schema(self) -> Schema:
@@ -457,16 +449,13 @@ class Publisher:
 
     @property
     def _pending(self) -> int:
-        """Rows and batches that wait, and parcels that are not delivered."""
+        """Rows and orders that wait, and parcels that are not delivered."""
         with self._lock:
-            waiting = len(self._rows) + len(self._batches) + len(self._parts)
-            for state in self._lanes.states:
-                waiting += len(state.unsent) + (len(state.stored) if self._settings.acks == "anchored" else 0)
-            return waiting
+            return len(self._rows) + self._outbox.pending
 
     @property
-    def _now_ms(self) -> int:
-        return int(self._clock.now() * 1000)
+    def _now(self) -> Moment:
+        return Moment(self._clock.monotonic(), int(self._clock.now() * 1000))
 
 
 def _cut(batch: pa.RecordBatch, rows_max: int, bytes_max: int) -> list[tuple[pa.RecordBatch, int]]:
@@ -491,8 +480,9 @@ def _cut(batch: pa.RecordBatch, rows_max: int, bytes_max: int) -> list[tuple[pa.
     return _cut(batch.slice(0, half), rows_max, bytes_max) + _cut(batch.slice(half), rows_max, bytes_max)
 
 
-def _deal(batch: Batch, lanes: int, key: str | None, turn: int) -> list[tuple[int, Batch]]:
+def _deal(batch: Batch, settings: PublisherSettings, turn: int) -> list[tuple[int, Batch]]:
     """The batch's rows for each lane: by key, or whole batches in turn."""
+    lanes, key = settings.lanes, settings.key
     if lanes == 1 or key is None:
         return [(turn % lanes, batch)]
     codes = batch.data.column(key).dictionary_encode()

@@ -15,22 +15,26 @@ A lane that is met in the middle is joined to its head below the range by a head
 inclusion proof: without it, a broker could start a lane wherever it likes.
 
 After a finding in a lane the reader goes on with what it saw as the new head, so that one bad parcel is one finding.
-Where the world fails in the middle of a range (a permit or a header cannot be fetched now), the range was not taken:
+
+It asks nobody: before a range is taken, `lacks` says which permits, lanes' fronts and proofs it takes to judge it, and
+whoever drives the reader brings them together (`supply.py`). Where the world fails meanwhile the range was not taken:
 the reader stands where it stood, and nothing of it is a finding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
 
 from tallystick.carriers.carrier import Fetched, LaneFront
 from tallystick.carriers.voids import Void, is_void
 from tallystick.client.findings import Finding
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
-from tallystick.errors import Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
+from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.anchors import AnchorRow
+from tallystick.ledger.memory import Consistency
 from tallystick.parcel.header import Header, Kind, parcel_hash
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel, describe, front_bytes, is_front
 from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_headers, verify_received
@@ -64,6 +68,45 @@ def received(wanted: Callable[[Header], bool]) -> Reading[VerifiedHeader]:
         return parcel
 
     return Reading(decode, verify_received)
+
+
+Lane = tuple[bytes, bytes]  # publisher and lane
+
+
+@dataclass(frozen=True)
+class ReadTopic:
+    """A topic as its readers know it: which one it is, and the permits of its publishers that were checked."""
+
+    instance: bytes
+    token: bytes
+    partitions: int
+    book: PermitBook
+
+
+class Lacking(NamedTuple):
+    """What a reader must be told before it can judge a range."""
+
+    permits: tuple[bytes, ...] = ()
+    fronts: tuple[Lane, ...] = ()  # lanes that are met in the middle: their last parcel below `below`,
+    below: int = 0
+    size: int = 0  # proved in the tree of so many parcels
+    checkpoints: tuple[int, ...] = ()  # sizes of the ledger that publishers had accepted
+
+
+@dataclass
+class Brought:
+    """What a reader was told for one range, or why it could not be."""
+
+    refused: dict[bytes, Refused] = field(default_factory=dict)  # permits that are not to be had, or are none
+    fronts: dict[Lane, LaneFront | Refused | None] = field(default_factory=dict)
+    proofs: dict[tuple[int, int], Sequence[bytes]] = field(default_factory=dict)  # between two sizes of the ledger
+    checkpoints: set[int] = field(default_factory=set)  # that were asked for
+
+    def consistency(self, old: int, new: int) -> Sequence[bytes]:
+        proof = self.proofs.get((old, new))
+        if proof is None:  # a newer checkpoint was accepted since, or the node had no proof
+            raise Unavailable(f"ledger: no proof from size {old} to {new} is at hand", retry_after_s=0.1)
+        return proof
 
 
 @dataclass(frozen=True)
@@ -106,38 +149,64 @@ class PartitionReader(Generic[V]):
     def __init__(
         self,
         reading: Reading[V],
-        instance: bytes,
-        token: bytes,
+        topic: ReadTopic,
         partition: int,
-        partitions: int,
-        book: PermitBook,
-        *,
-        lane_front: Callable[[bytes, bytes, int, int], LaneFront | None],
-        check_seen: Callable[[int, bytes], None],
+        check_seen: Callable[[int, bytes, Consistency], object],
         offset: int = 0,
-        prepare: Callable[[Sequence[Parcel], int], None] | None = None,
     ) -> None:
-        """`lane_front(publisher, lane, below, size)` asks the carrier; `check_seen` holds a publisher's checkpoint
-        against our history. `prepare` sees the parcels of a range before they are judged, and the size of the anchor
-        that proves lanes' fronts (0 if none does): what that will ask for can be asked for together."""
-        self._reading = reading
-        self._instance, self._token, self.partition, self._partitions = instance, token, partition, partitions
-        self._book, self._lane_front, self._check_seen, self._prepare = book, lane_front, check_seen, prepare
+        """`check_seen` holds a publisher's checkpoint against our own history of the ledger."""
+        self._reading, self._topic, self.partition, self._check_seen = reading, topic, partition, check_seen
+        self._token, self._book = topic.token, topic.book
         self.offset = offset  # of the next parcel
         self.anchor: Anchored | None = None  # the last that its user had proved
         self._first = offset
-        self.heads: dict[tuple[bytes, bytes], LaneHead] = {}
+        self.heads: dict[Lane, LaneHead] = {}
         self._seen: set[tuple[int, bytes]] = set()
+        self._brought = Brought()  # for the range that is being taken
         self._unproved: list[bytes] = []  # leaf hashes of what was read before its anchor
         self._proved_end = offset
 
-    def take(self, fetched: Fetched, anchor: Anchored) -> list[Placed[V] | Finding]:
-        """Verify a range that begins where the last one ended; raises `Withheld` if it is not the anchored one."""
-        return self._take_parcels(parse(self._reading, fetched, self.partition, self.offset, anchor), anchor)
+    def parse(self, fetched: Fetched, anchor: Anchored) -> list[Parcel | Void]:
+        """(a): the parcels that were fetched, which are the anchored ones; else `Withheld`."""
+        return parse(self._reading, fetched, self.partition, self.offset, anchor)
 
-    def _take_parcels(
-        self, parcels: Sequence[Parcel | Void], anchor: Anchored, *, anchored: bool = True
-    ) -> list[Placed[V] | Finding]:
+    def parse_stored(self, fetched: Fetched) -> list[Parcel | Void]:
+        """Parcels that no anchor covers yet."""
+        if fetched.first != self.offset:
+            raise Withheld(
+                f"partition {self.partition}: offset {self.offset} was asked for, {fetched.first} came",
+                reason="altered",
+            )
+        return [decode(self._reading, data) for data in fetched.parcels]
+
+    def lacks(self, parcels: Sequence[Parcel | Void], anchor: Anchored | None, brought: Brought) -> Lacking | None:
+        """What is missing to judge these, beyond what was brought. Permits come first: they tell whose a lane is."""
+        headers = [parcel.header for parcel in parcels if isinstance(parcel, Parcel)]
+        named = dict.fromkeys(topic.permit for header in headers for topic in header.topics)
+        permits = tuple(one for one in named if one not in self._book and one not in brought.refused)
+        if permits:
+            return Lacking(permits)
+        proved = self._anchor_below(anchor)
+        fronts = () if proved is None else tuple(self._unjoined(headers, brought))
+        seen = {header.checkpoint for header in headers if header.checkpoint is not None} - self._seen
+        checkpoints = tuple(sorted({size for size, _ in seen} - brought.checkpoints))
+        if not fronts and not checkpoints:
+            return None
+        return Lacking((), fronts, self._first, 0 if proved is None else proved.size, checkpoints)
+
+    def _unjoined(self, headers: Sequence[Header], brought: Brought) -> Iterator[Lane]:
+        """Lanes that begin in the middle here."""
+        met: set[Lane] = set()
+        for header in headers if self._first else ():
+            with suppress(Refused):
+                lane = self._publisher(header, brought), header.lane
+                if header.sequence and lane not in met and lane not in self.heads and lane not in brought.fronts:
+                    yield lane
+                met.add(lane)
+
+    def take(self, parcels: Sequence[Parcel | Void], anchor: Anchored, brought: Brought) -> list[Placed[V] | Finding]:
+        """Verify a range that `parse` gave."""
+        self._brought = brought
         heads = dict(self.heads)
         try:
             found = self._take_lanes(parcels, anchor)
@@ -146,23 +215,18 @@ class PartitionReader(Generic[V]):
             raise
         self.offset += len(parcels)
         found.sort(key=lambda one: one.offset if one.offset is not None else -1)
-        if anchored:
-            return found
-        return [Placed(one.verified, one.offset, None) if isinstance(one, Placed) else one for one in found]
+        return found
 
     def _take_lanes(self, parcels: Sequence[Parcel | Void], anchor: Anchored) -> list[Placed[V] | Finding]:
         found: list[Placed[V] | Finding] = []
-        by_lane: dict[tuple[bytes, bytes], list[tuple[int, Parcel]]] = {}
-        if self._prepare is not None:
-            below = self._anchor_below(anchor)
-            size = 0 if below is None else below.size
-            self._prepare([parcel for parcel in parcels if isinstance(parcel, Parcel)], size)
+        by_lane: dict[Lane, list[tuple[int, Parcel]]] = {}
         for offset, parcel in enumerate(parcels, self.offset):
             if isinstance(parcel, Void):
                 found += self._refused(offset, parcel)
                 continue
             try:
-                by_lane.setdefault((self._publisher(parcel.header), parcel.header.lane), []).append((offset, parcel))
+                key = self._publisher(parcel.header, self._brought), parcel.header.lane
+                by_lane.setdefault(key, []).append((offset, parcel))
             except Refused as error:
                 found.append(self._finding(error, offset, parcel))
         for (publisher, lane), items in by_lane.items():
@@ -183,24 +247,15 @@ class PartitionReader(Generic[V]):
         self.heads.clear()
         self._unproved.clear()
 
-    def take_stored(self, fetched: Fetched, time_ms: int) -> list[Placed[V] | Finding]:
+    def take_stored(
+        self, parcels: Sequence[Parcel | Void], time_ms: int, brought: Brought
+    ) -> list[Placed[V] | Finding]:
         """Verify parcels that no anchor covers yet: everything but (a), which `confirm` makes good later."""
-        if fetched.first != self.offset:
-            raise Withheld(
-                f"partition {self.partition}: offset {self.offset} was asked for, {fetched.first} came",
-                reason="altered",
-            )
-        before = len(self._unproved)
-        parcels = [decode(self._reading, data) for data in fetched.parcels]
         if not self._unproved:
             self._proved_end = self.offset
+        found = self.take(parcels, Anchored(self.offset + len(parcels), b"", 0, time_ms), brought)
         self._unproved += [leaf_hash(parcel.hash) for parcel in parcels]
-        anchor = Anchored(self.offset + len(parcels), b"", 0, time_ms)
-        try:
-            return self._take_parcels(parcels, anchor, anchored=False)
-        except TallystickError:
-            del self._unproved[before:]
-            raise
+        return [Placed(one.verified, one.offset, None) if isinstance(one, Placed) else one for one in found]
 
     @property
     def unproved(self) -> tuple[int, int]:
@@ -268,7 +323,7 @@ class PartitionReader(Generic[V]):
         sequence, previous = (-1, bytes(32)) if head is None else (head.sequence, head.parcel)
         for number, (_, parcel) in enumerate(items):
             try:
-                check_partition(parcel.header, self.partition, self._partitions)
+                check_partition(parcel.header, self.partition, self._topic.partitions)
                 check_follows(parcel.header, sequence, previous)
             except Refused as error:
                 return list(items[:number]), error
@@ -285,7 +340,7 @@ class PartitionReader(Generic[V]):
             start = None
         try:
             parcels = [parcel for _, parcel in run]
-            verified = self._reading.verify(parcels, self._instance, self._token, self._book, start)
+            verified = self._reading.verify(parcels, self._topic.instance, self._token, self._book, start)
             for parcel in parcels:
                 self._check_checkpoint(parcel.header)
         except Refused as error:
@@ -301,7 +356,7 @@ class PartitionReader(Generic[V]):
         """(e): views of the ledger are compared through the data itself."""
         if header.checkpoint is None or header.checkpoint in self._seen:
             return
-        self._check_seen(*header.checkpoint)
+        self._check_seen(*header.checkpoint, self._brought.consistency)
         if len(self._seen) >= SEEN_MAX:
             self._seen.clear()
         self._seen.add(header.checkpoint)
@@ -314,7 +369,9 @@ class PartitionReader(Generic[V]):
         proved = self._anchor_below(anchor)
         if proved is None:  # on the carrier's word, as the parcel itself
             return LaneHead(header.sequence - 1, header.previous, b"", b"", anchor.time_ms, False)
-        shown = self._lane_front(publisher, header.lane, self._first, proved.size)
+        shown = self._brought.fronts.get((publisher, header.lane))
+        if isinstance(shown, Refused):
+            raise shown
         if shown is None:
             raise Withheld(f"{describe(header)}: the node does not show the parcel before it", reason="missing")
         front = Parcel.decode_front(shown.front)
@@ -324,9 +381,9 @@ class PartitionReader(Generic[V]):
         verify_inclusion(leaf, shown.offset, proved.size, list(shown.proof), proved.root)
         return self._remember(publisher, front, anchor)
 
-    def _anchor_below(self, anchor: Anchored) -> Anchored | None:
+    def _anchor_below(self, anchor: Anchored | None) -> Anchored | None:
         """The anchor that proves what lies below the first offset, while a range is taken under `anchor`."""
-        proved = anchor if anchor.root else self.anchor
+        proved = anchor if anchor is not None and anchor.root else self.anchor
         return None if proved is None or proved.size < self._first else proved
 
     def _remember(self, publisher: bytes, parcel: Parcel, anchor: Anchored) -> LaneHead:
@@ -341,35 +398,19 @@ class PartitionReader(Generic[V]):
         """A parcel that does not follow: an equivocation if it contradicts the head, else what the check said."""
         head = self.heads.get((publisher, parcel.header.lane))
         if head is not None and head.sequence == parcel.header.sequence and head.parcel != parcel.hash:
-            return Finding(
-                "equivocation",
-                f"{describe(parcel.header)}: its publisher signed another parcel of this sequence",
-                self._token,
-                self.partition,
-                offset,
-                publisher,
-                parcel.header.lane,
-                parcel.header.sequence,
-                (head.header, head.signature, parcel.header.encoded, parcel.signature),
-            )
+            message = f"{describe(parcel.header)}: its publisher signed another parcel of this sequence"
+            place = (self._token, self.partition, offset)
+            return Finding.about("equivocation", message, place, publisher, parcel, head.header, head.signature)
         return self._finding(error, offset, parcel)
 
     def _finding(self, error: Refused, offset: int, parcel: Parcel) -> Finding:
-        header = parcel.header
-        return Finding(
-            error.reason,
-            str(error),
-            self._token,
-            self.partition,
-            offset,
-            b"",
-            header.lane,
-            header.sequence,
-            (header.encoded, parcel.signature),
-        )
+        return Finding.about(error.reason, str(error), (self._token, self.partition, offset), b"", parcel)
 
-    def _publisher(self, header: Header) -> bytes:
-        return self._book.get(header.topic(self._token).permit).principal
+    def _publisher(self, header: Header, brought: Brought) -> bytes:
+        permit = header.topic(self._token).permit
+        if permit in brought.refused:
+            raise brought.refused[permit]
+        return self._book.get(permit).principal
 
 
 def decode(reading: Reading[V], data: bytes | memoryview) -> Parcel | Void:

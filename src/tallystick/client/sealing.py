@@ -1,37 +1,75 @@
-"""Step 2 of docs/life-of-a-record.md, a publisher's side: batches become parcels of its lanes, in the spool.
+"""Step 2 of docs/life-of-a-record.md, a publisher's sealing hand: orders become parcels of its lanes, in the spool.
 
-Invariants: a sequence of a lane is sealed once; a parcel is in the spool, synced, before it may be sent; nothing is
-sealed under a key that a restart would not find. Whoever seals has the publisher's turn to seal, and its lock: but for
-`seal_rows`, which takes the lock where it needs it, and `sync`.
+One thread at a time uses it. Invariants: a sequence of a lane is sealed once, and counts when it is appended; nothing
+is sealed under a key that a restart would not find; a lane is on record in the spool before anything is sealed in it;
+from which sequence on nothing of a lane counts is one durable step, so that no row counts twice whenever the process
+dies.
+
+Half of sealing is done ahead: columns are laid out and compressed while the parcel before them is sealed. That half
+needs neither the lane's keys nor its sequence, so another thread can do it, on another core.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from tallystick.client.advertised import Advertised
-from tallystick.client.deliveries import Told
-from tallystick.client.identity import Identity
+from tallystick.client.grants import Advertised
 from tallystick.client.labelling import Labelling
-from tallystick.client.lane_keys import LaneSecrets, draw_secrets, open_lane
-from tallystick.client.lanes import Lanes, LaneState, Sent
+from tallystick.client.lane_keys import KeptLane, LaneSecrets, draw_secrets, open_lane
+from tallystick.client.outbox import (
+    ChangePolicy,
+    CloseLanes,
+    Commit,
+    EndLane,
+    Rows,
+    SealAgain,
+    SealBeats,
+    Sealing,
+    SealRun,
+    Spooled,
+    Waiter,
+)
 from tallystick.client.policies import OwnPolicy, policy_state
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, Unsure
-from tallystick.client.view import View
-from tallystick.errors import Misuse, Unavailable
-from tallystick.parcel.header import Header, Kind
+from tallystick.client.ties import Ties
+from tallystick.errors import Unavailable
+from tallystick.parcel.header import Header, Kind, LaneRef
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.seal import Gap, Lane, Packed
+from tallystick.parcel.seal import Gap, Lane, Packed, pack
 from tallystick.parcel.verify import verify_own
-from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+
+HELD_S = 0.02  # how long a run may take, some parcels: what was sealed is synced and sent behind it
+AHEAD = 3  # batches: one that is sealed, one that is packed, one that waits for that
+HANDED_OVER_BYTES_MIN = 128 << 10  # a smaller batch is packed where it is sealed: handing it over would take longer
+
+
+@dataclass
+class OwnLane:
+    """A lane and every lane key, the newest last, under which parcels wait."""
+
+    lane: Lane
+    secrets: list[LaneSecrets]
+    parcels: int = 0  # under the present key
+    size_bytes: int = 0
+    closed: bool = False  # takes nothing new
+    end: int | None = None  # parcels from here on do not count: refused for good, or sealed again elsewhere
+    replaces: bytes | None = None  # the lane whose rows were sealed again in this one
+
+
+class Recovered(NamedTuple):
+    """A lane of an earlier process, which goes on at `end`, and its parcels that no anchor covers."""
+
+    lane: bytes
+    parcels: list[Spooled]
+    end: int
+    closed: bool
 
 
 class Sealer:
@@ -39,211 +77,257 @@ class Sealer:
 
     def __init__(
         self,
-        identity: Identity,
+        ties: Ties,
         advertised: Advertised,
         labelling: Labelling,
-        lanes: Lanes,
         spool: Spool,
-        view: View,
-        clock: Clock,
-        entropy: Entropy,
         settings: PublisherSettings,
-        lock: threading.RLock,
+        *,
+        background: bool,
     ) -> None:
-        self._identity, self._advertised, self._lanes, self._spool = identity, advertised, lanes, spool
-        self._labelling, self._lock = labelling, lock
-        self._view, self._clock, self._entropy, self._settings = view, clock, entropy, settings
+        self._ties, self._advertised, self._labelling = ties, advertised, labelling
+        self._spool, self._settings = spool, settings
+        self._lanes: dict[bytes, OwnLane] = {}  # in the order of their numbers, closed ones among them
+        self._pool = ThreadPoolExecutor(1, "publisher packs") if background else None
         self.own_policy: OwnPolicy | None = None  # counts from the next parcel on
-        self._unsynced: list[Sent] = []  # sealed, and not yet durable in the spool
+
+    def recover(self) -> Iterator[Recovered]:
+        """Take up the spool of an earlier process: its lanes go on, its parcels are sent again."""
+        kept = {name: self._kept_lane(name) for name in self._spool.lanes()}
+        for name, one in kept.items():
+            if [topic.token for topic in one.lane.topics] != self._advertised.tokens:
+                continue  # of another publisher that shares this folder
+            old = kept.get(one.replaces) if one.replaces is not None else None
+            if old is not None and old.end is None:
+                self._spool.drop_lane(name)  # the old lane still counts: nothing of this one was sent
+                continue
+            own = OwnLane(one.lane, one.secrets, end=one.end, replaces=one.replaces)
+            newest = self._spool.newest(name)
+            own.closed = one.end is not None or (newest is not None and newest.header.kind is Kind.CLOSE)
+            self._lanes[name] = own
+            yield Recovered(name, list(self._kept_parcels(own)), one.lane.sequence, own.closed)
+
+    def _kept_lane(self, name: bytes) -> KeptLane:
+        newest = self._spool.newest(name)
+        record = self._spool.lane_record(name)
+        return KeptLane.decode(self._ties.identity, record, None if newest is None else newest.header)
+
+    def _kept_parcels(self, own: OwnLane) -> Iterator[Spooled]:
+        name, locks = own.lane.lane, tuple(lock for one in own.secrets for lock in one.locks)
+        for sequence in self._spool.kept(name):
+            if own.end is not None and sequence >= own.end:
+                self._spool.forget(name, sequence)
+                continue
+            data = self._spool.read(name, sequence)
+            header = Parcel.decode(data).header
+            yield Spooled(name, sequence, header.hash, header.count, len(data), header.topics, locks, Waiter([]))
+
+    def carry_out(self, effect: Sealing, sealed: list[Spooled]) -> None:
+        """Do what is asked. What was sealed is in `sealed`, also where `Unavailable` is raised behind it."""
+        match effect:
+            case SealRun(rows):
+                self._seal_run(rows, sealed)
+            case SealBeats(lanes):
+                for name in lanes:
+                    own = self._refreshed(self._lanes[name])
+                    sealed.append(self._seal(own, own.lane.seal_heartbeat, checkpoint=self._ties.view.accepted))
+            case SealAgain():
+                sealed += self._seal_again(effect)
+            case EndLane(lane, first):
+                self._end(self._lanes[lane], first)
+            case Gap():
+                own = self._lane(0)
+                sealed.append(self._seal(own, own.lane.seal_gap, effect))
+            case Commit(content, waiter):
+                own, seen, write = self._lane(0), self._ties.view.accepted, self._settings.write
+                sealed.append(
+                    self._seal(own, own.lane.seal_commit, content, waiter=waiter, checkpoint=seen, write=write)
+                )
+            case CloseLanes():
+                for own in self._active:
+                    if own.lane.sequence:
+                        sealed.append(self._seal(self._refreshed(own), own.lane.seal_close))
+                        own.closed = True
+            case ChangePolicy(policy):
+                self.own_policy = policy
+
+    def last_commit(self) -> tuple[bytes, int] | None:
+        """The write and batch of the last commit parcel that was sealed here, by whichever process; as far as no other
+        parcel followed it."""
+        for own in self._active:
+            newest = self._spool.newest(own.lane.lane)
+            if newest is not None and newest.header.kind is Kind.COMMIT:
+                return newest.header.write
+        return None
+
+    def forget(self, lane: bytes) -> None:
+        self._lanes.pop(lane, None)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
 
     # ── Parcels ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def seal_rows(self, number: int, part: Batch, packed: Callable[[], Packed], told: Told) -> None:
-        """Seal rows into the lane of this number; `packed` are the same rows, packed. Mostly without the lock, so that
-        rows are taken and parcels sent meanwhile: a lane is used by whoever has the turn to seal, and nobody else."""
-        with self._lock:
-            state = self._lane(number)
-            batch = part.upgraded(state.lane.schema)  # the topic's schema may have grown while the rows waited
-            labels = self._labelling.labels(batch, state.lane.topics)
-        with self._sealing(state) as (lane, entropy):
-            rows = packed() if batch is part else batch
-            seen, write = self._view.accepted, self._settings.write
-            parcel = lane.seal(rows, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, labels=labels, write=write)
-            with self._lock:
-                self._spool_parcel(state, parcel, part.rows, told)
+    def _seal_run(self, rows: Sequence[Rows], sealed: list[Spooled]) -> None:
+        until = self._ties.clock.monotonic() + HELD_S
+        for number, one in enumerate(rows):
+            for ahead in rows[number : number + AHEAD]:
+                ahead.packed = ahead.packed or self._pack(ahead)
+            sealed.append(self._seal_rows(one))
+            if self._ties.clock.monotonic() >= until:
+                return
 
-    def seal_gap(self, gap: Gap) -> None:
-        state = self._lane(0)
-        with self._sealing(state) as (lane, entropy):
-            self._spool_parcel(state, lane.seal_gap(gap, now_ms=self._now_ms, entropy=entropy))
+    def _pack(self, rows: Rows) -> Callable[[], Packed]:
+        batch, codec = rows.batch, self._settings.codec
+        if self._pool is None or rows.size_bytes < HANDED_OVER_BYTES_MIN:
+            return lambda: pack(batch, codec)
+        return self._pool.submit(pack, batch, codec).result
 
-    def seal_heartbeats(self) -> None:
-        """One in each lane that was silent too long."""
-        now_ms = self._now_ms
-        for state in self._lanes.active:
-            if now_ms - state.last_ms >= self._settings.heartbeat_s * 1000:
-                self._refresh_if_due(state)
-                with self._sealing(state) as (lane, entropy):
-                    seen = self._view.accepted
-                    self._spool_parcel(state, lane.seal_heartbeat(now_ms=now_ms, entropy=entropy, checkpoint=seen))
+    def _seal_rows(self, rows: Rows) -> Spooled:
+        own = self._lane(rows.number)
+        batch = rows.batch.upgraded(own.lane.schema)  # the topic's schema may have grown while the rows waited
+        labels = self._labelling.labels(batch, own.lane.topics)
+        assert rows.packed is not None
+        content = rows.packed() if batch is rows.batch else batch
+        seen, write = self._ties.view.accepted, self._settings.write
+        return self._seal(own, own.lane.seal, content, waiter=rows.waiter, checkpoint=seen, labels=labels, write=write)
 
-    def seal_commit(self, content: bytes, told: Told) -> None:
-        """The commit parcel of the settings' write, durable when this returns."""
-        if self._settings.write is None:
-            raise Misuse("only the publisher of a write commits", hint="set write")
-        state = self._lane(0)
-        with self._sealing(state) as (lane, entropy):
-            seen, write = self._view.accepted, self._settings.write
-            parcel = lane.seal_commit(content, now_ms=self._now_ms, entropy=entropy, checkpoint=seen, write=write)
-            self._spool_parcel(state, parcel, 0, told)
-        self.sync()
-
-    def seal_closes(self) -> None:
-        """A closing parcel in every lane that has parcels; it takes nothing new afterwards."""
-        for state in self._lanes.active:
-            if state.lane.sequence:
-                self._refresh_if_due(state)
-                with self._sealing(state) as (lane, entropy):
-                    self._spool_parcel(state, lane.seal_close(now_ms=self._now_ms, entropy=entropy))
-                state.retired = True
-
-    @property
-    def has_unsynced(self) -> bool:
-        """Whether anything is sealed that may not be sent yet."""
-        return bool(self._unsynced)
-
-    def sync(self) -> bool:
-        """Make what was sealed durable; from then on it may be sent. Whether there was anything. A caller that does not
-        hold the lock lets sealing go on while the disk works."""
-        with self._lock:
-            sealed, self._unsynced = self._unsynced, []
-            unsynced = self._spool.unsynced()
-        if not sealed:
-            return False
-        unsynced.sync()
-        with self._lock:
-            for one in sealed:
-                one.ready = True
-        return True
-
-    @contextmanager
-    def _sealing(self, state: LaneState) -> Iterator[tuple[Lane, bytes]]:
-        """Seal and spool inside: if the disk does not take the parcel, nobody will ever see it, and the lane stays
-        where it was."""
-        lane = state.lane
+    def _seal(
+        self, own: OwnLane, seal: Callable[..., Parcel], *content: object, waiter: Waiter | None = None, **options: Any
+    ) -> Spooled:
+        """Seal the next parcel of a lane and append it to the spool. If the disk does not take it, nobody will ever see
+        it, and the lane stays where it was."""
+        lane, ties = own.lane, self._ties
         before = lane.sequence, lane.previous
         try:
-            yield lane, self._entropy.bytes(32)
+            parcel = seal(*content, now_ms=self._now_ms, entropy=ties.entropy.bytes(32), **options)
+            self._spool.append(parcel)
         except Unavailable:
             lane.sequence, lane.previous = before
             raise
-
-    def _spool_parcel(self, state: LaneState, parcel: Parcel, rows: int = 0, told: Told | None = None) -> None:
-        """Written before it is sent: a retry sends the same bytes."""
-        self._spool.append(parcel)
         size = len(parcel.header.encoded) + len(parcel.body) + 80
-        sent = Sent(parcel.header.sequence, parcel.hash, rows, size, told or Told([], 1))
-        state.unsent.append(sent)
-        self._unsynced.append(sent)
-        state.parcels += 1
-        state.size_bytes += size
-        state.last_ms = self._now_ms
+        own.parcels += 1
+        own.size_bytes += size
+        header, locks = parcel.header, own.secrets[-1].locks
+        rows, closes = header.count if header.kind is Kind.DATA else 0, header.kind is Kind.CLOSE
+        waiter = waiter or Waiter([])
+        return Spooled(lane.lane, header.sequence, parcel.hash, rows, size, header.topics, locks, waiter, closes)
 
     # ── Lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _lane(self, number: int) -> LaneState:
-        """The lane with this number, opened or refreshed as need be."""
-        active = self._lanes.active
-        if number < len(active):
-            self._refresh_if_due(active[number])
-            return active[number]
-        state = self._open_lane()
-        self._lanes.states.append(state)
-        return state if number == len(active) else self._lane(number)
+    @property
+    def _active(self) -> list[OwnLane]:
+        """Those that take parcels, by number."""
+        return [own for own in self._lanes.values() if not own.closed]
 
-    def _open_lane(self, replaced: LaneState | None = None) -> LaneState:
+    def _lane(self, number: int) -> OwnLane:
+        """The lane with this number, opened or refreshed as need be."""
+        while number >= len(active := self._active):
+            self._add(self._open_lane())
+        return self._refreshed(active[number])
+
+    def _add(self, own: OwnLane) -> None:
+        self._lanes[own.lane.lane] = own
+
+    def _open_lane(self, replaces: bytes | None = None, head: LaneRef | None = None) -> OwnLane:
         """A new lane, on record before anything is sealed in it."""
         lane, secrets = open_lane(
-            self._identity,
+            self._ties.identity,
             self._advertised.held,
             self._now_ms,
-            self._entropy,
+            self._ties.entropy,
             codec=self._settings.codec,
-            continues=None if replaced is None else replaced.stored_head,
+            continues=head,
             own=self.own_policy,
         )
-        state = LaneState(lane, [secrets], last_ms=self._now_ms)
-        state.replaces = None if replaced is None else replaced.lane.lane
-        self._lanes.record(state)
-        return state
+        own = OwnLane(lane, [secrets], replaces=replaces)
+        self._record(own)
+        return own
 
-    def _refresh_if_due(self, state: LaneState) -> None:
-        """New keys where the epoch, the erasure period, a policy, the attribute epoch or the schema changed, or the old
-        ones served long enough."""
-        now_ms, settings, held = self._now_ms, self._settings, self._advertised.held
-        lane, schema = state.lane, self._advertised.schema
+    def _record(self, own: OwnLane) -> None:
+        """Write down what a restart must know of a lane."""
+        kept = KeptLane(own.lane, own.secrets, own.end, own.replaces)
+        self._spool.put_lane(own.lane.lane, kept.encode(self._ties.identity, self._ties.entropy))
+
+    def _refreshed(self, own: OwnLane) -> OwnLane:
+        """The lane under new keys where the epoch, the erasure period, a policy, the attribute epoch or the schema
+        changed, or the old ones served long enough."""
+        identity, settings, held, now_ms = self._ties.identity, self._settings, self._advertised.held, self._now_ms
+        lane, schema = own.lane, self._advertised.schema
         same_epoch = self._advertised.is_current(lane.topics, now_ms)
-        period = held[0].erasure_key(self._identity.principal, now_ms).period if held[0].is_erasable else None
-        worn = state.parcels >= settings.lane_parcels_max or state.size_bytes >= settings.lane_bytes_max
-        same_locks = (period, policy_state(held, schema, self.own_policy, now_ms)) == (
-            state.secrets[-1].period,
-            state.secrets[-1].policies,
-        )
+        period = held[0].erasure_key(identity.principal, now_ms).period if held[0].is_erasable else None
+        worn = own.parcels >= settings.lane_parcels_max or own.size_bytes >= settings.lane_bytes_max
+        policies = policy_state(held, schema, self.own_policy, now_ms)
+        same_locks = (period, policies) == (own.secrets[-1].period, own.secrets[-1].policies)
         if schema.hash == lane.schema.hash and same_epoch and same_locks and not worn:
-            return
-        fresh = draw_secrets(self._identity, lane.lane, held, schema, now_ms, self._entropy, self.own_policy)
-        before = lane.schema, lane.topics, lane.keys, state.secrets
+            return own
+        fresh = draw_secrets(identity, lane.lane, held, schema, now_ms, self._ties.entropy, self.own_policy)
+        before = lane.schema, lane.topics, lane.keys, own.secrets
         lane.change_schema(schema)
         lane.refresh(fresh.topics, fresh.keys)
-        state.secrets = [*state.secrets, fresh] if state.unsent or state.stored else [fresh]
+        own.secrets = [*own.secrets, fresh] if self._spool.kept(lane.lane) else [fresh]
         try:
-            self._lanes.record(state)
+            self._record(own)
         except Unavailable:  # nothing may be sealed under a key that a restart would not find
-            lane.schema, lane.topics, lane.keys, state.secrets = before
+            lane.schema, lane.topics, lane.keys, own.secrets = before
             raise
-        state.parcels = state.size_bytes = 0
+        own.parcels = own.size_bytes = 0
+        return own
 
-    # ── What must be sealed again ────────────────────────────────────────────────────────────────────────────────
+    # ── What must be sealed again, and what is given up ──────────────────────────────────────────────────────────
 
-    def seal_again(self, state: LaneState) -> None:
-        """Open our own parcels that wait and seal their rows again, in a new lane that names the last head of the old.
-        The old sequences are never sealed twice, and no row counts twice: the new lane is written whole before the old
-        one is ended, which is one durable step. If this process dies before it, the next one finds that the old lane
-        was not ended and drops the new one, of which nothing was sent."""
-        fresh = self._open_lane(state)
-        ring, keys = _OwnRing(state.secrets), self._identity.own_keys
+    def _seal_again(self, effect: SealAgain) -> list[Spooled]:
+        """Open our own parcels that wait and seal their rows again. The old sequences are never sealed twice, and no
+        row counts twice: the new lane is written whole before the old one is ended, which is one durable step. If this
+        process dies before it, the next one finds that the old lane was not ended and drops the new one, of which
+        nothing was sent."""
+        old = self._lanes[effect.lane]
+        fresh = self._open_lane(effect.lane, effect.head)
+        ring, keys = _OwnRing(old.secrets), self._ties.identity.own_keys
+        copies: list[Spooled] = []
         try:
-            for one in state.unsent:
-                parcel = verify_own(self._lanes.spooled(state, one), keys)
-                self._seal_copy(fresh, parcel, ring, state.lane.schema, one)
-            self.sync()
-            self._lanes.end(state)
+            for one in effect.waiting:
+                parcel = verify_own(Parcel.decode(self._spool.read(effect.lane, one.sequence)), keys)
+                copies += self._seal_copy(fresh, parcel, ring, old.lane.schema, one.waiter)
+            self._spool.unsynced().sync()
+            self._end(old, effect.waiting[0].sequence if effect.waiting else old.lane.sequence)
         except Unsure:
             raise
         except Unavailable:
             self._spool.drop_lane(fresh.lane.lane)
             raise
-        self._lanes.states.append(fresh)
+        self._add(fresh)
+        return copies
 
-    def _seal_copy(self, fresh: LaneState, parcel: VerifiedParcel, ring: _OwnRing, schema: Schema, one: Sent) -> None:
-        now_ms = self._now_ms
-        with self._sealing(fresh) as (lane, entropy):
-            if parcel.header.kind is Kind.DATA:
-                batch = open_batch(parcel, ring, schema).upgraded(lane.schema)
-                labels, write = self._labelling.labels(batch, lane.topics), parcel.header.write
-                copy = lane.seal(batch, now_ms=now_ms, entropy=entropy, labels=labels, write=write)
-                self._spool_parcel(fresh, copy, one.rows, one.told)
-            elif parcel.header.kind is Kind.COMMIT and parcel.header.write is not None:
+    def _seal_copy(
+        self, fresh: OwnLane, parcel: VerifiedParcel, ring: _OwnRing, schema: Schema, waiter: Waiter
+    ) -> Iterator[Spooled]:
+        header = parcel.header
+        match header.kind:
+            case Kind.DATA:
+                batch = open_batch(parcel, ring, schema).upgraded(fresh.lane.schema)
+                labels = self._labelling.labels(batch, fresh.lane.topics)
+                yield self._seal(fresh, fresh.lane.seal, batch, waiter=waiter, labels=labels, write=header.write)
+            case Kind.COMMIT if header.write is not None:
                 content = open_content(parcel, ring)
-                copy = lane.seal_commit(content, now_ms=now_ms, entropy=entropy, write=parcel.header.write)
-                self._spool_parcel(fresh, copy, 0, one.told)
-            elif parcel.header.kind is Kind.GAP:
-                gap = Gap.decode(open_content(parcel, ring))
-                self._spool_parcel(fresh, lane.seal_gap(gap, now_ms=now_ms, entropy=entropy))
+                yield self._seal(fresh, fresh.lane.seal_commit, content, waiter=waiter, write=header.write)
+            case Kind.GAP:
+                yield self._seal(fresh, fresh.lane.seal_gap, Gap.decode(open_content(parcel, ring)))
+
+    def _end(self, own: OwnLane, first: int) -> None:
+        """Let nothing of a lane count from this sequence on, here and after a restart."""
+        own.end = first
+        try:
+            self._record(own)
+        except Unavailable:
+            own.end = None
+            raise
+        own.closed = True
 
     @property
     def _now_ms(self) -> int:
-        return int(self._clock.now() * 1000)
+        return int(self._ties.clock.now() * 1000)
 
 
 class _OwnRing:

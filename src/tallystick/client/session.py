@@ -21,11 +21,11 @@ from tallystick.client.author import Author
 from tallystick.client.findings import Finding
 from tallystick.client.grants import Grants
 from tallystick.client.group import Member, group_id
-from tallystick.client.identity import Identity
-from tallystick.client.nodes import addresses
 from tallystick.client.view import View
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse
+from tallystick.identity.folder import Identity
+from tallystick.identity.nodes import addresses
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts.operations import HISTORIES
 from tallystick.ledger.memory import CheckpointMemory
@@ -95,20 +95,9 @@ class Session:
 
         names = [topics] if isinstance(topics, str) else sorted(topics)
         folder = named_hash("tallystick spool folder 1", "\x00".join(names).encode()).hex()[:16]
+        disk = RealDisk(self.identity.home / "spool" / folder)
         return Publisher(
-            self.identity,
-            topics,
-            carrier=self.carrier,
-            authority=self.authority,
-            view=self.view,
-            disk=RealDisk(self.identity.home / "spool" / folder),
-            clock=self.clock,
-            entropy=self.entropy,
-            settings=PublisherSettings(**settings),
-            grants=self.grants,
-            author=self.author,
-            on_delivery=on_delivery,
-            background=background,
+            self, topics, disk, PublisherSettings(**settings), on_delivery=on_delivery, background=background
         )
 
     def subscriber(
@@ -127,18 +116,8 @@ class Session:
             name = group_id(self.identity.tenant, group)
             return Member(self.author, self.view, name, token, partitions, self.entropy)
 
-        return Subscriber(
-            self.identity,
-            topic,
-            carrier=self.carrier,
-            authority=self.authority,
-            view=self.view,
-            clock=self.clock,
-            settings=SubscriberSettings(**settings),
-            member=member if group is not None else None,
-            grants=self.grants,
-            on_finding=on_finding,
-        )
+        reading = SubscriberSettings(**settings)
+        return Subscriber(self, topic, reading, member=member if group is not None else None, on_finding=on_finding)
 
     def prove(self, topic: str, partition: int, offset: int, row: int, group: int = 0) -> Proof:
         """The proof of one row of the parcel at `offset`, for anybody to check offline (`verify_proof`)."""

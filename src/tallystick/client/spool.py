@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import errno
 import struct
+import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ class _Segment:
 
 
 class Unsynced(list[_Segment]):
-    """Segments with something that is not durable yet. Syncing them needs no lock: sealing may go on meanwhile."""
+    """Segments with something that is not durable yet. Sealing may go on while they are synced."""
 
     def sync(self) -> None:
         """`Unsure` if the disk does not say so."""
@@ -70,19 +71,16 @@ class Unsure(Unavailable):
 
 
 class Spool:
-    """Single-threaded by its caller's lock, but for `Unsynced.sync`."""
+    """Thread-safe: one hand of a publisher appends while the other reads, syncs and forgets."""
 
     def __init__(self, disk: Disk, segment_bytes_max: int = 8 << 20) -> None:
         self._disk = disk
         self._segment_bytes_max = segment_bytes_max
         self._lanes: dict[bytes, list[_Segment]] = {}
+        self._lock = threading.RLock()
+        self.size_bytes = 0  # on disk
         for name in disk.listdir("") if disk.exists("") else ():
             self._open(bytes.fromhex(name))
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes on disk."""
-        return sum(segment.size for segments in self._lanes.values() for segment in segments)
 
     def lanes(self) -> list[bytes]:
         return list(self._lanes)
@@ -106,7 +104,10 @@ class Spool:
         with _translated():
             self._disk.remove(f"{lane.hex()}/{_LANE}")
             self._disk.sync_dir(lane.hex())
-        for segment in self._lanes.pop(lane):
+        with self._lock:
+            segments = self._lanes.pop(lane)
+            self.size_bytes -= sum(segment.size for segment in segments)
+        for segment in segments:
             segment.file.close()
         with _translated():
             self._clear(lane.hex())
@@ -115,17 +116,19 @@ class Spool:
         """Write a parcel; durable when what is `unsynced` was synced."""
         header, front = parcel.header, parcel.encode_front()
         length = len(front) + len(parcel.body)
+        front = _FRAME.pack(length, zlib.crc32(parcel.body, zlib.crc32(front))) + front
         segments = self._lanes[header.lane]
         if not segments or segments[-1].size >= self._segment_bytes_max:
             self._begin_segment(header.lane, header.sequence)
         segment = segments[-1]
         with _translated():
-            front = _FRAME.pack(length, zlib.crc32(parcel.body, zlib.crc32(front))) + front
             segment.file.pwrite(segment.size, front)
             segment.file.pwrite(segment.size + len(front), parcel.body)  # as it lies: copying it takes longer
-        segment.parcels[header.sequence] = (segment.size + _FRAME.size, length)
-        segment.size += _FRAME.size + length
-        segment.kept.add(header.sequence)
+        with self._lock:
+            segment.parcels[header.sequence] = (segment.size + _FRAME.size, length)
+            segment.size += _FRAME.size + length
+            segment.kept.add(header.sequence)
+            self.size_bytes += _FRAME.size + length
 
     def _begin_segment(self, lane: bytes, first: int) -> None:
         segments = self._lanes[lane]
@@ -134,41 +137,49 @@ class Spool:
         with _translated():
             file = self._disk.open(self._path(lane, first), create=True)
             self._disk.sync_dir(lane.hex())
-        segments.append(_Segment(first, file))
+        with self._lock:
+            segments.append(_Segment(first, file))
 
     def unsynced(self) -> Unsynced:
         """What was appended and is not durable yet."""
-        return Unsynced(one for segments in self._lanes.values() for one in segments if one.synced < one.size)
+        with self._lock:
+            return Unsynced(one for segments in self._lanes.values() for one in segments if one.synced < one.size)
 
     def read(self, lane: bytes, sequence: int) -> bytes:
-        for segment in self._lanes[lane]:
-            if sequence in segment.parcels:
-                position, length = segment.parcels[sequence]
-                return segment.file.pread(position, length)
+        with self._lock:
+            found = [(one.file, *one.parcels[sequence]) for one in self._lanes[lane] if sequence in one.parcels]
+        for file, position, length in found:
+            return file.pread(position, length)
         raise Misuse(f"spool: no parcel {sequence} of lane {lane.hex()[:8]}")
 
     def kept(self, lane: bytes) -> list[int]:
         """The sequences that were not forgotten, in order."""
-        return sorted(sequence for segment in self._lanes[lane] for sequence in segment.kept)
+        with self._lock:
+            return sorted(sequence for segment in self._lanes[lane] for sequence in segment.kept)
 
     def newest(self, lane: bytes) -> Parcel | None:
         """The newest parcel of a lane, forgotten or not."""
-        for segment in reversed(self._lanes[lane]):
-            if segment.parcels:
-                return Parcel.decode(self.read(lane, next(reversed(segment.parcels))))
-        return None
+        with self._lock:
+            newest = next((next(reversed(one.parcels)) for one in reversed(self._lanes[lane]) if one.parcels), None)
+        return None if newest is None else Parcel.decode(self.read(lane, newest))
 
     def forget(self, lane: bytes, sequence: int) -> None:
         """The parcel is anchored; segments that hold nothing else are deleted, if a newer parcel is safe."""
-        segments = self._lanes[lane]
-        for segment in segments:
-            segment.kept.discard(sequence)
-        while len(segments) > 1 and not segments[0].kept and segments[1].synced:
-            gone = segments.pop(0)
+        while gone := self._take_unneeded(lane, sequence):
             gone.file.close()
             with _translated():
                 self._disk.remove(self._path(lane, gone.first))
                 self._disk.sync_dir(lane.hex())
+
+    def _take_unneeded(self, lane: bytes, sequence: int) -> _Segment | None:
+        with self._lock:
+            segments = self._lanes[lane]
+            for segment in segments:
+                segment.kept.discard(sequence)
+            if len(segments) < 2 or segments[0].kept or not segments[1].synced:
+                return None
+            self.size_bytes -= segments[0].size
+            return segments.pop(0)
 
     def close(self) -> None:
         for segments in self._lanes.values():
@@ -198,6 +209,7 @@ class Spool:
             segment.synced = segment.size
             segment.kept.update(segment.parcels)
             self._lanes[lane].append(segment)
+            self.size_bytes += segment.size
 
     def _check_run(self, lane: bytes, segment: _Segment) -> None:
         """A segment begins where its name says, behind the one before it."""

@@ -20,21 +20,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from tallystick.authority.client import AuthorityClient
-from tallystick.carriers.carrier import Carrier
-from tallystick.client.assigned import Assigned
 from tallystick.client.fetching import Fetcher
-from tallystick.client.findings import OPEN_REASONS, Finding, FoundError
-from tallystick.client.grants import Grants
-from tallystick.client.group import Member
-from tallystick.client.identity import Identity
-from tallystick.client.interest import Interest, Places
+from tallystick.client.findings import OPEN_REASONS, Finding, FoundError, is_late, is_suspect
+from tallystick.client.group import Assigned, Member
 from tallystick.client.keeper import Held, without_right
-from tallystick.client.opening import Opener
+from tallystick.client.opening import Interest, Opener, Places, unopened
 from tallystick.client.pending import BadCommit, Commits, Written
-from tallystick.client.reader import Anchored, ParcelReader, Placed, PlacedParcel
+from tallystick.client.reader import ParcelReader, Placed, PlacedParcel
 from tallystick.client.settings import SubscriberSettings
-from tallystick.client.view import View
+from tallystick.client.ties import ReaderTies
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import Header, Kind
@@ -46,7 +40,6 @@ from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
 from tallystick.trust.permit import Operation
 
 __all__ = ["FoundError", "Received", "Subscriber", "SubscriberSettings"]
@@ -78,6 +71,19 @@ class Received:
 
 
 @dataclass(frozen=True)
+class SubscriberStatistics:
+    """What was delivered by this process, and how far it is."""
+
+    partitions: int  # that are ours
+    rows: int
+    parcels: int
+    closed: int  # parcels of which our attributes opened nothing
+    findings: int
+    behind: int  # parcels between the anchors at hand and what was delivered
+    waiting: int  # verified, not yet delivered
+
+
+@dataclass(frozen=True)
 class _Committed:
     """Parcels that a commit parcel made count, not yet fetched. Its place is the commit parcel's, until all of them are
     delivered."""
@@ -105,57 +111,41 @@ _Item = PlacedParcel | _Committed | _Counted | Finding
 class Subscriber:
     """Reads one topic, alone or as a member of a group.
 
-    >>> for received in Subscriber(identity, "brakes", …):  # doctest: +SKIP
+    >>> for received in Subscriber(session, "brakes"):  # doctest: +SKIP
     ...     received.batch.data.to_pandas()
     """
 
     def __init__(
         self,
-        identity: Identity,
+        ties: ReaderTies,
         topic: str | bytes,
-        *,
-        carrier: Carrier,
-        authority: AuthorityClient,
-        view: View,
-        clock: Clock,
         settings: SubscriberSettings = SubscriberSettings(),
+        *,
         member: Callable[[bytes, int], Member] | None = None,
-        grants: Grants | None = None,
         on_finding: Callable[[Finding], None] | None = None,
     ) -> None:
-        """`member(token, partitions)` makes the membership of a group, where one is wanted; `grants` keeps permits
-        across starts, where given."""
-        self._carrier, self._authority, self._view = carrier, authority, view
-        self._clock, self._settings, self._on_finding = clock, settings, on_finding
+        """`member(token, partitions)` makes the membership of a group, where one is wanted."""
+        self._carrier, self._authority, self._view = ties.carrier, ties.authority, ties.view
+        self._clock, self._settings, self._on_finding = ties.clock, settings, on_finding
         # What lies in the log is older than this permit: ask for the keys of all epochs, unless only new rows are read.
         only_new = settings.start == "latest" and member is None
-        self._topic, self._first_epoch, self._grants = topic, 0 if only_new else 1, grants
+        self._topic, self._first_epoch, self._grants = topic, 0 if only_new else 1, ties.grants
         self._interest = Interest(settings.interest)
         held = self._obtain()
         self.token, self.partitions = held.grant.token, held.grant.partitions
-        carrier.subscribe(held.grant.permit)
+        ties.carrier.subscribe(held.grant.permit)
         self._pool = ThreadPoolExecutor(settings.threads + 1, "subscriber") if settings.threads else None
-        self._opener = Opener(held, carrier.lock, authority, view, clock, settings, self._pool)
+        self._opener = Opener(ties, held, settings, self._pool)
         if self._interest:
             self._interest.formula(self._opener.wanted_schema)  # wrong for the schema that was asked for: said at once
-        self._fetcher = Fetcher(
-            identity, carrier, view, clock, settings, self.token, self.partitions, held.permit, self._pool
-        )
+        self._fetcher = Fetcher(ties, settings, held, self._pool)
         self._labelled = self._fetcher.wanted.newest  # for which epoch and version of the code labels were asked for
         group = member(self.token, self.partitions) if member is not None else None
-        self._assigned = Assigned(self._fetcher, group, self.partitions, clock, settings)
+        self._assigned = Assigned(self._fetcher, group, self.partitions, ties.clock, settings)
         self._taken: deque[tuple[ParcelReader, _Item]] = deque()  # verified, not yet delivered
         self._fetched_bytes = 0  # of parcels that a commit parcel named, in this round
         self._commits = Commits(
-            identity.instance,
-            self.token,
-            self.partitions,
-            self._fetcher.book,
-            fetch=self._fetcher.headers,
-            anchor=self._fetcher.anchor,
-            row=view.row,
-            check_seen=view.check_seen,
-            asks_for=lambda header: self._fetcher.wanted.asks_for(header),
+            self._fetcher.supplier, self._fetcher.headers, lambda header: self._fetcher.wanted.asks_for(header)
         )
         self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
         self._told: set[tuple[bytes, int]] = set()
@@ -164,6 +154,7 @@ class Subscriber:
         self._refused: Refused | None = None  # the right is gone: whoever keeps asking ends on the blacklist
         self.findings: list[Finding] = []
         self.closed_parcels = 0  # of which our attributes opened nothing
+        self._rows = self._parcels = 0  # that were delivered
 
     def _obtain(self, *, again: bool = False) -> Held:
         asked = (Operation.SUBSCRIBE, self._topic, self._first_epoch, self._interest.text)
@@ -270,8 +261,8 @@ class Subscriber:
         except NotEntitled:  # and so would be the rows that it makes count
             self.closed_parcels += 1
         except MissingKey as error:
-            reason = "erased" if self._opener.was_erased(error) else "cannot-open"
-            self._report(self._finding(reader.partition, commit, reason, f"{describe(header)}: {reason}"))
+            told = unopened(error, header, erased=self._opener.was_erased(error))
+            self._report(self._finding(reader.partition, commit, told.reason, str(told)))
         except (CannotOpen, BadCommit) as error:
             self._report(self._finding(reader.partition, commit, error.reason, str(error)))
         return []
@@ -334,20 +325,21 @@ class Subscriber:
             self.closed_parcels += 1
             return []
         except MissingKey as error:
-            reason = "erased" if self._opener.was_erased(error) else "cannot-open"
-            self._report(self._finding(partition, placed, reason, f"{describe(header)}: {reason}"))
+            told = unopened(error, header, erased=self._opener.was_erased(error))
+            self._report(self._finding(partition, placed, told.reason, str(told)))
             return []
         except (CannotOpen, Malformed) as error:
             self._report(self._finding(partition, placed, "cannot-open", str(error)))
             return []
         if not batch.rows:
             return []
+        self._rows, self._parcels = self._rows + batch.rows, self._parcels + 1
         anchor = placed.anchor
-        suspect = anchor is not None and self._is_suspect(verified.publisher, anchor)
+        suspect = is_suspect(self._revoked_at(verified.publisher), None if anchor is None else anchor.height)
         if suspect:
             self._report(self._finding(partition, placed, "suspect", "anchored after its publisher's key was revoked"))
         seen_ms = int(self._clock.now() * 1000) if anchor is None else anchor.time_ms
-        late = bool(header.time_ms) and seen_ms - header.time_ms > self._settings.late_s * 1000
+        late = is_late(header.time_ms, seen_ms, self._settings.late_s)
         return [
             Received(
                 batch=batch,
@@ -384,12 +376,12 @@ class Subscriber:
         self._fetcher.use(held.permit)
         self._labelled = max(place, self._fetcher.wanted.newest)
 
-    def _is_suspect(self, publisher: bytes, anchor: Anchored) -> bool:
+    def _revoked_at(self, publisher: bytes) -> int:
+        """The height at which a publisher's key was revoked, or 0."""
         if publisher not in self._revoked:
             identity = self._view.row(IDENTITIES(publisher))
             self._revoked[publisher] = 0 if identity is None else identity.revoked
-        revoked = self._revoked[publisher]
-        return bool(revoked) and anchor.height >= revoked
+        return self._revoked[publisher]
 
     def find(self, partition: int, offset: int) -> tuple[VerifiedParcel, Schema]:
         """The anchored parcel at `offset`, verified as by reading, and its schema; its keys are in `ring`."""
@@ -438,6 +430,21 @@ class Subscriber:
             self._assign()
         self._assigned.commit(self.positions())
 
+    def statistics(self) -> SubscriberStatistics:
+        """What was delivered so far, and what is known to be left."""
+        anchors = {partition: reader.anchor for partition, reader in self._assigned.readers.items()}
+        ends = {partition: anchor.size for partition, anchor in anchors.items() if anchor is not None}
+        behind = sum(max(0, ends[partition] - at) for partition, at in self.positions().items() if partition in ends)
+        return SubscriberStatistics(
+            partitions=len(anchors),
+            rows=self._rows,
+            parcels=self._parcels,
+            closed=self.closed_parcels,
+            findings=len(self.findings),
+            behind=behind,
+            waiting=len(self._taken),
+        )
+
     def seek(self, partition: int, offset: int) -> None:
         """Go on reading a partition from another offset; lanes are joined to their heads anew."""
         self._assigned.seek(partition, offset)
@@ -461,18 +468,8 @@ class Subscriber:
             raise FoundError(finding)
 
     def _finding(self, partition: int, placed: PlacedParcel, reason: str, message: str) -> Finding:
-        header = placed.verified.header
-        return Finding(
-            reason,
-            message,
-            self.token,
-            partition,
-            placed.offset,
-            placed.verified.publisher,
-            header.lane,
-            header.sequence,
-            (header.encoded, placed.verified.parcel.signature),
-        )
+        place, verified = (self.token, partition, placed.offset), placed.verified
+        return Finding.about(reason, message, place, verified.publisher, verified.parcel)
 
     def _look_for_silence(self) -> None:
         """A publisher that neither spoke nor closed its lane: once for each lane and silence."""

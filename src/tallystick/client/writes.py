@@ -22,26 +22,19 @@ import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tallystick import wire
-from tallystick.carriers.carrier import Carrier
-from tallystick.client.advertised import KeySource
-from tallystick.client.author import Author
-from tallystick.client.grants import Grants
-from tallystick.client.identity import Identity
 from tallystick.client.publish import Delivery, Publisher, PublisherSettings
 from tallystick.client.session import Session
-from tallystick.client.view import View
+from tallystick.client.ties import Ties
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.table import Key
 from tallystick.ledger.contracts.writes import WRITES, WriteRow
 from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_write, merge
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
-from tallystick.runtime.entropy import Entropy
 
 T = TypeVar("T")
 
@@ -53,34 +46,6 @@ _PENDING: dict[str, Any] = {
     "heartbeat_s": float("inf"),  # a lane of pending parcels may be silent, and its runs have no gaps
     "keys_wait_ms": 0,
 }
-
-
-class Sealing(Protocol):
-    """What sealing a part takes: a session, or what was borrowed from one."""
-
-    @property
-    def identity(self) -> Identity: ...
-
-    @property
-    def carrier(self) -> Carrier: ...
-
-    @property
-    def authority(self) -> KeySource: ...
-
-    @property
-    def view(self) -> View: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def entropy(self) -> Entropy: ...
-
-    @property
-    def grants(self) -> Grants | None: ...
-
-    @property
-    def author(self) -> Author | None: ...
 
 
 @contextmanager
@@ -103,7 +68,7 @@ def held(folder: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def _publisher(
-    session: Sealing, topic: str, folder: Path, write: tuple[bytes, int], deliveries: list[Delivery], **settings: Any
+    ties: Ties, topic: str, folder: Path, write: tuple[bytes, int], deliveries: list[Delivery], **settings: Any
 ) -> Iterator[Publisher]:
     """A publisher whose spool lies in `folder`; what it delivers is added to `deliveries`."""
 
@@ -113,20 +78,8 @@ def _publisher(
         assert delivery is not None
         deliveries.append(delivery)
 
-    publisher = Publisher(
-        session.identity,
-        topic,
-        carrier=session.carrier,
-        authority=session.authority,
-        view=session.view,
-        disk=RealDisk(folder / "spool"),
-        clock=session.clock,
-        entropy=session.entropy,
-        settings=PublisherSettings(**{**_PENDING, "write": write, **settings}),
-        grants=session.grants,
-        author=session.author,
-        on_delivery=delivered,
-    )
+    publishing = PublisherSettings(**{**_PENDING, "write": write, **settings})
+    publisher = Publisher(ties, topic, RealDisk(folder / "spool"), publishing, on_delivery=delivered)
     try:
         yield publisher
     finally:
@@ -142,8 +95,8 @@ def _settle(publisher: Publisher) -> None:
 class PartWriter:
     """Seals one part of a batch, pending. The folder is the caller's alone (`held`)."""
 
-    def __init__(self, session: Sealing, topic: str, folder: Path, **settings: Any) -> None:
-        self._session, self._topic, self._folder, self._settings = session, topic, folder, settings
+    def __init__(self, ties: Ties, topic: str, folder: Path, **settings: Any) -> None:
+        self._ties, self._topic, self._folder, self._settings = ties, topic, folder, settings
 
     def write(
         self, write: tuple[bytes, int], rows: Iterator[T], fit: Callable[[T, Schema], Any] = lambda rows, _: rows
@@ -151,7 +104,7 @@ class PartWriter:
         """Seal rows for this write and batch, as `fit(rows, the topic's schema)` makes them fit for `Publisher.send`;
         what was anchored, for the list."""
         delivered: list[Delivery] = []
-        with _publisher(self._session, self._topic, self._folder, write, delivered, **self._settings) as publisher:
+        with _publisher(self._ties, self._topic, self._folder, write, delivered, **self._settings) as publisher:
             _settle(publisher)
             delivered.clear()  # so far what an earlier process left
             for some in rows:

@@ -13,10 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tallystick.client.identity import Identity
 from tallystick.client.session import Session
 from tallystick.demo.scene import NotObserved
 from tallystick.demo.stage import Stage
+from tallystick.identity.folder import Identity
 
 _NODE_FILES = ("key", "ledger.key", "certificate", "authority.certificate", "node.toml", "trust.json")
 _LEDGER = "ledger.sqlite"

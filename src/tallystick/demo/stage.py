@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tallystick.authority.client import topic_entries
-from tallystick.client.enrol import enrol
 from tallystick.client.session import Session
 from tallystick.demo.scene import NotObserved
 from tallystick.errors import Refused, Unavailable
 from tallystick.fleet.schemas import schema
+from tallystick.identity.enrol import enrol
 from tallystick.ledger import entries
 from tallystick.node.instance import Folders
 from tallystick.node.operator import operating

@@ -13,7 +13,7 @@ from tallystick.authority.settings import Settings
 from tallystick.authority.store import Store
 from tallystick.carriers.remote import RemoteNode
 from tallystick.crypto.signatures import SigningKey
-from tallystick.runtime.address import Address, server_tls
+from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import Identity as Signer
@@ -29,33 +29,25 @@ class AuthorityProcess:
         self,
         folder: Path,
         passphrase: bytes,
-        node_urls: Sequence[str],
-        node: Certificate,
+        nodes: Sequence[Address],
         clock: Clock,
         entropy: Entropy,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
         settings: Settings = Settings(),
-        insecure: bool = False,
-        tls_files: tuple[str, str] = ("", ""),
-        others: Sequence[Address] = (),
+        listen: Listen = Listen(),
     ) -> None:
-        """`others` are further nodes of the instance, asked in turn where `node` does not answer; `tls_files` the PEM
-        files of certificate and key, needed off loopback."""
+        """`nodes` are those of the instance, asked in turn where the first does not answer."""
         signer = open_signer(folder, passphrase)
-        addresses = [*(Address(url, node.subject, node.verify_key) for url in node_urls), *others]
-        self._http = HttpClient(addresses, signer, clock, entropy, insecure=insecure)
+        self._http = HttpClient(nodes, signer, clock, entropy, insecure=listen.insecure)
         ledger = RemoteNode(self._http)
         self.authority: Authority = open_authority(folder, passphrase, ledger, clock, entropy, settings)
         self.service = Service(self.authority, clock)
-        tls = server_tls(*tls_files) if tls_files[0] else None
         self.server = Server(
             self.service.app,
-            host,
-            port,
-            tls=tls,
-            insecure=insecure,
+            listen.host,
+            listen.port,
+            tls=listen.tls,
+            insecure=listen.insecure,
             on_stop=self.service.end_polls,
         )
 

@@ -53,12 +53,11 @@ class NodeCore:
         *,
         settle: Callable[[Submitted], object],
         introduce: Sequence[Certificate] = (),
-        limits: GuardLimits = GuardLimits(),
     ) -> None:
         """`introduce` are certificates that this node enrols on the ledger besides its own: without that of an
         authority, nobody could sign a request that the node would read."""
         self.trust, self.keys, self.ledger, self.clock, self.settings = trust, keys, ledger, clock, settings
-        self._settle, self.limits = settle, limits
+        self._settle, self.limits = settle, GuardLimits()
         self._numbers = Numbers(self._row(NUMBERS(self.identifier)) or 0)
         self._enrol([keys.certificate, *introduce])
         self._cache = RightsCache(self._row)

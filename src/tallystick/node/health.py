@@ -19,6 +19,7 @@ def statistics(node: Node) -> dict[str, dict[str, Any]]:
         "ledger": asdict(node.ledger.statistics()),
         "log": asdict(node.carrier.storage.statistics()),
         "carrier": asdict(node.carrier.statistics()),
+        "anchorer": dict(node.core.anchorer.statistics()),
     }
 
 

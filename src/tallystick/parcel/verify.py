@@ -58,6 +58,9 @@ class PermitBook:
         self._permits[permit.identifier] = permit
         return permit
 
+    def __contains__(self, identifier: bytes) -> bool:
+        return identifier in self._permits
+
     def get(self, identifier: bytes) -> Permit:
         permit = self._permits.get(identifier)
         if permit is None:

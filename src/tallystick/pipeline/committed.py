@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tallystick.carriers.carrier import Fetched
+from tallystick.client.fetching import Supplier
 from tallystick.client.findings import Finding
+from tallystick.client.opening import ask_once
 from tallystick.client.pending import Commits, Written
-from tallystick.client.reader import Anchored, Placed, anchored
+from tallystick.client.reader import Placed
 from tallystick.errors import Refused, Withheld
-from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
-from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.ledger.contracts.anchors import RETIRED
+from tallystick.parcel.missing import NotEntitled
 from tallystick.parcel.open import open_content
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, describe
-from tallystick.parcel.verify import PermitBook, verify_named
+from tallystick.parcel.verify import verify_named
 from tallystick.pipeline.access import Access
 
 _FETCH_BYTES = 4 << 20
@@ -30,23 +32,12 @@ class CommitReader:
     def __init__(
         self,
         access: Access,
-        book: PermitBook,
+        supplier: Supplier,
         fetch_headers: Callable[[int, int, int, int], Fetched],
         pass_over_closed: bool,
     ) -> None:
-        self._pass_over_closed = pass_over_closed
-        self._access, self._view = access, access.session.view
-        self._commits = Commits(
-            access.session.identity.instance,
-            access.token,
-            access.partitions,
-            book,
-            fetch=fetch_headers,
-            anchor=self._anchor,
-            row=self._view.row,
-            check_seen=self._view.check_seen,
-            asks_for=access.wanted.asks_for,
-        )
+        self._access, self._view, self._pass_over_closed = access, supplier.view, pass_over_closed
+        self._commits = Commits(supplier, fetch_headers, access.wanted.asks_for)
 
     def ranges(self, partition: int, commit: Placed[VerifiedHeader]) -> Iterator[Written | Finding]:
         """What the commit parcel at this place makes count, and what was found."""
@@ -82,11 +73,7 @@ class CommitReader:
             verified = verify_named(Parcel.decode(fetched.parcels[0]), header.hash, commit.verified.permits)
         except Refused as error:
             raise Withheld(f"partition {partition}, offset {offset}: {error}", reason="altered") from error
-        try:
-            return open_content(verified, access.ring)
-        except MissingKey:
-            access.update()
-            return open_content(verified, access.ring)
+        return ask_once(lambda: open_content(verified, access.ring), access.update)
 
     def _left(self, partition: int, commit: Placed[VerifiedHeader], written: Written) -> Iterator[Written | Finding]:
         """What retention has left of a range; what it took is told."""
@@ -100,19 +87,6 @@ class CommitReader:
         if gone < len(written.names):
             yield replace(written, first=written.first + gone, names=written.names[gone:], sizes=written.sizes[gone:])
 
-    def _anchor(self, partition: int) -> Anchored | None:
-        return anchored(self._view.row(ANCHORS(self._access.token, partition)))
-
     def _finding(self, reason: str, message: str, partition: int, commit: Placed[VerifiedHeader]) -> Finding:
-        header, parcel = commit.verified.header, commit.verified.parcel
-        return Finding(
-            reason,
-            message,
-            self._access.token,
-            partition,
-            commit.offset,
-            commit.verified.publisher,
-            header.lane,
-            header.sequence,
-            (header.encoded, parcel.signature),
-        )
+        place, verified = (self._access.token, partition, commit.offset), commit.verified
+        return Finding.about(reason, message, place, verified.publisher, verified.parcel)

@@ -22,9 +22,9 @@ from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Carrier
 from tallystick.carriers.registry import Way, own_way
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.identity import Identity
-from tallystick.client.nodes import addresses
 from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.identity.folder import Identity
+from tallystick.identity.nodes import addresses
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import SystemClock

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.carrier import Fetched
-from tallystick.client.fetching import confirm
-from tallystick.client.findings import OPEN_REASONS, Finding
-from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed, anchored
+from tallystick.client.fetching import Supplier, confirm
+from tallystick.client.findings import OPEN_REASONS, Finding, is_suspect
+from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed, ReadTopic, anchored
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.checkpoints import Head
@@ -38,7 +38,6 @@ from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
 from tallystick.pipeline import quarantine
 from tallystick.pipeline.access import Access
-from tallystick.pipeline.ahead import Ahead
 from tallystick.pipeline.committed import CommitReader
 from tallystick.pipeline.edges import Told, anchors_of, offsets_at
 from tallystick.pipeline.heads import HeadCache
@@ -91,6 +90,10 @@ class _Proved:
     commits: list[Placed[VerifiedHeader]] = field(default_factory=list)
 
     @property
+    def height(self) -> int | None:
+        return None if self.anchor is None else self.anchor.height
+
+    @property
     def place(self) -> tuple[int, int]:
         """What tells which anchors it came under."""
         return self.partition, 0 if self.anchor is None else self.anchor.size
@@ -100,9 +103,11 @@ class Planner:
     def __init__(self, options: Options, access: Access) -> None:
         self._options, self._access = options, access
         self._view, identity = access.session.view, access.session.identity
-        self._book = PermitBook(identity.instance, [identity.authority], access.session.node.permit)
+        book = PermitBook(identity.instance, [identity.authority])
+        self._topic = ReadTopic(identity.instance, access.token, access.partitions, book)
+        self._supplier = Supplier(access.session.node, self._view, self._topic)
         self._heads = HeadCache(options.heads) if options.heads else None
-        self._commit_reader = CommitReader(access, self._book, self._fetch, options.nulls_for_closed)
+        self._commit_reader = CommitReader(access, self._supplier, self._fetch, options.nulls_for_closed)
         self._readers: dict[int, HeaderReader] = {}
         self._seen_height = -1
 
@@ -269,7 +274,7 @@ class Planner:
             names=b"".join(proved.names[at:until]),
             publishers=b"".join(proved.publishers[at:until]),
             anchors=tuple(one for one in told if one.size > first),
-            suspects=tuple(one for one, height in suspects.items() if _is_since(proved.anchor, height)),
+            suspects=tuple(one for one, revoked in suspects.items() if is_suspect(revoked, proved.height)),
         )
 
     def _prove(self, partition: int, first: int, end: int, anchor: Anchored | None) -> Iterator[_Proved]:
@@ -330,21 +335,8 @@ class Planner:
         known = self._readers.get(partition)
         if known is not None and known.offset == first:
             return known
-        access, token = self._access, self._access.token
-        heads = self._heads.load(token, partition, first) if self._heads is not None else None
-        ahead = Ahead(access, self._book, partition, first)
-        reader = HeaderReader(
-            FRONTS,
-            access.session.identity.instance,
-            token,
-            partition,
-            access.partitions,
-            self._book,
-            lane_front=ahead.lane_front,
-            check_seen=ahead.check_seen,
-            offset=first,
-            prepare=lambda parcels, size: ahead.prepare(parcels, size, reader.heads),
-        )
+        heads = None if self._heads is None else self._heads.load(self._access.token, partition, first)
+        reader = HeaderReader(FRONTS, self._topic, partition, self._view.check_seen, first)
         if heads is not None:
             reader.heads = heads
         self._readers[partition] = reader
@@ -363,9 +355,11 @@ class Planner:
                     " came",
                     reason="missing",
                 )
+            shown = reader.parse_stored(fetched) if anchor is None else reader.parse(fetched, anchor)
+            brought = self._supplier.bring(reader, shown, anchor, self._access.permit)
             if anchor is None:
-                return reader.take_stored(fetched, int(self._access.session.clock.now() * 1000))
-            return reader.take(fetched, anchor)
+                return reader.take_stored(shown, int(self._access.session.clock.now() * 1000), brought)
+            return reader.take(shown, anchor, brought)
         except Refused as error:
             is_of_request = isinstance(error, RefusedByPeer) and error.reason != "damaged"
             if self._options.quarantine is None or is_of_request:
@@ -419,11 +413,6 @@ class Planner:
 
     def _report(self, finding: Finding) -> None:
         report(finding, self._options)
-
-
-def _is_since(anchor: Anchored | None, height: int) -> bool:
-    """Whether what the anchor covers, or what none covers yet, was anchored at this height or later."""
-    return anchor is None or anchor.height >= height
 
 
 def report(finding: Finding, options: Options) -> None:

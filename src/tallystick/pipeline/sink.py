@@ -30,7 +30,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from tallystick.client.session import Session
-from tallystick.client.writes import Committer, PartWriter, Sealing, held
+from tallystick.client.ties import Ties
+from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.parcel.commit import CommitList, WrittenRun
@@ -125,7 +126,7 @@ class _Sink:
         self._options, self._token, self._loan = options, token, loan
 
     @contextmanager
-    def _sealing(self) -> Iterator[tuple[Sealing, Path]]:
+    def _ties(self) -> Iterator[tuple[Ties, Path]]:
         """What a task seals with, and where its lanes lie."""
         options, loan = self._options, self._loan
         if loan is None:
@@ -141,8 +142,8 @@ class _Sink:
         first = next(filled, None)
         if first is None:
             return Sealed(*write, ())
-        with self._sealing() as (sealing, lanes), _slot(lanes) as folder:
-            writer = PartWriter(sealing, self._options.topic, folder)
+        with self._ties() as (ties, lanes), _slot(lanes) as folder:
+            writer = PartWriter(ties, self._options.topic, folder)
             return Sealed(*write, writer.write(write, chain([first], filled), _fitted))
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.carriers.carrier import Fetched
-from tallystick.client.findings import Finding
+from tallystick.client.findings import Finding, is_late
+from tallystick.client.opening import ask_once, unopened
 from tallystick.errors import CannotOpen, Refused, Withheld
 from tallystick.parcel.header import Kind
 from tallystick.parcel.missing import MissingKey, NotEntitled
@@ -36,7 +37,6 @@ from tallystick.record.schema import Schema
 
 _FETCH_BYTES = 4 << 20
 _FIRST_BYTES = 1 << 20  # of a task's first request: until it is answered there is nothing to open
-_LATE_MS = 60_000  # a parcel sealed so long before its anchor is late
 _ROWS_MIN = 8192  # parcels with fewer rows are joined before they go to the JVM
 
 
@@ -147,7 +147,10 @@ class _SliceReader:
                 return None
             return self._open(verified, offset)
         except MissingKey as error:
-            self._report(self._explain(error), offset, parcel)
+            assert parcel is not None
+            erased = error.epoch is None and (error.publisher, error.period) in self._access.erased
+            hint = f"the kept permit may begin later: remove {self._options.home}/grants, and a new one is asked for"
+            self._report(unopened(error, parcel.header, erased=erased, hint=hint), offset, parcel)
         except NotEntitled as error:
             if not self._options.nulls_for_closed:
                 self._report(error, offset, parcel)
@@ -176,7 +179,7 @@ class _SliceReader:
             "_height": None if anchor is None else anchor.height,
             "_publisher": publisher.hex(),
             "_time": header.time_ms * 1000 if header.time_ms else None,
-            "_late": None if anchor is None else bool(header.time_ms) and anchor.time_ms - header.time_ms > _LATE_MS,
+            "_late": None if anchor is None else is_late(header.time_ms, anchor.time_ms),
             "_suspect": suspect,
         }
         mask = None if self._interest is None else pa.array(wanted_rows(self._interest, batch.data))
@@ -189,12 +192,8 @@ class _SliceReader:
         """Open a parcel; a key that we lack may have been issued since: ask once. `NotEntitled` where no column opens,
         or where one that does not is an error."""
         needed = () if self._interest is None else {leaf.attribute for leaf in leaves(self._interest.root)}
-        access, groups = self._access, self._projection.groups(schema, needed)
-        try:
-            return self._open_groups(verified, schema, groups)
-        except MissingKey:
-            access.update()
-            return self._open_groups(verified, schema, groups)
+        groups = self._projection.groups(schema, needed)
+        return ask_once(lambda: self._open_groups(verified, schema, groups), self._access.update)
 
     def _open_groups(self, verified: VerifiedParcel, schema: Schema, groups: tuple[int, ...]) -> Batch:
         ring, fast = self._access.ring, self._options.fast
@@ -211,28 +210,12 @@ class _SliceReader:
                 return batch
         return open_batch(verified, ring, schema, groups=groups, fast=fast)  # says why not
 
-    def _explain(self, error: MissingKey) -> Refused:
-        if error.epoch is None and (error.publisher, error.period) in self._access.erased:
-            return _Told(f"{error}: it was destroyed on purpose", reason="erased")
-        return CannotOpen(
-            f"cannot open: {error}",
-            hint=f"the kept permit may begin later: remove {self._options.home}/grants, and a new one is asked for",
-        )
-
     def _report(self, error: Refused, offset: int, parcel: Parcel | None = None) -> None:
         message = f"{error}; {error.hint}" if error.hint else str(error)
         slice_, at = self._slice, (offset - self._slice.first) * PUBLISHER_BYTES
-        finding = Finding(
-            error.reason,
-            message,
-            slice_.token,
-            slice_.partition,
-            offset,
-            slice_.publishers[at : at + PUBLISHER_BYTES],
-            parcel.header.lane if parcel else b"",
-            parcel.header.sequence if parcel else None,
-            (parcel.header.encoded, parcel.signature) if parcel else (),
-        )
+        publisher = slice_.publishers[at : at + PUBLISHER_BYTES]
+        place = (slice_.token, slice_.partition, offset)
+        finding = Finding.about(error.reason, message, place, publisher, parcel)
         report(finding, self._options)
 
 

@@ -24,15 +24,15 @@ from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Carrier
 from tallystick.carriers.registry import Way, own_way
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.identity import Identity
 from tallystick.client.keeper import Held
-from tallystick.client.nodes import addresses
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.view import View
 from tallystick.crypto import hpke
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
+from tallystick.identity.folder import Identity
+from tallystick.identity.nodes import addresses
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.runtime.client import HttpClient
@@ -86,7 +86,7 @@ def lend(session: Session, held: Held) -> WritingLoan:
 
 
 class BorrowedWriter:
-    """The `Sealing` of whoever got a loan; `folder` holds what it learns of the ledger."""
+    """The `Ties` of whoever got a loan; `folder` holds what it learns of the ledger."""
 
     grants = None
     author = None  # a promise is broken long after the write was given up

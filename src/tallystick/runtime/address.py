@@ -25,6 +25,20 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a process listens, and under which protection."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: any
+    tls_files: tuple[str, str] = ("", "")  # certificate and key in PEM, needed off loopback
+    insecure: bool = False  # plain HTTP off loopback, by name
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return server_tls(*self.tls_files) if self.tls_files[0] else None
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """An address taken apart."""
 

@@ -13,11 +13,11 @@ from tallystick.carriers.remote import RemoteNode
 from tallystick.client.author import Author
 from tallystick.client.findings import Finding
 from tallystick.client.group import Member, group_id
-from tallystick.client.identity import Identity
 from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.subscribe import Subscriber, SubscriberSettings
 from tallystick.client.view import View
 from tallystick.errors import Refused, TallystickError, Unavailable, Withheld
+from tallystick.identity.folder import Identity
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.seeded_disk import SeededDisk
@@ -86,6 +86,28 @@ class Person:
     def author(self) -> Author:
         return Author(self.identity, self.node, self.clock)
 
+    def ties(self) -> ProcessTies:
+        """What ties a fresh process to the world."""
+        return ProcessTies(self.identity, self.node, self.authority, self.view(), self.clock, self.entropy)
+
+
+@dataclass
+class ProcessTies:
+    """A process of a person."""
+
+    identity: Identity
+    node: RemoteNode
+    authority: Any
+    view: View
+    clock: SkewedClock
+    entropy: Entropy
+    grants: None = None
+    author: Author | None = None
+
+    @property
+    def carrier(self) -> RemoteNode:
+        return self.node
+
 
 class PublisherActor:
     """One publisher process after the other, on one disk."""
@@ -101,18 +123,7 @@ class PublisherActor:
         person = self.person
         try:
             with_disk = self._alive(
-                lambda: Publisher(
-                    person.identity,
-                    TOPIC,
-                    carrier=person.node,
-                    authority=person.authority,
-                    view=person.view(),
-                    disk=person.disk,
-                    clock=person.clock,
-                    entropy=person.entropy,
-                    settings=self.settings,
-                    background=False,
-                )
+                lambda: Publisher(person.ties(), TOPIC, person.disk, self.settings, background=False)
             )
         except Unavailable:
             return
@@ -214,13 +225,9 @@ class SubscriberActor:
 
         try:
             self.subscriber = Subscriber(
-                person.identity,
+                person.ties(),
                 TOPIC,
-                carrier=person.node,
-                authority=person.authority,
-                view=person.view(),
-                clock=person.clock,
-                settings=SubscriberSettings(on_bad="report", wait_ms=0, threads=0),
+                SubscriberSettings(on_bad="report", wait_ms=0, threads=0),
                 member=member if self._group else None,
                 on_finding=self._find,
             )

@@ -20,11 +20,11 @@ from tallystick.authority.client import AuthorityClient, Holder, InProcess, enro
 from tallystick.authority.settings import Settings
 from tallystick.carriers.frames import split_frames
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.identity import Identity
 from tallystick.client.publish import PublisherSettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable, Withheld
+from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import OFFSETS

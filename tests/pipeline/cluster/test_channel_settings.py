@@ -19,8 +19,8 @@ from searches import found
 from stack import wait_until
 
 from tallystick.authority.grant import Grant
-from tallystick.client.identity import read_keys
 from tallystick.errors import Misuse
+from tallystick.identity.folder import read_keys
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.pipeline import register, task
 from tallystick.pipeline.access import admit

@@ -20,8 +20,8 @@ from lake import Lake, Topic
 from searches import descendants, files_under, found, memory_of, read
 from test_spark_sink import delivered_seqs
 
-from tallystick.client.identity import read_keys
 from tallystick.engines.spark import Cluster
+from tallystick.identity.folder import read_keys
 from tallystick.parcel.prove import verify_proof
 from tallystick.trust.permit import Operation
 

@@ -22,8 +22,8 @@ from stack import Stack
 from streams import arrived_seqs, run
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.client.kafka import go_direct
 from tallystick.engines.spark import Cluster
+from tallystick.identity.kafka import go_direct
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka]
 
@@ -36,7 +36,7 @@ PARCELS, ROWS = 40, 5  # a parcel is a micro-batch
 def kafka_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
     with Stack(tmp_path_factory.mktemp("kafka-cluster"), node=node_settings(broker())) as stack:
         lake = Lake(stack, spark)
-        go_direct(lake.reader)
+        go_direct(lake.reader.identity, lake.reader.node)
         yield lake
 
 

@@ -15,7 +15,7 @@ from streams import arrived_seqs, run
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import FILE
 from tallystick.carriers.storage import Place
-from tallystick.client.kafka import go_direct
+from tallystick.identity.kafka import go_direct
 
 pytestmark = pytest.mark.long  # two engines at once
 
@@ -32,7 +32,7 @@ def kafka() -> Iterator[KafkaClient]:
 def kafka_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
     with Stack(tmp_path_factory.mktemp("kafka-lake"), node=node_settings(broker())) as stack:
         lake = Lake(stack, spark)
-        go_direct(lake.reader)
+        go_direct(lake.reader.identity, lake.reader.node)
         assert (Path(lake.home) / FILE).exists()
         yield lake
 

@@ -14,7 +14,7 @@ from stack import Stack
 from test_spark_sink import delivered_seqs, frame, stream, write
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.client.kafka import go_direct
+from tallystick.identity.kafka import go_direct
 
 pytestmark = pytest.mark.long  # two engines at once
 
@@ -31,7 +31,7 @@ def kafka() -> Iterator[KafkaClient]:
 def notary_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
     with Stack(tmp_path_factory.mktemp("notary-lake"), node={**node_settings(broker()), "gateway": False}) as stack:
         lake = Lake(stack, spark)
-        go_direct(lake.reader)
+        go_direct(lake.reader.identity, lake.reader.node)
         lake.reader = stack.again(lake.reader)
         yield lake
 
@@ -41,7 +41,7 @@ def test_a_frame_and_a_stream_are_written_past_a_notary(notary_lake: Lake, kafka
     said = fails(lambda: write(topic, frame(notary_lake, 0, 10)))
     assert "this node is a notary" in said
     assert "tally principal kafka" in said
-    go_direct(notary_lake.car)
+    go_direct(notary_lake.car.identity, notary_lake.car.node)
     for session in (notary_lake.car, notary_lake.reader):
         await_access(kafka, session, topic.token)
     write(topic, frame(notary_lake, 0, 10))

@@ -188,6 +188,10 @@ class KafkaAnchorer:
                 self._sealed.make(token, topic.partitions, topic.replicas)
             self._made[token] = topic
 
+    def statistics(self) -> Mapping[str, int]:
+        drifts = {"drifts_waiting": len(self._drift), "partitions_behind": len(self._behind)}
+        return {**self.notary.statistics(), **drifts}
+
     def close(self) -> None:
         self.notary.close()
 

@@ -35,6 +35,9 @@ class Behind:
     def __contains__(self, place: Place) -> bool:
         return place in self._waiting
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def catch_up(self, anchors: Iterable[Written], now_ms: int) -> None:
         """Take over what waits, and these."""
         for found in anchors:

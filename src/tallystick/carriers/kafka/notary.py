@@ -119,12 +119,13 @@ class Notary:
         self._deposits, self._limits, self._node_key, self._contradicted = deposits, limits, node_key, contradicted
         self._tail = Tail(kafka)
         self._waiting: dict[Place, list[Record]] = {}  # read, and not yet judged for good
+        self._counts = {"records_taken": 0, "records_refused": 0}
 
     # New records.
 
     def poll(self, places: Iterable[Place], timeout_s: float) -> bool:
         """Read on in these partitions, unless too much waits already; whether anything waits to be judged."""
-        if sum(len(record.value) for records in self._waiting.values() for record in records) < WAITING_BYTES:
+        if self._waiting_bytes < WAITING_BYTES:
             self._tail.follow({place: self._read_end(place) for place in places})
             for place, records in self._tail.poll(timeout_s).items():
                 self._waiting.setdefault(place, []).extend(_rising(records, self._read_end(place)))
@@ -239,6 +240,7 @@ class Notary:
         place, items, anchor = judgement
         self._index.grow(place, [(one.hash, one.header) for one in items], now_ms)
         for one in items:
+            self._counts["records_refused" if one.reason else "records_taken"] += 1
             if one.parcel is not None and one.is_new:
                 self._index.learn(place, one.principal, one.parcel.header)
         self._waiting[place] = [record for record in self._waiting.get(place, []) if record.offset >= anchor.size]
@@ -295,7 +297,15 @@ class Notary:
         taken.add(parcel.hash)
         return Judged(record.offset, parcel, again, principal)
 
+    def statistics(self) -> dict[str, int]:
+        waiting = sum(map(len, self._waiting.values()))
+        return {**self._counts, "records_waiting": waiting, "bytes_waiting": self._waiting_bytes}
+
     # Inside.
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(len(record.value) for records in list(self._waiting.values()) for record in records)
 
     def close(self) -> None:
         self._tail.close()

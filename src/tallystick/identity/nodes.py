@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tallystick.client.identity import Identity
 from tallystick.errors import Misuse, Unavailable
+from tallystick.identity.folder import Identity
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tallystick.carriers.kafka import FILE
 from tallystick.carriers.kafka.credentials import open_credentials
-from tallystick.client.session import Session
+from tallystick.carriers.remote import RemoteNode
+from tallystick.identity.folder import Identity
 
 
-def go_direct(session: Session) -> Path:
+def go_direct(identity: Identity, node: RemoteNode) -> Path:
     """Ask for a user and password of this principal's own; sessions opened from now on use Kafka themselves."""
-    identity = session.identity
-    sealed = session.node.kafka_credentials(identity.certificate.encode())
+    sealed = node.kafka_credentials(identity.certificate.encode())
     settings = open_credentials(sealed, identity.principal, identity.sealing_key)
     path = identity.home / FILE
     temporary = path.with_suffix(".new")
@@ -24,6 +24,6 @@ def go_direct(session: Session) -> Path:
     return path
 
 
-def go_through_the_node(session: Session) -> None:
+def go_through_the_node(identity: Identity) -> None:
     """Back to the gateway: sessions opened from now on speak HTTP alone."""
-    (session.identity.home / FILE).unlink(missing_ok=True)
+    (identity.home / FILE).unlink(missing_ok=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from tallystick.authority.client import OverHttp
 from tallystick.authority.client import enrol as ask
-from tallystick.client.identity import Identity, Keys, create_keys, read_keys
-from tallystick.client.invitation import Invitation
-from tallystick.client.nodes import ask_nodes
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged
+from tallystick.identity.folder import Identity, Keys, create_keys, read_keys
+from tallystick.identity.invitation import Invitation
+from tallystick.identity.nodes import ask_nodes
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock

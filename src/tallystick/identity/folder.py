@@ -1,9 +1,9 @@
 """One folder is one identity: keys, trust file, certificates, accepted checkpoint, spool.
 
-Made by `tally principal enrol` (client/enrol.py). Clients, Spark options and commands all name it the same way:
+Made by `tally principal enrol` (identity/enrol.py). Clients, Spark options and commands all name it the same way:
 `--home`, `TALLY_HOME`. Secrets are files that only their owner may read; nothing else of them is ever printed.
 
-`keys` holds signing seed and sealing seed. Where the keys were replaced (client/rekey.py) there follow the spool key,
+`keys` holds signing seed and sealing seed. Where the keys were replaced (identity/rekey.py) there follow the spool key,
 which stays, and the public halves of earlier signing keys: a spool from before can still be read.
 """
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tallystick.authority.client import AuthorityClient, Holder, OverHttp
-from tallystick.client.identity import Identity, Keys, draw_new_keys
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
+from tallystick.identity.folder import Identity, Keys, draw_new_keys
 from tallystick.runtime.address import Address
 from tallystick.runtime.answers import UNAUTHENTICATED, RefusedByPeer
 from tallystick.runtime.client import HttpClient

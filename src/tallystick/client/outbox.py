@@ -1,0 +1,679 @@
+"""A publisher's decisions: what becomes of rows and parcels on their way, without threads, clocks, disk or network.
+
+A lane's parcels are one run of sequences. Three marks cut it, and a parcel's state is where its sequence lies:
+
+    0 ……… stored ……… durable ……… sealed
+      kept by the   in the spool,  in the spool, not
+      carrier       may be sent    yet synced
+
+A parcel leaves when an anchor covers it in each of its topics. The first parcel that is refused stops its lane: the
+lane goes on, is sealed again in a new one, or ends.
+
+Two hands carry out what is decided, one effect at a time each. The sealing hand takes `next_seal` (sealing.py), the
+sending hand takes `next_send` (sending.py); whoever drives them (publish.py) brings the outcome back as the event that
+stands beside the effect. Nothing here is thread-safe; every call takes microseconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from tallystick.carriers.carrier import NotStored, Outcome
+from tallystick.client.keeper import RIGHT_HINT, RIGHT_REASONS
+from tallystick.client.policies import OwnPolicy
+from tallystick.client.settings import PublisherSettings
+from tallystick.errors import Forged, Refused, TallystickError, Unavailable
+from tallystick.parcel.header import LaneRef, TopicRef
+from tallystick.parcel.seal import Gap, Packed
+from tallystick.record.batch import Batch
+from tallystick.trust.promise import Promise
+
+log = logging.getLogger(__name__)
+
+QUOTA_PAUSE_S = 30.0
+EPOCH_PAUSE_S = 1.0
+
+Place = tuple[bytes, int, int]  # token, partition, offset
+
+
+class Moment(NamedTuple):
+    """A point in time by two clocks: one that only goes forward, and the wall's."""
+
+    s: float
+    ms: int
+
+
+class PermitsHeld(Protocol):
+    """What a publisher holds (advertised.py)."""
+
+    def is_current(self, topics: Sequence[TopicRef], now_ms: int) -> bool:
+        """Whether these epochs are the ones to seal under now."""
+
+    def covers(self, topics: Sequence[TopicRef]) -> bool:
+        """Whether the permits of these topics are the ones we hold."""
+
+
+# ── What callers wait for ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of rows: the parcel that holds them, and where it lies in each topic."""
+
+    parcel: bytes
+    lane: bytes
+    sequence: int
+    rows: int
+    offsets: tuple[Place, ...]
+
+
+OnDelivery = Callable[[TallystickError | None, Delivery | None], None]
+
+
+@dataclass
+class Waiter:
+    """Who waits for rows that may travel in several parcels: told once, when all are delivered or the first is not."""
+
+    callbacks: list[OnDelivery]
+    left: int = 1  # parcels that are not delivered yet
+
+
+# ── What is to be sealed, and what was ───────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(eq=False)
+class Rows:
+    """A batch for the lane of this number."""
+
+    number: int
+    batch: Batch
+    size_bytes: int
+    waiter: Waiter
+    packed: Callable[[], Packed] | None = None  # the same rows packed ahead, as soon as somebody began to
+
+
+@dataclass(eq=False)
+class Commit:
+    """The commit parcel of the settings' write. Its caller waits for it."""
+
+    content: bytes
+    waiter: Waiter
+    parcel: Spooled | None = None  # when it is sealed
+    error: TallystickError | None = None
+
+
+class CloseLanes(NamedTuple):
+    """A closing parcel in every lane that has parcels."""
+
+
+class ChangePolicy(NamedTuple):
+    """What is sealed from here on is sealed under another policy of the publisher's own."""
+
+    own: OwnPolicy | None
+
+
+Order = Rows | Gap | Commit | CloseLanes | ChangePolicy
+
+
+@dataclass(eq=False)
+class Spooled:
+    """A sealed parcel on its way."""
+
+    lane: bytes
+    sequence: int
+    parcel: bytes  # its hash
+    rows: int
+    size_bytes: int
+    topics: tuple[TopicRef, ...]
+    locks: tuple[bytes, ...]  # those of the lane key that it was sealed under
+    waiter: Waiter
+    closes: bool = False
+    offsets: tuple[Place, ...] = ()  # where the carrier put it
+    unanchored: set[Place] = field(default_factory=set)
+    promises: tuple[Promise, ...] = ()
+    promised_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class PublisherStatistics:
+    """What waits where now, and what was done by this process; numbers of parcels but for the first."""
+
+    rows: int  # not sealed yet
+    lanes: int
+    unsent: int
+    unproved: int  # stored, and no anchor was checked that covers them
+    spool_bytes: int
+    sealed: int
+    stored: int
+    anchored: int
+    refused: int  # answers, each for the first parcel that was not taken
+    rows_dropped: int  # for want of room; a gap says so
+    last_error: str
+
+
+@dataclass
+class LaneTrack:
+    """How far a lane has come. `parcels` are those that no anchor covers yet."""
+
+    parcels: dict[int, Spooled] = field(default_factory=dict)
+    stored: int = 0
+    durable: int = 0
+    sealed: int = 0
+    head: LaneRef | None = None  # the last parcel that was stored
+    locks_sent: set[bytes] = field(default_factory=set)
+    last_s: float = 0.0  # when something was sealed
+    closed: bool = False  # takes nothing new
+    halted: bool = False  # sends nothing until its refusal is dealt with
+
+    @property
+    def unsent(self) -> list[Spooled]:
+        return [one for sequence, one in self.parcels.items() if sequence >= self.stored]
+
+    @property
+    def unproved(self) -> list[Spooled]:
+        """Stored, and not covered by an anchor."""
+        return [one for sequence, one in self.parcels.items() if sequence < self.stored]
+
+
+# ── Effects of the sealing hand ──────────────────────────────────────────────────────────────────────────────────
+
+
+class SealRun(NamedTuple):
+    """Seal these in order, as many as time allows."""
+
+    rows: list[Rows]
+
+
+class SealBeats(NamedTuple):
+    """Seal a heartbeat in each of these lanes: they were silent too long."""
+
+    lanes: list[bytes]
+
+
+class SealAgain(NamedTuple):
+    """Seal what waits in a lane again, in a new lane that names the old one's head."""
+
+    lane: bytes
+    head: LaneRef | None
+    waiting: list[Spooled]
+
+
+class EndLane(NamedTuple):
+    """Let nothing count that waits in a lane."""
+
+    lane: bytes
+    first: int  # of what waits
+    error: TallystickError
+    final: bool  # the publisher ends with it
+
+
+Sealing = SealRun | SealBeats | SealAgain | EndLane | Gap | Commit | CloseLanes | ChangePolicy
+
+
+# ── Effects of the sending hand ──────────────────────────────────────────────────────────────────────────────────
+
+
+class SyncSpool(NamedTuple):
+    """Make what is sealed durable, up to these marks by lane."""
+
+    marks: dict[bytes, int]
+
+
+class SendParcels(NamedTuple):
+    """Hand parcels of a lane to the carrier, behind the locks that they name and it lacks."""
+
+    lane: bytes
+    topic: TopicRef
+    locks: list[bytes]
+    parcels: list[Spooled]
+
+
+class ShowPermits(NamedTuple):
+    """Show our permits to the carrier again."""
+
+
+class RenewPermits(NamedTuple):
+    """Ask for new permits: those under which this lane is sealed were revoked."""
+
+    lane: bytes
+
+
+class LearnEpoch(NamedTuple):
+    """Ask for news of epochs: that of this parcel is not taken any more."""
+
+    refused: Spooled
+
+
+class ForgetCopies(NamedTuple):
+    """Delete copies from the spool, and the lane with them if it is done."""
+
+    lane: bytes
+    sequences: list[int]
+    drop: bool
+
+
+class CheckAnchor(NamedTuple):
+    """Hold parcels, each with its offset, to the anchor of their partition."""
+
+    token: bytes
+    partition: int
+    parcels: list[tuple[Spooled, int]]
+
+
+class AccuseNode(NamedTuple):
+    """Bring the promise of a parcel to the ledger: no anchor kept it."""
+
+    parcel: Spooled
+
+
+SendingEffect = (
+    SyncSpool | SendParcels | ShowPermits | RenewPermits | LearnEpoch | ForgetCopies | CheckAnchor | AccuseNode
+)
+
+
+class Outbox:
+    """Decides for one publisher."""
+
+    def __init__(
+        self, settings: PublisherSettings, permits: PermitsHeld, on_delivery: OnDelivery | None = None
+    ) -> None:
+        self._settings, self._permits, self._on_delivery = settings, permits, on_delivery
+        self._orders: deque[Order] = deque()  # in the order they came; one leaves when it is sealed
+        self._remedies: deque[Callable[[], SealAgain | EndLane]] = deque()  # come before orders
+        self._errands: deque[ShowPermits | RenewPermits | LearnEpoch | ForgetCopies] = deque()  # come before sending
+        self._checks: deque[tuple[bytes, int]] = deque()  # partitions to be held to their anchors now
+        self._accusations: deque[AccuseNode] = deque()
+        self._check_at = self._not_before = 0.0
+        self._dropped: Gap | None = None
+        self._events: deque[tuple[OnDelivery, TallystickError | None, Delivery | None]] = deque()
+        self._counts: Counter[str] = Counter()
+        self._last_error = ""
+        self.tracks: dict[bytes, LaneTrack] = {}
+        self.waiting_bytes = 0  # of rows that are not sealed yet
+        self.failure: TallystickError | None = None  # something that no retry mends
+        self._ending = False  # a refusal ends this publisher: nothing more is asked
+
+    # ── The caller's events ──────────────────────────────────────────────────────────────────────────────────────
+
+    def order(self, *orders: Order) -> None:
+        """Take what is to be sealed, behind what came before."""
+        self._orders.extend(orders)
+        self.waiting_bytes += sum(one.size_bytes for one in orders if isinstance(one, Rows))
+
+    def is_kept(self, commit: Commit) -> bool:
+        """Whether a commit parcel is durable; raises what kept it from being sealed."""
+        if commit.error is not None:
+            raise commit.error
+        one = commit.parcel
+        return one is not None and (one.lane not in self.tracks or one.sequence < self.tracks[one.lane].durable)
+
+    def withdraw(self, commit: Commit) -> None:
+        """Whoever ordered it does not wait for it any more."""
+        if commit in self._orders:
+            self._orders.remove(commit)
+
+    def drop(self, rows: int, now: Moment) -> None:
+        """Rows had to be dropped for want of room; a gap says so when there is room again."""
+        since_ms = now.ms if self._dropped is None else self._dropped.from_ms
+        before = 0 if self._dropped is None else self._dropped.rows
+        self._dropped = Gap(before + rows, since_ms, now.ms, "spool full")
+        self._counts["dropped"] += rows
+
+    def recover(self, lane: bytes, parcels: Sequence[Spooled], end: int, closed: bool, now: Moment) -> None:
+        """A lane of an earlier process, which goes on at `end`: its parcels are durable, and are sent again."""
+        first, end = (parcels[0].sequence, parcels[-1].sequence + 1) if parcels else (end, end)
+        by_sequence = {one.sequence: one for one in parcels}
+        self.tracks[lane] = LaneTrack(by_sequence, first, end, end, last_s=now.s, closed=closed)
+        self._forget(lane, [])
+
+    def take_reports(self) -> list[tuple[OnDelivery, TallystickError | None, Delivery | None]]:
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    # ── Sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def next_seal(self, now: Moment, *, has_room: bool) -> Sealing | None:
+        """What the sealing hand does next. `has_room` tells whether the spool takes more than parcels that wait."""
+        if self.failure is not None:
+            return None
+        if self._remedies:
+            return self._remedies[0]()
+        if self._ending:
+            return None
+        if self._dropped is not None and has_room:
+            self._orders.appendleft(self._dropped)
+            self._dropped = None
+        if self._orders:
+            first = self._orders[0]
+            return SealRun(self._rows_ahead()) if isinstance(first, Rows) else first
+        silent = [name for name, track in self.tracks.items() if self._is_silent(track, now)]
+        return SealBeats(silent) if silent else None
+
+    def _rows_ahead(self) -> list[Rows]:
+        ahead: list[Rows] = []
+        for one in self._orders:
+            if not isinstance(one, Rows) or len(ahead) == self._settings.request_parcels_max:
+                break
+            ahead.append(one)
+        return ahead
+
+    def _is_silent(self, track: LaneTrack, now: Moment) -> bool:
+        return not (track.closed or track.halted) and now.s - track.last_s >= self._settings.heartbeat_s
+
+    def sealed(
+        self, effect: Sealing, parcels: Sequence[Spooled], now: Moment, error: TallystickError | None = None
+    ) -> None:
+        """Parcels were sealed and written to the spool. Behind an error the rest waits, but for a commit, whose caller
+        is told."""
+        whole = error is None
+        for one in parcels:
+            track = self.tracks.setdefault(one.lane, LaneTrack())
+            track.parcels[one.sequence] = one
+            track.sealed, track.last_s, track.closed = one.sequence + 1, now.s, one.closes
+        self._counts["sealed"] += len(parcels)
+        match effect:
+            case SealRun(rows):
+                for row in rows[: len(parcels)]:
+                    self._orders.popleft()
+                    self.waiting_bytes -= row.size_bytes
+            case SealAgain(lane, _, waiting) if whole:
+                self._remedies.popleft()
+                self._leave(lane, waiting)
+            case EndLane(lane) if whole:
+                self._ended(effect)
+            case Commit():
+                effect.parcel, effect.error = next(iter(parcels), None), error
+                self._orders.popleft()
+            case Gap() | CloseLanes() | ChangePolicy() if whole:
+                self._orders.popleft()
+
+    def _ended(self, effect: EndLane) -> None:
+        self._remedies.popleft()
+        waiting = self.tracks[effect.lane].unsent
+        for one in waiting:
+            self._report(one.waiter, effect.error, None)
+        self._leave(effect.lane, waiting)
+        if effect.final:
+            self.fail(effect.error)
+
+    def _leave(self, lane: bytes, waiting: Sequence[Spooled]) -> None:
+        """Nothing that waited in a lane counts there any more."""
+        track = self.tracks[lane]
+        for one in waiting:
+            del track.parcels[one.sequence]
+        track.closed, track.halted, track.sealed, track.durable = True, False, track.stored, track.stored
+        self._forget(lane, [one.sequence for one in waiting])
+
+    # ── Sending ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def next_send(self, now: Moment, served: Collection[bytes] = ()) -> SendingEffect | None:
+        """What the sending hand does next; lanes that were `served` in this round have had their request."""
+        if self.failure is None and (unsynced := self.unsynced()) is not None:
+            return unsynced
+        if self._ending or self.failure is not None or now.s < self._not_before:
+            return None
+        if self._errands:
+            return self._errands.popleft() if isinstance(self._errands[0], ForgetCopies) else self._errands[0]
+        for lane, track in self.tracks.items():
+            if lane not in served and not track.halted and track.stored < track.durable:
+                return self._request(lane, track)
+        return self._next_check(now)
+
+    def unsynced(self) -> SyncSpool | None:
+        """What is sealed and may not be sent yet."""
+        marks = {lane: track.sealed for lane, track in self.tracks.items() if track.durable < track.sealed}
+        return SyncSpool(marks) if marks else None
+
+    def _request(self, lane: bytes, track: LaneTrack) -> SendParcels:
+        parcels: list[Spooled] = []
+        size = 0
+        for sequence in range(track.stored, track.durable):
+            one = track.parcels[sequence]
+            size += one.size_bytes
+            if parcels and size > self._settings.request_bytes_max:
+                break
+            parcels.append(one)
+            if len(parcels) == self._settings.request_parcels_max:
+                break
+        topic = parcels[-1].topics[0]  # under the newest permit that they are sealed under
+        locks = dict.fromkeys(lock for one in parcels for lock in one.locks if lock not in track.locks_sent)
+        return SendParcels(lane, topic, list(locks), parcels)
+
+    def synced(self, effect: SyncSpool) -> None:
+        for lane, mark in effect.marks.items():
+            if lane in self.tracks:
+                track = self.tracks[lane]
+                track.durable = max(track.durable, min(mark, track.sealed))
+
+    def sent(self, effect: SendParcels, outcomes: Sequence[Outcome], now: Moment, *, deposited: bool = True) -> None:
+        """The carrier answered for each parcel in order, up to the first that it refused. What is wrong with locks that
+        it did not take is wrong with the parcels that need them."""
+        if deposited:
+            self.tracks[effect.lane].locks_sent.update(effect.locks)
+        for one, outcome in zip(effect.parcels, outcomes, strict=False):
+            if isinstance(outcome, NotStored):
+                self._refused(effect.lane, one, outcome, now)
+                return
+            track = self.tracks[effect.lane]
+            one.promises, one.promised_at = outcome.promises, now.s
+            promised = tuple((promise.token, promise.partition, promise.offset) for promise in outcome.promises)
+            one.offsets = outcome.offsets or promised
+            one.unanchored = set(one.offsets)
+            track.stored, track.head = one.sequence + 1, LaneRef(one.lane, one.sequence, one.parcel)
+            self._counts["stored"] += 1
+            if self._settings.acks == "stored":
+                self._delivered(one)
+
+    def pause(self, error: Unavailable, now: Moment) -> None:
+        """Ask nobody for a while."""
+        wait_s = self._settings.retry_s if error.retry_after_s is None else error.retry_after_s
+        log.info("waiting %.1f s: %s", wait_s, error)
+        self._not_before, self._last_error = now.s + wait_s, str(error)
+
+    # ── Refusals ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _refused(self, lane: bytes, one: Spooled, refusal: NotStored, now: Moment) -> None:
+        """What to do about a refusal, by its reason."""
+        track = self.tracks[lane]
+        self._counts["refused"] += 1
+        self._last_error = refusal.message
+        error = Refused(refusal.message, reason=refusal.reason)
+        match refusal.reason:
+            case "ahead":  # the node has less than we thought: it said so, and parcels are still in the spool
+                self._rewind(lane, refusal.expected or 0)
+            case "unknown-lock":
+                track.locks_sent.clear()
+            case "not-advertised" | "permit-ended" if not self._permits.covers(one.topics):
+                self._seal_again(lane)  # under a permit of an earlier process, which has ended
+            case "permit-ended":  # of ours: where the right was given back since, a new one is to be had
+                track.halted = True
+                self._errands.append(RenewPermits(lane))
+            case "not-advertised":
+                self._errands.append(ShowPermits())
+            case "quota":
+                self.pause(Unavailable(refusal.message, retry_after_s=QUOTA_PAUSE_S), now)
+            case "epoch-over" if self._permits.is_current(one.topics, now.ms):
+                self._errands.append(LearnEpoch(one))
+            case "epoch-over":
+                self._seal_again(lane)
+            case reason if reason in RIGHT_REASONS:
+                self._give_up(lane, Refused(refusal.message, reason=reason, hint=RIGHT_HINT))
+            case _:  # nothing can follow a parcel that was refused for good: the rest fails, a new lane goes on
+                self._end(lane, error)
+
+    def shown(self) -> None:
+        self._errands.popleft()
+
+    def renewed(self, effect: RenewPermits, refusal: Refused | None) -> None:
+        self._errands.popleft()
+        if refusal is None:
+            self._seal_again(effect.lane)
+        else:
+            self._give_up(effect.lane, refusal)
+
+    def learnt(self, effect: LearnEpoch, now: Moment) -> None:
+        """Seal again, once we know of another epoch."""
+        self._errands.popleft()
+        if self._permits.is_current(effect.refused.topics, now.ms):
+            unknown = "the authority has not told us of the next epoch yet"
+            self.pause(Unavailable(unknown, retry_after_s=EPOCH_PAUSE_S), now)
+        else:
+            self._seal_again(effect.refused.lane)
+
+    def _rewind(self, lane: bytes, expected: int) -> None:
+        """Send again from `expected` on, if the spool still has it."""
+        track = self.tracks[lane]
+        if expected < track.stored and expected in track.parcels:
+            track.stored = expected
+        else:
+            self._end(lane, Forged(f"the node lost parcel {expected}, which it had promised", reason="lost"))
+
+    def _seal_again(self, lane: bytes) -> None:
+        track = self.tracks[lane]
+        track.halted = True  # what is sealed until the hand gets to it waits there too
+        self._remedies.append(lambda: SealAgain(lane, track.head, track.unsent))
+
+    def _end(self, lane: bytes, error: TallystickError, *, final: bool = False) -> None:
+        log.warning("lane %s ends: %s", lane.hex()[:8], error)
+        track = self.tracks[lane]
+        track.halted = True
+        self._remedies.append(lambda: EndLane(lane, track.stored, error, final))
+
+    def _give_up(self, lane: bytes, error: Refused) -> None:
+        """End for good: every further request without the right, heartbeats too, is held against whoever signs it."""
+        self._ending = True
+        self._end(lane, error, final=True)
+
+    # ── Anchors ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _next_check(self, now: Moment) -> CheckAnchor | AccuseNode | None:
+        """Every `anchor_check_s` one partition after the other, and then the promises that are overdue."""
+        if now.s >= self._check_at:
+            unproved = [one for track in self.tracks.values() for one in track.unproved]
+            if not unproved:
+                return None
+            self._check_at = now.s + self._settings.anchor_check_s
+            self._checks = deque(sorted({place[:2] for one in unproved for place in one.unanchored}))
+            late = [one for one in unproved if now.s - one.promised_at > self._settings.promise_s]
+            self._accusations = deque(AccuseNode(one) for one in late if one.promises)
+        while self._checks:
+            token, partition = self._checks.popleft()
+            waiting = [
+                (one, offset)
+                for track in self.tracks.values()
+                for one in track.unproved
+                for *place, offset in one.unanchored
+                if place == [token, partition]
+            ]
+            if waiting:
+                return CheckAnchor(token, partition, waiting)
+        while self._accusations:
+            accusation = self._accusations.popleft()
+            if accusation.parcel.unanchored:
+                return accusation
+        return None
+
+    def checked(
+        self,
+        effect: CheckAnchor,
+        proved: Sequence[tuple[Spooled, int]],
+        judged: tuple[Spooled, NotStored] | None,
+        now: Moment,
+    ) -> None:
+        """An anchor covers these parcels at these offsets; a copy may go when it is covered in every topic. One may be
+        `judged`: nobody promised it, and the notary says that it refused it."""
+        done: dict[bytes, list[int]] = {}
+        for one, offset in proved:
+            track = self.tracks.get(one.lane)
+            if track is None or track.parcels.get(one.sequence) is not one or one.sequence >= track.stored:
+                continue  # sealed again, or to be sent again, since it was asked for
+            one.unanchored.discard((effect.token, effect.partition, offset))
+            if not one.unanchored:
+                del track.parcels[one.sequence]
+                done.setdefault(one.lane, []).append(one.sequence)
+                self._counts["anchored"] += 1
+                if self._settings.acks == "anchored":
+                    self._delivered(one)
+        for lane, sequences in done.items():
+            self._forget(lane, sequences)
+        if judged is not None:
+            one, refusal = judged
+            track = self.tracks.get(one.lane)
+            if track is not None and not track.halted and one in track.unproved:
+                track.stored = one.sequence  # nothing behind it counts either
+                self._refused(one.lane, one, refusal, now)
+
+    def accused(self, effect: AccuseNode, *, told: bool) -> None:
+        if told:
+            effect.parcel.promises = ()
+
+    def _forget(self, lane: bytes, sequences: list[int]) -> None:
+        track = self.tracks[lane]
+        drop = track.closed and not track.parcels
+        if drop:
+            del self.tracks[lane]
+        if drop or sequences:
+            self._errands.append(ForgetCopies(lane, sequences, drop))
+
+    # ── What callers are told ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _delivered(self, one: Spooled) -> None:
+        self._report(one.waiter, None, Delivery(one.parcel, one.lane, one.sequence, one.rows, one.offsets))
+
+    def _report(self, waiter: Waiter, error: TallystickError | None, delivery: Delivery | None) -> None:
+        if self._on_delivery is not None:
+            self._events.append((self._on_delivery, error, delivery))
+        waiter.left -= 1
+        if error is not None or waiter.left == 0:
+            self._events.extend((callback, error, delivery) for callback in waiter.callbacks)
+            waiter.callbacks = []
+
+    def fail(self, error: TallystickError) -> None:
+        """Stop for good: everybody who waits is told."""
+        log.error("the publisher stops: %s", error)
+        self.failure, self._last_error = error, str(error)
+        for track in self.tracks.values():
+            for one in track.unsent:
+                self._report(one.waiter, error, None)
+
+    @property
+    def has_reports(self) -> bool:
+        return bool(self._events)
+
+    @property
+    def has_orders(self) -> bool:
+        return bool(self._orders or self._remedies)
+
+    @property
+    def has_remedies(self) -> bool:
+        return bool(self._remedies)
+
+    @property
+    def pending(self) -> int:
+        """Orders that wait, and parcels that are not delivered."""
+        tracks = self.tracks.values()
+        if self._settings.acks == "anchored":
+            return len(self._orders) + sum(len(track.parcels) for track in tracks)
+        return len(self._orders) + sum(track.sealed - track.stored for track in tracks)
+
+    def statistics(self, rows: int, spool_bytes: int) -> PublisherStatistics:
+        """Beside rows that gather and the spool's bytes."""
+        tracks, counts = self.tracks.values(), self._counts
+        return PublisherStatistics(
+            rows=rows + sum(one.batch.rows for one in self._orders if isinstance(one, Rows)),
+            lanes=len(self.tracks),
+            unsent=sum(track.sealed - track.stored for track in tracks),
+            unproved=sum(len(track.unproved) for track in tracks),
+            spool_bytes=spool_bytes,
+            sealed=counts["sealed"],
+            stored=counts["stored"],
+            anchored=counts["anchored"],
+            refused=counts["refused"],
+            rows_dropped=counts["dropped"],
+            last_error=self._last_error,
+        )
