@@ -38,7 +38,7 @@ from abe_locks import lock_cases
 from experiments.bsw07 import scheme as bsw07
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
-from tallystick.crypto.abe.keys import MasterKey, epoch_trait
+from tallystick.crypto.abe.keys import AttributeMasterKey, epoch_trait
 from tallystick.policy.attribute import Encoding, category, integer, real, string
 from tallystick.policy.evaluate import node_holds
 from tallystick.policy.formula import Formula, OneOf, Within, all_of, any_of
@@ -68,7 +68,7 @@ class Bench:
     """Both authorities, and keys of both."""
 
     def __init__(self) -> None:
-        self.master = MasterKey.generate(bytes(32))
+        self.master = AttributeMasterKey.generate(bytes(32))
         self.peer = bsw07.setup(b"peer")
 
     def keygen(self, name: str, traits: frozenset[bytes], peer_traits: frozenset[bytes]) -> harness.Case:

@@ -23,7 +23,7 @@ from tallystick.authority.authority import Authority
 from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
 from tallystick.authority.granting import grant_entries, policy_entry
 from tallystick.authority.ledger_view import EngineClient
-from tallystick.authority.settings import Settings
+from tallystick.authority.settings import AuthoritySettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
@@ -36,7 +36,7 @@ from tallystick.record.schema import Schema
 from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.sim.instance import Instance
-from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.certificate import Certificate, SubjectKind
 
 HELD, PRINCIPALS, OTHERS = 10, 16, 8_192
 TAKEN = 64  # principals taken to the next epoch, from which 100,000 are extrapolated
@@ -67,7 +67,7 @@ class Tenant:
         engine = SqliteLedger(":memory:", instance.trust, instance.node_keys.ledger_key, now_ms)
         self.ledger = Ledger(engine, self.clock)
         self.instance, self._number = instance.trust.instance, 0
-        self.authority: Authority = instance.authority(self.ledger, self.clock, self.entropy, Settings())
+        self.authority: Authority = instance.authority(self.ledger, self.clock, self.entropy, AuthoritySettings())
         self.act(
             instance.node_keys.key,
             instance.node_keys.certificate.subject,
@@ -84,7 +84,7 @@ class Tenant:
         key, sealing = SigningKey.from_seed(self.entropy.bytes(32)), hpke.PrivateKey.generate(self.entropy.bytes(32))
         enrolled = enrol(InProcess(self.authority), self.instance, invite, "somebody", key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
-        assert certificate.kind is Kind.PRINCIPAL
+        assert certificate.kind is SubjectKind.PRINCIPAL
         self.tenant = certificate.tenant
         holder = Holder(self.instance, certificate.subject, key, sealing)
         return AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, self.entropy)

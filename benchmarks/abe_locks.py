@@ -25,7 +25,7 @@ import harness
 import pyarrow as pa
 
 from tallystick.crypto import hpke
-from tallystick.crypto.abe.keys import AttributeKey, MasterKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.keyring import KeyRing
@@ -76,7 +76,7 @@ class Arm:
     policy: str
     key: SigningKey = field(default_factory=lambda: SigningKey.from_seed(seed("car")))
     topic_key: hpke.PrivateKey = field(default_factory=lambda: hpke.PrivateKey.generate(seed("topic")))
-    master: MasterKey = field(default_factory=lambda: MasterKey.generate(seed("attributes")))
+    master: AttributeMasterKey = field(default_factory=lambda: AttributeMasterKey.generate(seed("attributes")))
     locks: dict[bytes, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

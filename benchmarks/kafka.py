@@ -29,7 +29,7 @@ import kafka_spark
 import kafka_transfers
 from kafka_arms import Direct
 
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 
 ROUNDS = 5
 
@@ -38,7 +38,7 @@ def measure(only: str, rounds: int, spark_rows: int) -> Iterator[harness.Result]
     """Everything that is wanted, on a Kafka and an instance of its own."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tally-bench-kafka-")))
-        cluster = stack.enter_context(Cluster.create(folder / "kafka"))
+        cluster = stack.enter_context(KafkaCluster.create(folder / "kafka"))
         instance = stack.enter_context(Direct(folder / "ours", cluster))
         yield from kafka_transfers.cases(cluster, instance, only, rounds)
         yield from kafka_latency.cases(cluster, instance, only)

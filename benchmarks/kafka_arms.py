@@ -32,7 +32,7 @@ from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
 from tallystick.client.publish import Delivery, Publisher
 from tallystick.client.subscribe import Subscriber
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 from tallystick.errors import TallystickError
 from tallystick.identity.kafka import go_direct
 from tallystick.ledger.contracts.anchors import ANCHORS
@@ -67,7 +67,7 @@ class Arm(Protocol):
 class Plain:
     """One Kafka record for each record."""
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: int = 1, **settings: str) -> None:
+    def __init__(self, cluster: KafkaCluster, topic: str, partitions: int = 1, **settings: str) -> None:
         self.topic, self._settings = topic, {**cluster.operator(), "log_level": "1"}
         make_topic(cluster, topic, partitions)
         producing = {
@@ -118,7 +118,7 @@ class Plain:
 class Unsealed:
     """One Kafka record for each batch: what a parcel's body is before it is encrypted, and nothing around it."""
 
-    def __init__(self, cluster: Cluster, name: str, size: int) -> None:
+    def __init__(self, cluster: KafkaCluster, name: str, size: int) -> None:
         self.place, self._size, self._end = Place(sha256(name.encode()).digest()[:16], 0), size, 0
         self.topic = self.place.token.hex()
         make_topic(cluster, self.topic, 1)
@@ -205,7 +205,7 @@ class Sealed:
 class Direct(Ours):
     """An instance on Kafka whose clients go to Kafka themselves; its node is gateway and notary."""
 
-    def __init__(self, folder: Path, cluster: Cluster) -> None:
+    def __init__(self, folder: Path, cluster: KafkaCluster) -> None:
         super().__init__(
             folder,
             carrier=cluster.url,
@@ -246,7 +246,7 @@ class Direct(Ours):
         return 0 if row is None else row.size
 
 
-def make_topic(cluster: Cluster, topic: str, partitions: int) -> None:
+def make_topic(cluster: KafkaCluster, topic: str, partitions: int) -> None:
     admin = AdminClient(cluster.operator())  # kept: what it was asked ends with it
     for future in admin.create_topics([NewTopic(topic, partitions)]).values():
         future.result(30)

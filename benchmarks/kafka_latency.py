@@ -22,7 +22,7 @@ from kafka_arms import Direct, Plain, Unsealed, decode, encode
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.tails import Tail
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
 
@@ -84,7 +84,7 @@ def latencies(way: Way) -> tuple[list[float], list[float]]:
     return stored[WARM_TICKS:], read[WARM_TICKS:]
 
 
-def cases(cluster: Cluster, instance: Direct, only: str) -> Iterator[harness.Result]:
+def cases(cluster: KafkaCluster, instance: Direct, only: str) -> Iterator[harness.Result]:
     names = [
         (f"latency_{until}_p{percent}", number, percent)
         for number, until in enumerate(("stored", "read"))
@@ -112,7 +112,7 @@ def _percentile(seconds: list[float], percent: int) -> float:
 
 
 class PlainWay:
-    def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
+    def __init__(self, cluster: KafkaCluster, stack: ExitStack) -> None:
         self._plain = Plain(cluster, "plain-latency", **{"linger.ms": "0"})
         self._consumer = self._plain.consumer(**{"fetch.wait.max.ms": "100"})
         stack.callback(self._consumer.close)
@@ -132,7 +132,7 @@ class PlainWay:
 
 
 class UnsealedWay:
-    def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
+    def __init__(self, cluster: KafkaCluster, stack: ExitStack) -> None:
         self._unsealed = Unsealed(cluster, "latency", TICK_ROWS)
         self._kafka = KafkaClient(cluster.operator())
         self._tail = Tail(self._kafka)

@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from engines import spark_kafka
 from engines.cache import Missing
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 
 ROWS, CHUNK, PARCEL_ROWS = 2_097_152, 262_144, 4_096
 BATCHES = 16
@@ -32,7 +32,7 @@ WARMUPS = 2  # until then the JVM compiles more than it reads
 TARGETS = {"spark_batch": 5.0, "spark_stream": 2.5}
 
 
-def cases(cluster: Cluster, instance: Direct, only: str, rounds: int, rows: int) -> Iterator[harness.Result]:
+def cases(cluster: KafkaCluster, instance: Direct, only: str, rounds: int, rows: int) -> Iterator[harness.Result]:
     wanted = [name for name in TARGETS if only in name]
     if not wanted:
         return
@@ -87,7 +87,7 @@ def _fill_ours(instance: Direct, chunks: list[pa.RecordBatch]) -> dict[str, str]
     return {"home": str(instance.reader.identity.home), "topic": "spark"}
 
 
-def _fill_plain(cluster: Cluster, chunks: list[pa.RecordBatch]) -> dict[str, str]:
+def _fill_plain(cluster: KafkaCluster, chunks: list[pa.RecordBatch]) -> dict[str, str]:
     plain = Plain(cluster, "plain-spark")
     for chunk in chunks:
         plain.send(data.dicts(chunk))

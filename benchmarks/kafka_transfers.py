@@ -20,7 +20,7 @@ import data
 import harness
 from kafka_arms import Arm, Direct, Plain, Sealed, Unsealed
 
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 
 WARM = 3  # turns of each arm that do not count: a broker's code is compiled as it is used, and ours sends few requests
 SIZES = {64: 65_536, 512: 262_144, 4096: 524_288}  # records a parcel → records a run
@@ -47,7 +47,7 @@ class Spent:
     notary: float
 
 
-def cases(cluster: Cluster, instance: Direct, only: str, rounds: int) -> Iterator[harness.Result]:
+def cases(cluster: KafkaCluster, instance: Direct, only: str, rounds: int) -> Iterator[harness.Result]:
     for size, records in SIZES.items():
         names = (f"produce_dicts_{size}", f"produce_columns_{size}", f"fetch_{size}", f"disk_{size}")
         wanted = {name for name in names if only in name}
@@ -59,7 +59,7 @@ def cases(cluster: Cluster, instance: Direct, only: str, rounds: int) -> Iterato
 class Transfer:
     """The arms at one size."""
 
-    def __init__(self, cluster: Cluster, instance: Direct, size: int, records: int, stack: ExitStack) -> None:
+    def __init__(self, cluster: KafkaCluster, instance: Direct, size: int, records: int, stack: ExitStack) -> None:
         self._cluster, self._instance, self._size, self._records = cluster, instance, size, records
         unsealed, self._sealed = Unsealed(cluster, f"bench{size}", size), Sealed(instance, f"bench{size}", size)
         plain = Plain(cluster, f"plain-{size}")

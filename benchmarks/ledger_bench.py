@@ -20,11 +20,11 @@ from harness import Case, Figure, Rate
 
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Query
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.transaction import compose
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.right import Right
 from tallystick.trust.signed import Signer
 from tallystick.trust.trustfile import TrustFile
@@ -71,11 +71,11 @@ class Fleet:
             SigningKey.from_seed(digest(name)) for name in ("authority", "node", "owner")
         )
         by_root = self.trust.root_signer(self.root)
-        authority = self.certify(self.authority_key, Kind.AUTHORITY, ALL_TENANTS, ROOT_ID, by_root)
-        node = self.certify(self.node_key, Kind.NODE, ALL_TENANTS, ROOT_ID, by_root)
+        authority = self.certify(self.authority_key, SubjectKind.AUTHORITY, ALL_TENANTS, ROOT_ID, by_root)
+        node = self.certify(self.node_key, SubjectKind.NODE, ALL_TENANTS, ROOT_ID, by_root)
         self.authority, self.node = authority.subject, node.subject
         principals = [
-            self.certify(key, Kind.PRINCIPAL, TENANT, self.authority, self.authority_key)
+            self.certify(key, SubjectKind.PRINCIPAL, TENANT, self.authority, self.authority_key)
             for key in (self.owner_key, *(SigningKey.from_seed(digest(f"car {i}")) for i in range(OPERATORS)))
         ]
         self.owner, *self.operators = (certificate.subject for certificate in principals)
@@ -89,7 +89,7 @@ class Fleet:
     def _open_sqlite(self) -> SqliteLedger:
         return SqliteLedger(str(self.path), self.trust, self.ledger_key, NOW_MS)
 
-    def certify(self, key: SigningKey, kind: Kind, tenant: bytes, issuer: bytes, signer: Signer) -> Certificate:
+    def certify(self, key: SigningKey, kind: SubjectKind, tenant: bytes, issuer: bytes, signer: Signer) -> Certificate:
         subject = subject_id(self.trust.instance, key.public.raw)
         return Certificate(self.trust.instance, kind, subject, tenant, key.public.raw, b"", 0, 2 * NOW_MS, issuer).sign(
             signer
@@ -113,7 +113,7 @@ class Fleet:
         dealt = zip(range(count), cycle(tokens), cycle(self.operators), strict=False)
         return [
             entries.operation(
-                *(operator, Role.PUBLISHER, token, Right.WRITE),
+                *(operator, OperatorRole.PUBLISHER, token, Right.WRITE),
                 time_ms=NOW_MS + i,
                 request=digest(f"request {i}"),
                 host="10.0.0.7",

@@ -27,7 +27,7 @@ from tallystick.demo import hand as demo
 from tallystick.errors import Refused, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.ledger.contracts.anchors import ANCHORS
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.engine import Query, Submitted
 from tallystick.ledger.memory import CheckpointMemory
@@ -184,7 +184,7 @@ class Act:
 def acts(stack: Stack, **query: Any) -> list[Act]:
     """Operations that an audit finds, oldest first: `token`, `principal`, `refused`."""
     settle(stack)
-    items = stack.node.ledger.audit(Query(kind=int(Kind.OPERATION), **query))
+    items = stack.node.ledger.audit(Query(kind=int(EntryKind.OPERATION), **query))
     return [
         Act(i.height, i.fields[1], i.fields[3], i.fields[4], i.fields[5], i.fields[7], i.fields[13])
         for i in sorted(items, key=lambda item: (item.height, item.index))

@@ -14,7 +14,7 @@ from stack import Stack, wait_until
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import DirectKafka
 from tallystick.client.session import Session
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 from tallystick.errors import Unavailable
 from tallystick.identity.kafka import go_direct
 from tallystick.ledger.engine import Query
@@ -23,23 +23,23 @@ from tallystick.ledger.engine import Query
 # more than it gives back.
 os.environ.setdefault("KAFKA_OPTS", "-XX:TieredStopAtLevel=1")
 
-_started: dict[int, Cluster] = {}
+_started: dict[int, KafkaCluster] = {}
 
 
-def node_settings(cluster: Cluster) -> dict[str, Any]:
+def node_settings(cluster: KafkaCluster) -> dict[str, Any]:
     """What makes a node a gateway and notary of this cluster."""
     files = {"kafka_settings": cluster.operator_file, "kafka_client_settings": cluster.client_file}
     return {"carrier": cluster.url, "carrier_settings": {key: str(path) for key, path in files.items()}}
 
 
-def broker(brokers: int = 1) -> Cluster:
+def broker(brokers: int = 1) -> KafkaCluster:
     """The run's cluster of so many brokers; the test is skipped where Kafka cannot be had."""
     if brokers not in _started:
         pytest.importorskip("confluent_kafka")
         folder = tempfile.TemporaryDirectory(prefix="tally-kafka-")
         atexit.register(folder.cleanup)
         try:
-            cluster = Cluster.create(Path(folder.name), brokers)
+            cluster = KafkaCluster.create(Path(folder.name), brokers)
             atexit.register(cluster.stop)
             _started[brokers] = cluster.start()
         except Unavailable as error:

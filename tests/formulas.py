@@ -12,8 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tallystick.policy.attribute import Attribute, Kind, category, day, flag, integer, real, string
-from tallystick.policy.formula import NEVER, Formula, Gate, Leaf, Node, OneOf, Within, canonical
+from tallystick.policy.attribute import Attribute, AttributeKind, category, day, flag, integer, real, string
+from tallystick.policy.formula import NEVER, Formula, FormulaGate, Leaf, Node, OneOf, Within, canonical
 from tallystick.policy.space import AttributeSpace
 
 ACME = AttributeSpace.of(
@@ -56,7 +56,7 @@ RANDOMS = st.integers(0, (1 << 32) - 1).map(Random)
 
 
 def some_ordinal(random: Random, attribute: Attribute) -> int:
-    if attribute.kind is Kind.REAL:
+    if attribute.kind is AttributeKind.REAL:
         return attribute.ordinal(random.choice(SPEEDS))
     return random.randint(0, random.choice([attribute.top, min(40, attribute.top)]))
 
@@ -81,7 +81,7 @@ def some_node(random: Random, space: AttributeSpace, leaves_max: int = 8) -> Nod
         share = random.randint(1, count)
         parts.append(some_node(random, space, share) if len(parts) or share < count else some_leaf(random, space))
         count -= share
-    return Gate(random.choice([1, len(parts), random.randint(1, len(parts))]), tuple(parts))
+    return FormulaGate(random.choice([1, len(parts), random.randint(1, len(parts))]), tuple(parts))
 
 
 def some_formula(random: Random, space: AttributeSpace = ACME, leaves_max: int = 8) -> Formula:
@@ -99,9 +99,9 @@ def some_value(random: Random, attribute: Attribute) -> Any:
     if attribute.is_text:
         values = attribute.values or VINS
         return random.sample(values, random.randint(1, 2)) if attribute.many else random.choice(values)
-    if attribute.kind is Kind.REAL:
+    if attribute.kind is AttributeKind.REAL:
         return random.choice(SPEEDS)
     ordinal = some_ordinal(random, attribute)
-    if attribute.kind is Kind.DATE:
+    if attribute.kind is AttributeKind.DATE:
         return date(1970, 1, 1) + timedelta(days=ordinal)
     return ordinal + attribute.least

@@ -17,7 +17,7 @@ from tallystick import wire
 from tallystick.crypto import aead
 from tallystick.crypto.blocks import body_root
 from tallystick.crypto.signatures import SigningKey
-from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, Kind
+from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, ParcelKind
 from tallystick.parcel.keys import ParcelKeys
 from tallystick.parcel.parcel import MAGIC, Parcel
 from tallystick.parcel.seal import Lane
@@ -51,7 +51,7 @@ def seal_sections(lane: Lane, plaintexts: Sequence[bytes], root: bytes = bytes(3
     body = b"".join(sections)
     values: dict[str, Any] = {
         "instance": lane.instance,
-        "kind": Kind.DATA,
+        "kind": ParcelKind.DATA,
         "topics": lane.topics,
         "lane": lane.lane,
         "sequence": 0,

@@ -12,7 +12,7 @@ from typing import Any
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.author import Author
 from tallystick.client.writes import Committer
-from tallystick.parcel.header import Kind
+from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import Parcel
 
 Kill = Callable[[], None]
@@ -23,7 +23,7 @@ def _is_pending(node: RemoteNode, token: bytes, parcels: list[bytes]) -> bool:
 
 
 def _is_commit(node: RemoteNode, token: bytes, parcels: list[bytes]) -> bool:
-    return Parcel.decode(parcels[-1]).header.kind is Kind.COMMIT
+    return Parcel.decode(parcels[-1]).header.kind is ParcelKind.COMMIT
 
 
 def _always(*args: Any) -> bool:

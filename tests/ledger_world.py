@@ -15,7 +15,7 @@ from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.transaction import Transaction, compose, parse
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
 NOW_MS = 1_791_000_000_000
@@ -72,14 +72,14 @@ class World:
             quorum=self.quorum,
         ).sign(self.root)
         self.instance = self.trust.instance
-        self.authority = self.actor("authority", Kind.AUTHORITY, ALL_TENANTS)
-        self.node = self.actor("node", Kind.NODE, ALL_TENANTS)
-        self.doctor = self.actor("doctor", Kind.PRINCIPAL, HOSPITAL)
-        self.monitor = self.actor("monitor", Kind.PRINCIPAL, HOSPITAL)
-        self.landlord = self.actor("landlord", Kind.PRINCIPAL, HOME)
-        self.sensor = self.actor("sensor", Kind.PRINCIPAL, HOME)
+        self.authority = self.actor("authority", SubjectKind.AUTHORITY, ALL_TENANTS)
+        self.node = self.actor("node", SubjectKind.NODE, ALL_TENANTS)
+        self.doctor = self.actor("doctor", SubjectKind.PRINCIPAL, HOSPITAL)
+        self.monitor = self.actor("monitor", SubjectKind.PRINCIPAL, HOSPITAL)
+        self.landlord = self.actor("landlord", SubjectKind.PRINCIPAL, HOME)
+        self.sensor = self.actor("sensor", SubjectKind.PRINCIPAL, HOME)
 
-    def actor(self, name: str, kind: Kind, tenant: bytes, issuer: Actor | None = None) -> Actor:
+    def actor(self, name: str, kind: SubjectKind, tenant: bytes, issuer: Actor | None = None) -> Actor:
         """A certified actor; principals by the authority unless another issuer is named, the rest by the root."""
         key = SigningKey.from_seed(seed(name))
         return Actor(self.certify(key, kind, tenant, issuer), key)
@@ -87,12 +87,12 @@ class World:
     def certify(
         self,
         key: SigningKey,
-        kind: Kind,
+        kind: SubjectKind,
         tenant: bytes,
         issuer: Actor | None = None,
         subject: bytes | None = None,
     ) -> Certificate:
-        if issuer is None and kind is Kind.PRINCIPAL:
+        if issuer is None and kind is SubjectKind.PRINCIPAL:
             issuer = self.authority
         certificate = Certificate(
             instance=self.instance,
@@ -180,7 +180,7 @@ def operation_batch(world: World, count: int, tokens: Sequence[bytes], operators
     return [
         entries.operation(
             operators[i % len(operators)],
-            entries.Role.PUBLISHER,
+            entries.OperatorRole.PUBLISHER,
             tokens[i % len(tokens)],
             2,
             time_ms=NOW_MS + i,

@@ -19,7 +19,7 @@ from tallystick.parcel.seal import Lane
 from tallystick.parcel.verify import PermitBook
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.permit import LAST_EPOCH, Operation, Permit, undo_hash
 
 INSTANCE = sha256(b"instance").digest()
@@ -60,7 +60,7 @@ class World:
     def authority(self) -> Certificate:
         raw = self.authority_key.public.raw
         return Certificate(
-            INSTANCE, Kind.AUTHORITY, subject_id(INSTANCE, raw), ALL_TENANTS, raw, b"", 0, FAR_FUTURE_MS, ROOT_ID
+            INSTANCE, SubjectKind.AUTHORITY, subject_id(INSTANCE, raw), ALL_TENANTS, raw, b"", 0, FAR_FUTURE_MS, ROOT_ID
         ).sign(self.authority_key)
 
     def topic_key(self, name: str, epoch: int = 1) -> hpke.PrivateKey:

@@ -13,7 +13,7 @@ from makers import GROUPED, INSTANCE, World, entropy, seed, token
 
 from tallystick.crypto import hpke
 from tallystick.crypto.abe import group
-from tallystick.crypto.abe.keys import AttributeKey, MasterKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.locks import lock_hash
@@ -38,7 +38,7 @@ def need_pymcl() -> None:
 class PolicyWorld(World):
     """Capsules of topic policies are handed to every reader, as an authority does."""
 
-    master: MasterKey = field(default_factory=lambda: MasterKey.generate(seed("attributes")))
+    master: AttributeMasterKey = field(default_factory=lambda: AttributeMasterKey.generate(seed("attributes")))
     capsules: dict[tuple[PolicyPlace, int], tuple[bytes, bytes]] = field(default_factory=dict)
 
     def key(self, held: Mapping[str, Any], name: str = "reader", epochs: tuple[int, ...] = (EPOCH,)) -> AttributeKey:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.authority.client import topic_entries
-from tallystick.authority.settings import Settings
+from tallystick.authority.settings import AuthoritySettings
 from tallystick.client.session import Session
 from tallystick.crypto.passphrase import Cost
 from tallystick.identity.enrol import enrol
@@ -59,7 +59,7 @@ class Stack:
         self.clock, self.entropy = clock or SystemClock(), SystemEntropy()
         self._passphrase, self._keys_from = passphrase, keys_from
         self._node_settings = {"port": 0, "commit_ms": 20, "window_ms": 5, **(node or {})}
-        self._authority_settings = Settings(**{"revoke_s": 1, **(authority or {})})
+        self._authority_settings = AuthoritySettings(**{"revoke_s": 1, **(authority or {})})
         if not self.folders.trust.exists():
             create_instance(
                 folder,

@@ -80,6 +80,28 @@ def test_every_module_and_every_folder_opens_with_a_docstring() -> None:
     assert bare == []
 
 
+def test_one_public_class_name_has_one_meaning() -> None:
+    """CometBFT's own names in `abci/` aside."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        if "abci" not in path.parts:
+            for node in parse(path).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(named(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_no_constructor_takes_more_than_eight_things() -> None:
+    faults = []
+    for path in MODULES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if len(taken) > 9:  # `self` among them
+                    faults.append(f"{named(path)}:{node.lineno}: {len(taken) - 1}")
+    assert faults == []
+
+
 def test_every_folder_of_the_package_has_an_init() -> None:
     folders = {path.parent for path in MODULES}
     assert [named(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []

@@ -380,9 +380,9 @@ def _identify_by_entropy_alone(self: Any, entropy: bytes, lane: Any, sequence: A
 @defence("randomness of its own for each occurrence", "tallystick.crypto.abe.sharing:_with_occurrences")
 def _share_one_randomness(found: Any) -> Any:
     """As in the published code of FABEO."""
-    from tallystick.crypto.abe.sharing import Row
+    from tallystick.crypto.abe.sharing import ShareRow
 
-    return [Row(traits, 0) for traits in found]
+    return [ShareRow(traits, 0) for traits in found]
 
 
 def _one_hash(master: Any, text: str) -> bytes:
@@ -433,7 +433,7 @@ def _believe_kafka(self: Any, what: Any, data: Any) -> None:
     pass
 
 
-@defence("the identity of a topic in Kafka", f"{KAFKA}.topics:Topics._what_happened")
+@defence("the identity of a topic in Kafka", f"{KAFKA}.topics:KafkaTopics._what_happened")
 def _go_by_the_name(self: Any, token: Any, found: Any) -> None:
     pass
 

@@ -47,10 +47,10 @@ from ledger_bench import NOW_MS, TENANT, Fleet
 from experiments import results
 from experiments.bps.transfer import CHUNK, PAPER, Scale, add_scale, in_chunks, scale_of
 from experiments.results import Plot
-from tallystick.carriers.kafka.administration import Entry
+from tallystick.carriers.kafka.administration import AccessEntry
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.rules import LedgerRules
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 from tallystick.guards.rules import Act, TopicRules, check_principal, check_topic
 from tallystick.ledger import entries
 from tallystick.ledger.cache import RightsCache
@@ -120,18 +120,18 @@ class Unasked:
 class Producer:
     """A user with one right, on a Kafka with or without its authorizer."""
 
-    def __init__(self, cluster: Cluster, authorises: bool) -> None:
+    def __init__(self, cluster: KafkaCluster, authorises: bool) -> None:
         operator = KafkaClient(cluster.operator())
         operator.make_user(USER, PASSWORD.encode())
         self._plain = Plain(cluster, TOPIC, **user_settings(cluster, PASSWORD))
         if authorises:
-            rights = [Entry(f"User:{USER}", TOPIC, right) for right in ("WRITE", "DESCRIBE")]
+            rights = [AccessEntry(f"User:{USER}", TOPIC, right) for right in ("WRITE", "DESCRIBE")]
             operator.change_access(rights, [])
         operator.close()
         self.produce: Callable[[Any], None] = self._plain.send
 
 
-def user_settings(cluster: Cluster, password: str) -> dict[str, str]:
+def user_settings(cluster: KafkaCluster, password: str) -> dict[str, str]:
     """How the user reaches Kafka, in librdkafka's words."""
     return {
         "bootstrap.servers": cluster.url.removeprefix("kafka://"),
@@ -143,9 +143,9 @@ def user_settings(cluster: Cluster, password: str) -> dict[str, str]:
     }
 
 
-def create_disarmed(folder: Path) -> Cluster:
+def create_disarmed(folder: Path) -> KafkaCluster:
     """A new cluster without its authorizer, not started yet: there everybody may do everything."""
-    cluster = Cluster.create(folder)
+    cluster = KafkaCluster.create(folder)
     for broker in cluster.brokers:
         path = broker.folder / "server.properties"
         lines = path.read_text().splitlines(keepends=True)
@@ -153,7 +153,7 @@ def create_disarmed(folder: Path) -> Cluster:
     return cluster
 
 
-def measure_kafka(on: Cluster, off: Cluster, scale: Scale) -> Iterator[Row]:
+def measure_kafka(on: KafkaCluster, off: KafkaCluster, scale: Scale) -> Iterator[Row]:
     """On two clusters that run, the second of them disarmed."""
     rows = data.dicts(data.columns(min(CHUNK, max(scale.messages))))
     arms = {"on": Producer(on, True), "off": Producer(off, False)}
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scale = scale_of(options)
     with tempfile.TemporaryDirectory(prefix="tally-bps-") as name, ExitStack() as stack:
         rows, folder = list(measure_gateway(scale)), Path(name)
-        on, off = Cluster.create(folder / "on"), create_disarmed(folder / "off")
+        on, off = KafkaCluster.create(folder / "on"), create_disarmed(folder / "off")
         rows += measure_kafka(stack.enter_context(on), stack.enter_context(off), scale)
     return report(rows, options.out)
 

@@ -30,7 +30,7 @@ from kafka_arms import Arm, Direct, Plain, Sealed
 
 from experiments import results
 from experiments.results import Plot
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 
 CHUNK = 262_144  # messages made at once, and flushed
 PAPER = (2_000_000, 4_000_000, 6_000_000, 8_000_000, 10_000_000)
@@ -58,7 +58,7 @@ class Row:
     per_second: float
 
 
-def measure(cluster: Cluster, folder: Path, scale: Scale) -> Iterator[Row]:
+def measure(cluster: KafkaCluster, folder: Path, scale: Scale) -> Iterator[Row]:
     rows = data.dicts(data.columns(min(CHUNK, max(scale.messages))))
     with ExitStack() as stack:
         sealed = Sealed(stack.enter_context(Direct(folder / "ours", cluster)), "messages", scale.parcel)
@@ -165,7 +165,10 @@ def command(name: str, figures: Sequence[Figure], arguments: Sequence[str] | Non
     parser = results.make_parser("bps", name)
     add_scale(parser)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="tally-bps-") as folder, Cluster.create(Path(folder) / "kafka") as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="tally-bps-") as folder,
+        KafkaCluster.create(Path(folder) / "kafka") as cluster,
+    ):
         rows = list(measure(cluster, Path(folder), scale_of(options)))
     return max(figure.report(rows, options.out) for figure in figures)
 

@@ -53,9 +53,16 @@ from random import Random
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Unavailable
 from tallystick.guards.rules import GuardLimits
-from tallystick.runtime.effects import Effect, Event, Received, Role, Send, WakeAt
+from tallystick.runtime.effects import Arrived, Effect, Event, Role, Send, WakeAt
 from tallystick.runtime.network import Network
-from tallystick.sim.forwarding import ForwardingNode, Kind, Passed, RoutingGuard, Statistics, sign_message
+from tallystick.sim.forwarding import (
+    ForwardingNode,
+    ForwardingStatistics,
+    MessageKind,
+    Passed,
+    RoutingGuard,
+    sign_message,
+)
 
 OUT = Path(__file__).resolve().parents[2] / "build" / "experiments" / "eventguard"
 UNBOUNDED = 1 << 62
@@ -198,9 +205,9 @@ def _key(name: str) -> SigningKey:
     return SigningKey.from_seed(sha256(f"key of {name}".encode()).digest())
 
 
-def make_message(kind: Kind, principal: str, label: str, now: float, key: str | None = None) -> bytes:
+def make_message(kind: MessageKind, principal: str, label: str, now: float, key: str | None = None) -> bytes:
     """A message of `principal`, signed by whom its kind demands, or by the owner of `key`."""
-    signer = principal if kind is Kind.PUBLISH else "authority"
+    signer = principal if kind is MessageKind.PUBLISH else "authority"
     return sign_message(
         kind,
         _identifier(signer),
@@ -229,7 +236,7 @@ def make_guard(guards: Guards, parameters: Parameters) -> RoutingGuard | None:
 class Conspiracy:
     """What the malicious nodes have agreed on, and share."""
 
-    kind: Kind
+    kind: MessageKind
     flood: Flood
     start: float
     copies: int
@@ -252,7 +259,7 @@ class Flooder:
         self._name, self._neighbours, self._common = name, neighbours, common
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
-        if isinstance(event, Received):
+        if isinstance(event, Arrived):
             self._common.heard = self._common.heard or event.message.data
             return []
         if now < self._common.start:
@@ -264,7 +271,7 @@ class Flooder:
 # Runs.
 
 
-def run_one(topology: Topology, kind: Kind, flood: Flood, guards: Guards, parameters: Parameters) -> Row:
+def run_one(topology: Topology, kind: MessageKind, flood: Flood, guards: Guards, parameters: Parameters) -> Row:
     start = parameters.forgotten_s if flood is Flood.STALE else 10.0
     common = Conspiracy(kind, flood, start, parameters.copies)
     network = Network(parameters.seed)
@@ -305,7 +312,7 @@ def _made(role: Role) -> Callable[[Mapping[str, bytes]], Role]:
     return lambda stored: role  # nobody crashes here
 
 
-def _refused(before: Sequence[Statistics], after: Sequence[Statistics]) -> str:
+def _refused(before: Sequence[ForwardingStatistics], after: Sequence[ForwardingStatistics]) -> str:
     counts: Counter[str] = Counter()
     for earlier, later in zip(before, after, strict=True):
         counts.update(later.refused)
@@ -316,7 +323,7 @@ def _refused(before: Sequence[Statistics], after: Sequence[Statistics]) -> str:
 def run(parameters: Parameters) -> Iterator[Row]:
     for topology in (paper_topology(), drawn_topology(parameters)):
         for flood in Flood:
-            for kind in Kind:
+            for kind in MessageKind:
                 for guards in Guards:
                     yield run_one(topology, kind, flood, guards, parameters)
 
@@ -349,7 +356,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise Unavailable("no plot: matplotlib is not installed", hint="pip install matplotlib") from error
-    kinds = [kind.name.lower() for kind in Kind]
+    kinds = [kind.name.lower() for kind in MessageKind]
     figure = Figure(figsize=(15, 7), layout="constrained")
     panels = figure.subplots(2, len(Flood), sharex=True, sharey=True)
     colours = {Guards.OFF: "#b2182b", Guards.ROUTE: "#2166ac", Guards.SHARE: "#67a9cf", Guards.BLACKLIST: "#7fbf7b"}

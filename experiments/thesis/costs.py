@@ -27,7 +27,7 @@ from tallystick import wire
 from tallystick.crypto.abe import capsule as capsules
 from tallystick.crypto.abe import group, sharing
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
-from tallystick.crypto.abe.keys import MasterKey, epoch_trait
+from tallystick.crypto.abe.keys import AttributeMasterKey, epoch_trait
 from tallystick.policy.attribute import Encoding, category, integer
 from tallystick.policy.formula import Formula, Node, OneOf, Within, all_of, any_of
 from tallystick.policy.space import AttributeSpace
@@ -108,7 +108,7 @@ def _numbers(count: int) -> AttributeSpace:
 def _measured(subject: _Subject, runs: int) -> Iterator[Row]:
     tree = TraitGate(2, (epoch_trait(EPOCH), trait_tree(subject.formula)))
     traits = [*subject.traits, epoch_trait(EPOCH)]
-    peer, master = bsw07.setup(b"thesis"), MasterKey.generate(bytes(32))
+    peer, master = bsw07.setup(b"thesis"), AttributeMasterKey.generate(bytes(32))
     with _unbounded():
         peer_key, key = bsw07.keygen(peer, traits, b"key"), master.issue(b"key", subject.traits, [EPOCH])
         ciphertext, peer_secret = bsw07.encapsulate(peer, tree, b"seed")

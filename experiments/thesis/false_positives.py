@@ -32,7 +32,7 @@ from tallystick.policy.attribute import integer
 from tallystick.policy.evaluate import holds
 from tallystick.policy.formula import Formula, Within, all_of, any_of
 from tallystick.policy.space import AttributeSet, AttributeSpace
-from tallystick.policy.subspaces import Dimension, Settings, SubspaceCode, begins_in, codes_for_each
+from tallystick.policy.subspaces import Dimension, GridSettings, SubspaceCode, begins_in, codes_for_each
 
 BITS = 8
 
@@ -100,7 +100,7 @@ def _rates(
     everything = [[True] * len(events)] * len(subscribers)
     yield _row("flooding", scene, 0, everything, wanted, 0.0)
     for length in parameters.lengths:
-        limits = Settings(length, parameters.cells_max, 0.0)
+        limits = GridSettings(length, parameters.cells_max, 0.0)
         for deliver in (_joint, _each):
             delivered, strings = deliver(space, subscribers, events, limits)
             yield _row(deliver.__name__[1:], scene, length, delivered, wanted, strings)
@@ -133,7 +133,7 @@ Table = list[list[bool]]
 
 
 def _joint(
-    space: AttributeSpace, interests: list[Formula], events: list[AttributeSet], limits: Settings
+    space: AttributeSpace, interests: list[Formula], events: list[AttributeSet], limits: GridSettings
 ) -> tuple[Table, float]:
     """(what is delivered to whom, strings of a subscriber)"""
     code = SubspaceCode([Dimension.of(one, BITS) for one in space.attributes], limits)
@@ -144,7 +144,7 @@ def _joint(
 
 
 def _each(
-    space: AttributeSpace, interests: list[Formula], events: list[AttributeSet], limits: Settings
+    space: AttributeSpace, interests: list[Formula], events: list[AttributeSet], limits: GridSettings
 ) -> tuple[Table, float]:
     codes = codes_for_each([Dimension.of(one, BITS) for one in space.attributes], limits)
     delivered = [[True] * len(events) for _ in interests]

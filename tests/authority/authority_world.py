@@ -14,7 +14,7 @@ from tallystick.authority import authority as front
 from tallystick.authority.authority import Authority
 from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
 from tallystick.authority.ledger_view import EngineClient
-from tallystick.authority.settings import Limits, Settings
+from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
 from tallystick.crypto import hpke
 from tallystick.crypto.passphrase import Cost
 from tallystick.crypto.signatures import RootKey, SigningKey
@@ -24,7 +24,7 @@ from tallystick.ledger.transaction import compose
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.entropy import Entropy, SeededEntropy
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
@@ -72,7 +72,7 @@ class World:
 
     def __init__(self, folder: Path, seed: int = 1, entropy: Entropy | None = None) -> None:
         self.folder = folder
-        self.settings, self.limits = Settings(), Limits()
+        self.settings, self.limits = AuthoritySettings(), AuthorityLimits()
         seeded = SeededEntropy(seed)
         self.entropy: Entropy = entropy or seeded
         self.root, self.ledger_key, self.node_key = (
@@ -88,13 +88,13 @@ class World:
         self.clock.advance(max(0.0, self.ledger.block(self.ledger.height).time_ms / 1000 - self.clock.now()))
         self.ledger_client = PromptClient(self.ledger, self.clock)
         self._numbers = 0
-        node = self._certify(Kind.NODE, self.node_key.public.raw, bytes(32))
+        node = self._certify(SubjectKind.NODE, self.node_key.public.raw, bytes(32))
         self.node = node.subject
         if self.ledger.query(lambda state: state.get(b"identity/" + node.subject)) is None:
             self.submit(self.node_key, self.node, [entries.enrol(node)])
         if not (self.home / front.STORE_FILE).exists():
             request = front.create(self.home, PASSPHRASE, self.entropy, CHEAP)
-            certificate = self._certify(Kind.AUTHORITY, request.signing_key, request.sealing_key)
+            certificate = self._certify(SubjectKind.AUTHORITY, request.signing_key, request.sealing_key)
             front.install(self.home, certificate, self.trust)
         self.authority = self.open()
         self.authority_certificate = self.authority.certificate
@@ -111,7 +111,7 @@ class World:
     def now_ms(self) -> int:
         return int(self.clock.now() * 1000)
 
-    def _certify(self, kind: Kind, signing_key: bytes, sealing_key: bytes) -> Certificate:
+    def _certify(self, kind: SubjectKind, signing_key: bytes, sealing_key: bytes) -> Certificate:
         return Certificate(
             self.instance,
             kind,

@@ -17,7 +17,7 @@ from tallystick.authority.answers import AttributeAnswer, Caller
 from tallystick.authority.attributes import attribute_commitment
 from tallystick.authority.policies import policy_commitment
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
-from tallystick.crypto.abe.keys import AttributeKey, PublicKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributePublicKey
 from tallystick.errors import CannotOpen, Forged, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.policy.parse import parse
@@ -38,7 +38,7 @@ def people(world: World) -> tuple[Person, Person, Person]:
 
 def opens(world: World, key: AttributeKey, text: str, epoch: int, owner: Person) -> bool:
     """Whether the key opens what a publisher would seal under this policy in this epoch."""
-    public = PublicKey.decode(world.authority._attribute_epochs.key.public.encode())
+    public = AttributePublicKey.decode(world.authority._attribute_epochs.key.public.encode())
     capsule, secret = encapsulate(public, parse(text, space_of(owner)), epoch, b"here", bytes(32))
     try:
         return decapsulate(key, capsule, b"here") == secret
@@ -521,7 +521,7 @@ def test_publishers_get_space_key_and_epochs_and_hear_of_an_earlier_beginning(
     grant = other.client.permit(Operation.ADVERTISE, token)
     assert grant.policies is not None
     assert AttributeSpace.decode(grant.policies.space) == space_of(owner)
-    assert PublicKey.decode(grant.policies.public) == world.authority._attribute_epochs.key.public
+    assert AttributePublicKey.decode(grant.policies.public) == world.authority._attribute_epochs.key.public
     assert [number for number, _ in grant.policies.epochs] == list(range(1, 16))
     assert grant.policies.epoch(world.now_ms) == 1
     give(world, owner, member, role="garage")

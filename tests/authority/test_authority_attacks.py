@@ -16,7 +16,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Refused, TallystickError
 from tallystick.ledger import entries
-from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, Kind, TopicRef
+from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, ParcelKind, TopicRef
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.right import Right
 
@@ -309,7 +309,7 @@ def test_a_blacklisted_principal_gets_no_permit(world: World, people: tuple[Pers
     def header(content: bytes) -> bytes:
         return Header(
             instance=world.instance,
-            kind=Kind.DATA,
+            kind=ParcelKind.DATA,
             topics=(TopicRef(token, bytes(16), 1),),
             lane=bytes(16),
             sequence=4,

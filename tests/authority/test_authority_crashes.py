@@ -18,7 +18,7 @@ from crash_child import person
 
 from tallystick.authority.answers import Caller, answer_info
 from tallystick.authority.grant import Grant
-from tallystick.authority.store import Store
+from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.errors import Unavailable
 from tallystick.ledger.contracts.epochs import EPOCHS
@@ -173,7 +173,7 @@ def test_a_disk_that_loses_what_was_not_synced_keeps_every_decision(fate: int, s
         disk.crash()
         vfs.unregister()
     vfs = DiskVFS(f"authority-{fate}-last", disk)
-    assert _found(Store("authority.db", vfs.vfs_name)) in (committed, committed + 1)
+    assert _found(AuthorityStore("authority.db", vfs.vfs_name)) in (committed, committed + 1)
     vfs.unregister()
 
 
@@ -181,7 +181,7 @@ def _decide_until_the_power_fails(vfs: DiskVFS, committed: int, chance: random.R
     """How many decisions are acknowledged in the end; one more may have reached the disk unacknowledged."""
     store = None
     try:
-        store = Store("authority.db", vfs.vfs_name)
+        store = AuthorityStore("authority.db", vfs.vfs_name)
         found = _found(store)
         assert found in (committed, committed + 1)
         committed = found
@@ -198,7 +198,7 @@ def _decide_until_the_power_fails(vfs: DiskVFS, committed: int, chance: random.R
     return committed
 
 
-def _found(store: Store) -> int:
+def _found(store: AuthorityStore) -> int:
     numbers = [number for (number,) in store.rows("SELECT number FROM sent ORDER BY number")]
     assert numbers == list(range(len(numbers)))
     return len(numbers)

@@ -12,7 +12,7 @@ from tallystick.authority.possession import enrol_challenge_info, sign_enrolment
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Misuse, Refused
-from tallystick.trust.certificate import Certificate, Kind, subject_id
+from tallystick.trust.certificate import Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
 
@@ -33,7 +33,7 @@ def test_a_newcomer_takes_home_what_it_needs(world: World, keys: tuple[SigningKe
     enrolled = enrol(InProcess(world.authority), world.instance, invite, "car 17", key, sealing)
     certificate = Certificate.decode(enrolled.certificate)
     certificate.verify_issued_by(world.authority_certificate)
-    assert certificate.kind is Kind.PRINCIPAL
+    assert certificate.kind is SubjectKind.PRINCIPAL
     assert certificate.subject == subject_id(world.instance, key.public.raw)
     assert TrustFile.parse(enrolled.trust).instance == world.instance
     assert [Certificate.decode(node).subject for node in enrolled.nodes] == [world.node]

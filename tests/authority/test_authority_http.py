@@ -35,7 +35,7 @@ from tallystick.runtime.address import Address
 from tallystick.runtime.answers import UNAUTHENTICATED, RefusedByPeer
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.conversation import ClientLimits, Identity
+from tallystick.runtime.conversation import ClientLimits, RequestSigner
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.runtime.server import Server
 from tallystick.trust.certificate import Certificate
@@ -66,13 +66,13 @@ class Site:
         self._thread.join()
         self.service.close()
 
-    def http(self, identity: Identity | None, node: bytes | None = None) -> HttpClient:
+    def http(self, identity: RequestSigner | None, node: bytes | None = None) -> HttpClient:
         address = Address(self.server.url, node or self.world.authority_certificate.subject)
         client = HttpClient([address], identity, SystemClock(), SystemEntropy(), limits=ONCE)
         return self.stack.enter_context(client)
 
     def over_http(self, person: Person) -> AuthorityClient:
-        http = self.http(Identity(person.id, person.holder.signing_key))
+        http = self.http(RequestSigner(person.id, person.holder.signing_key))
         return AuthorityClient(OverHttp(http), self.world.authority_certificate, person.holder, SystemEntropy())
 
     def enrol(self, invite: str) -> Person:
@@ -211,7 +211,7 @@ def test_a_backup_greater_than_an_answer_is_handed_over_in_parts(site: Site, tmp
 def test_nobody_else_is_the_operator_and_the_operator_is_no_principal(site: Site) -> None:
     world = site.world
     owner = world.tenant()
-    http = site.http(Identity(owner.id, owner.holder.signing_key))
+    http = site.http(RequestSigner(owner.id, owner.holder.signing_key))
     for path, fields in (
         ("/v1/operator/tenants", ["mine"]),
         ("/v1/operator/tenants/list", []),
@@ -241,9 +241,9 @@ def test_strangers_all_see_one_face(site: Site) -> None:
 
     faces = {
         answer(site.http(None), permits),  # unsigned
-        answer(site.http(Identity(world.entropy.bytes(16), stranger)), permits),  # nobody's name
-        answer(site.http(Identity(s.id, stranger)), permits),  # another's name
-        answer(site.http(Identity(s.id, s.holder.signing_key), world.node), permits),  # to another node
+        answer(site.http(RequestSigner(world.entropy.bytes(16), stranger)), permits),  # nobody's name
+        answer(site.http(RequestSigner(s.id, stranger)), permits),  # another's name
+        answer(site.http(RequestSigner(s.id, s.holder.signing_key), world.node), permits),  # to another node
         answer(site.http(None), "/v1/enrol", wire.encode(["aaaaaa", "car", b"", b"", b""])),
         answer(site.http(None), "/v1/enrol", b"\xff"),
         answer(site.http(None), "/v1/enrol/confirm", wire.encode([s.id, bytes(32)])),
@@ -255,7 +255,7 @@ def test_strangers_all_see_one_face(site: Site) -> None:
 def test_to_the_authenticated_each_mistake_is_named(site: Site) -> None:
     world = site.world
     s = world.tenant()
-    http = site.http(Identity(s.id, s.holder.signing_key))
+    http = site.http(RequestSigner(s.id, s.holder.signing_key))
     cases: list[tuple[str, list[object], str]] = [
         ("/v1/permits", [b"short", 1, "brakes", b"", 0, ""], "malformed"),
         ("/v1/permits", [b"n" * 16, 3, "brakes", b"", 0, ""], "malformed"),
@@ -279,7 +279,7 @@ def test_to_the_authenticated_each_mistake_is_named(site: Site) -> None:
 
 def test_a_request_too_large_is_refused_unread(site: Site) -> None:
     s = site.world.tenant()
-    http = site.http(Identity(s.id, s.holder.signing_key))
+    http = site.http(RequestSigner(s.id, s.holder.signing_key))
     with pytest.raises(Refused) as refusal:
         http.request("POST", "/v1/topics", body=bytes(site.world.limits.request_bytes_max + 1))
     assert refusal.value.reason == "too-large"
@@ -291,7 +291,7 @@ def test_a_sealed_answer_is_bound_to_the_request(site: Site) -> None:
     owner = world.tenant()
     token = world.topic(owner)
     world.grant(owner, token, owner, READ)
-    http = site.http(Identity(owner.id, owner.holder.signing_key))
+    http = site.http(RequestSigner(owner.id, owner.holder.signing_key))
     old = http.request("POST", "/v1/permits", body=wire.encode([b"a" * 16, 1, "", token, 0, ""]))
     again = http.request("POST", "/v1/permits", body=wire.encode([b"a" * 16, 1, "", token, 0, ""]))
     assert world.authority.statistics().permits_live == 1

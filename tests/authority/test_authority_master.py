@@ -11,7 +11,7 @@ from authority_world import CHEAP, PASSPHRASE, World
 from tallystick import wire
 from tallystick.authority.authority import MASTER_FILE, STORE_FILE, create, open_authority
 from tallystick.authority.master import MasterKey, create_master, open_master, tenant_id
-from tallystick.authority.store import Store
+from tallystick.authority.store import AuthorityStore
 from tallystick.errors import CannotOpen, Malformed, Misuse, Unavailable
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.trust.permit import Operation
@@ -77,29 +77,29 @@ def test_what_is_wrapped_opens_in_its_own_place_only() -> None:
 
 def test_a_newer_table_is_refused_by_name(tmp_path: Path) -> None:
     path = str(tmp_path / STORE_FILE)
-    Store(path).close()
+    AuthorityStore(path).close()
     connection = apsw.Connection(path)
     connection.execute("UPDATE tables SET version = 2 WHERE name = 'permits'")
     connection.close()
     with pytest.raises(Misuse, match='table "permits" has version 2, this program knows 1'):
-        Store(path)
+        AuthorityStore(path)
     connection = apsw.Connection(path)
     connection.execute("UPDATE tables SET version = 1")
     connection.execute("INSERT INTO tables VALUES ('shares', 1)")
     connection.close()
     with pytest.raises(Misuse, match='table "shares"'):
-        Store(path)
+        AuthorityStore(path)
 
 
 def test_a_store_is_open_once(world: World) -> None:
     with pytest.raises(Unavailable, match="another process"):
-        Store(str(world.home / STORE_FILE))
+        AuthorityStore(str(world.home / STORE_FILE))
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / STORE_FILE).write_bytes(b"not a database, whatever it says" * 100)
     with pytest.raises(Misuse, match="damaged"):
-        Store(str(tmp_path / STORE_FILE))
+        AuthorityStore(str(tmp_path / STORE_FILE))
 
 
 def test_a_newer_master_key_file_is_refused(world: World) -> None:

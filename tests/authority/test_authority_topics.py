@@ -7,7 +7,7 @@ from authority_world import READ, SCHEMA, WRITE, Person, World
 
 from tallystick.authority.answers import FORGET, REMEMBER
 from tallystick.authority.client import topic_entries
-from tallystick.authority.settings import Limits
+from tallystick.authority.settings import AuthorityLimits
 from tallystick.authority.topics import matches
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger import entries
@@ -77,7 +77,7 @@ def test_bad_names_are_misuse(world: World, name: str) -> None:
 
 def test_drafts_are_bounded(world: World) -> None:
     owner = world.tenant()
-    world.authority.core.limits = Limits(drafts_max=3)
+    world.authority.core.limits = AuthorityLimits(drafts_max=3)
     for number in range(3):
         owner.client.create_topic(f"t{number}", SCHEMA.encode())
     with pytest.raises(Refused) as refusal:
@@ -89,7 +89,7 @@ def test_permits_are_bounded(world: World) -> None:
     owner = world.tenant()
     token = world.topic(owner)
     world.grant(owner, token, owner, READ)
-    world.authority.core.limits = Limits(permits_max=2)
+    world.authority.core.limits = AuthorityLimits(permits_max=2)
     kept = [owner.client.permit(Operation.SUBSCRIBE, token) for _ in range(2)]
     with pytest.raises(Refused) as refusal:
         owner.client.permit(Operation.SUBSCRIBE, token)
@@ -202,7 +202,7 @@ def test_names_are_told_to_those_who_may_know_them(world: World) -> None:
 def test_names_come_in_pages(world: World) -> None:
     owner = world.tenant()
     people = {owner.id} | {world.member(f"M{number}").id for number in range(4)}
-    world.authority.core.limits = Limits(names_max=2)
+    world.authority.core.limits = AuthorityLimits(names_max=2)
     found: list[bytes] = []
     after = b""
     while True:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tallystick.cli.entries import FIELDS, decode
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 
 
 def test_every_kind_of_entry_has_names_for_its_fields() -> None:
-    assert set(FIELDS) == set(Kind)
+    assert set(FIELDS) == set(EntryKind)
 
 
 def test_fields_are_those_that_the_writer_writes() -> None:

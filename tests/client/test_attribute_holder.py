@@ -9,7 +9,7 @@ from policy_world import need_pymcl
 
 from tallystick.authority.answers import AttributeAnswer
 from tallystick.client.policies import SKEW_MS, AttributeHolder
-from tallystick.crypto.abe.keys import AttributeKey, MasterKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.errors import Unavailable
 from tallystick.policy.traits import traits_of
 
@@ -21,7 +21,7 @@ class Authority:
 
     def __init__(self) -> None:
         need_pymcl()
-        self.master, self.current, self.held = MasterKey.generate(seed("attributes")), 3, {"role": "police"}
+        self.master, self.current, self.held = AttributeMasterKey.generate(seed("attributes")), 3, {"role": "police"}
         self.asked: list[tuple[bytes, int]] = []
         self.away, self.at_most = False, 1_024
 

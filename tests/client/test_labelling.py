@@ -16,7 +16,7 @@ from tallystick.carriers.carrier import Fetched
 from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
 from tallystick.errors import Refused
-from tallystick.parcel.header import Header, Kind
+from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel, front_bytes
 from tallystick.policy.topic_code import TopicCode
@@ -73,12 +73,12 @@ def wholes(fetched: Fetched) -> list[bool]:
 def test_rows_are_sealed_by_subspace_and_labelled(topic: Topic) -> None:
     send(topic, fast_and_slow())
     _, fetched = fetch(topic.reader, topic)
-    data = [one for one in headers(fetched) if one.kind is Kind.DATA]
+    data = [one for one in headers(fetched) if one.kind is ParcelKind.DATA]
     assert sorted(one.count for one in data) == [200, 400]
     assert all(len(one.labels) == CODE.number for one in data)
     assert wholes(fetched) == [True, True]  # a permit without labels gets everything
     closing = headers(fetched)[-1]
-    assert (closing.kind, closing.labels) == (Kind.CLOSE, ())
+    assert (closing.kind, closing.labels) == (ParcelKind.CLOSE, ())
 
 
 def test_a_node_sends_fronts_of_what_shares_no_label(topic: Topic) -> None:
@@ -120,7 +120,7 @@ def test_what_is_sealed_again_gets_the_labels_of_its_new_epoch(topic: Topic) -> 
     wait_until(lambda: topic.reader.view.refresh().time_ms > begins_ms)  # the guards go by block time
     drain(publisher)
     _, fetched = fetch(topic.reader, topic)
-    found = {one.topics[0].epoch: one.labels for one in headers(fetched) if one.kind is Kind.DATA}
+    found = {one.topics[0].epoch: one.labels for one in headers(fetched) if one.kind is ParcelKind.DATA}
     assert set(found) == {2}
     permit, fetched = fetch(topic.reader, topic, "speed > 120")
     assert Wanted(permit.labels).newest[0] >= 2

@@ -7,7 +7,7 @@ from contextlib import suppress
 import makers
 import pytest
 
-from tallystick.client.spool import Spool, Unsure
+from tallystick.client.spool import Spool, UnsureSpool
 from tallystick.errors import Malformed, Unavailable
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.seeded_disk import SeededDisk
@@ -71,7 +71,7 @@ def test_a_sync_that_fails_ends_the_use_of_the_spool() -> None:
     disk = SeededDisk(1)
     spool = spool_with(disk, parcels(1))
     disk.fail_sync()
-    with pytest.raises(Unsure):
+    with pytest.raises(UnsureSpool):
         spool.unsynced().sync()
 
 

@@ -24,7 +24,7 @@ from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.contracts import access, anchors
 from tallystick.ledger.contracts.anchors import ANCHORS
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import Engine, Query, Submitted
 from tallystick.ledger.proofs import StateProof, verify_history
 from tallystick.ledger.sqlite import SqliteLedger
@@ -217,7 +217,10 @@ def test_audit_finds_by_principal_topic_kind_refusal_and_height(running: Running
     world = running.world
     running.take(world.node.sign(*operation_batch(world, 6, [HEART, AIR], [world.monitor.id, world.sensor.id])))
     refused = entries.operation(
-        *(world.sensor.id, entries.Role.PUBLISHER, HEART, 2), time_ms=NOW_MS, request=seed("r"), reason="no-right"
+        *(world.sensor.id, entries.OperatorRole.PUBLISHER, HEART, 2),
+        time_ms=NOW_MS,
+        request=seed("r"),
+        reason="no-right",
     )
     placed = running.take(world.node.sign(refused, entries.junk("unsigned", 9, 2, time_ms=NOW_MS)))[0]
 
@@ -229,14 +232,14 @@ def test_audit_finds_by_principal_topic_kind_refusal_and_height(running: Running
     assert found(token=HEART) == 4
     assert found(token=HEART, principal=world.sensor.id) == 1
     assert found(refused=True) == 2
-    assert found(kind=Kind.OPERATION) == 8
-    assert found(kind=Kind.TOPIC) == 2
-    assert found(kind=Kind.OPERATION, first_height=placed.height) == 2
-    assert found(kind=Kind.OPERATION, end_height=placed.height) == 6
+    assert found(kind=EntryKind.OPERATION) == 8
+    assert found(kind=EntryKind.TOPIC) == 2
+    assert found(kind=EntryKind.OPERATION, first_height=placed.height) == 2
+    assert found(kind=EntryKind.OPERATION, end_height=placed.height) == 6
     assert found(token=HEART, first_height=placed.height) == 1
     assert found(token=HEART, end_height=placed.height) == 3
-    assert found(kind=Kind.OPERATION, most=3) == 3
-    assert found(principal=world.doctor.id, kind=Kind.TOPIC) == 1
+    assert found(kind=EntryKind.OPERATION, most=3) == 3
+    assert found(principal=world.doctor.id, kind=EntryKind.TOPIC) == 1
 
 
 def test_families_are_scanned_and_queries_read_what_is_stored(running: Running) -> None:

@@ -25,7 +25,7 @@ def run_node(folder: Folders, port: int) -> None:
 
 
 def run_authority(folder: Folders, port: int, node_url: str) -> None:
-    from tallystick.authority.settings import Settings
+    from tallystick.authority.settings import AuthoritySettings
     from tallystick.node.authority import AuthorityProcess
     from tallystick.node.instance import open_node_keys
     from tallystick.runtime.entropy import SystemEntropy
@@ -39,7 +39,7 @@ def run_authority(folder: Folders, port: int, node_url: str) -> None:
         [Address(node_url, node.subject, node.verify_key)],
         SystemClock(),
         SystemEntropy(),
-        settings=Settings(revoke_s=1),
+        settings=AuthoritySettings(revoke_s=1),
         listen=Listen(port=port),
     )
     print(authority.server.port, flush=True)

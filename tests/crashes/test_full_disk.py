@@ -21,7 +21,7 @@ from test_kill import Instance, make_topic, until_answered
 
 from tallystick import wire
 from tallystick.authority.operator import OperatorClient
-from tallystick.carriers.log.limits import Limits
+from tallystick.carriers.log.limits import LogLimits
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 from tallystick.errors import Unavailable
@@ -30,7 +30,7 @@ from tallystick.ledger.fsck import fsck
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.trust.right import Right
 
-RESERVE = Limits().reserve_bytes
+RESERVE = LogLimits().reserve_bytes
 SIZE = RESERVE + (24 << 20)
 
 

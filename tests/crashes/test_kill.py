@@ -24,7 +24,7 @@ from tallystick.authority.authority import STORE_FILE
 from tallystick.authority.client import topic_entries
 from tallystick.authority.epochs import key_hash
 from tallystick.authority.operator import OperatorClient, operator_identity
-from tallystick.authority.store import Store
+from tallystick.authority.store import AuthorityStore
 from tallystick.client.session import Session
 from tallystick.errors import Refused, Unavailable
 from tallystick.identity.enrol import enrol
@@ -225,7 +225,7 @@ def check_authority(instance: Instance) -> None:
     trust, ledger_key = instance.trust, open_node_keys(instance.folders.node, instance.trust).ledger_key
     path = str(instance.folders.node / "ledger.sqlite")
     ledger = SqliteLedger(path, trust, ledger_key, int(SystemClock().now() * 1000))
-    store = Store(str(instance.folders.authority / STORE_FILE))
+    store = AuthorityStore(str(instance.folders.authority / STORE_FILE))
     try:
         permits = {identifier for (identifier,), _ in ledger.scan(PERMITS, most=10_000)}
         assert permits

@@ -137,7 +137,7 @@ def raising(error: Exception) -> Scene:
 def test_what_is_not_seen_to_be_stopped_is_not(tmp_path: Path, scene: Scene, verdict: Verdict) -> None:
     performed = perform(scene, Stage(tmp_path))
     assert performed.verdict is verdict
-    told = show.Told(tmp_path, [performed])
+    told = show.ToldScene(tmp_path, [performed])
     assert told.is_good == (verdict is Verdict.STOPPED)
 
 

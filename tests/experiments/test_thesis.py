@@ -56,7 +56,7 @@ def wasteful_keygen(honest: Any) -> Any:
 
 def wasteful_occurrences(found: Any) -> Any:
     """Randomness of its own for every row, as far as may be, though no trait is repeated."""
-    return (sharing.Row(traits, number % sharing.OCCURRENCES_MAX) for number, traits in enumerate(found))
+    return (sharing.ShareRow(traits, number % sharing.OCCURRENCES_MAX) for number, traits in enumerate(found))
 
 
 def wasteful_encapsulate(honest: Any) -> Any:

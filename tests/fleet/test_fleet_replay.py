@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from tallystick.errors import Malformed, Misuse
-from tallystick.fleet.replay import POSITIONS_HEADER, Replay
+from tallystick.fleet.replay import POSITIONS_HEADER, RecordingReplay
 from tallystick.fleet.schemas import schema
 from tallystick.record.batch import Batch
 
 DRIVE_HEADER = ",".join(["ENGINE_RUN_TINE ()", *(f"PID_{number} ()" for number in range(26))])
 
 
-def read(replay: Replay, chunk_rows: int = 1000) -> pd.DataFrame:
+def read(replay: RecordingReplay, chunk_rows: int = 1000) -> pd.DataFrame:
     batches = list(replay.batches(chunk_rows))
     names = {tuple(batch.schema.names) for batch in batches}
     for kind in ("positions", "drives"):
@@ -61,7 +61,7 @@ def buses(tmp_path: Path) -> Path:
 
 
 def test_positions_are_sorted_and_in_kilometres_an_hour(buses: Path) -> None:
-    replay = Replay(buses)
+    replay = RecordingReplay(buses)
     frame = read(replay)
     assert frame.ts.is_monotonic_increasing
     assert frame.vehicle.tolist() == ["8", "9", "8", "8", "8"]
@@ -71,13 +71,13 @@ def test_positions_are_sorted_and_in_kilometres_an_hour(buses: Path) -> None:
 
 
 def test_unknown_speeds_and_positions_are_null(buses: Path) -> None:
-    unknown = read(Replay(buses)).iloc[3]
+    unknown = read(RecordingReplay(buses)).iloc[3]
     assert unknown[["speed_kmh", "latitude", "longitude"]].isna().all()
-    assert read(Replay(buses)).headsign.isna().sum() == 1
+    assert read(RecordingReplay(buses)).headsign.isna().sum() == 1
 
 
 def test_duplicates_are_kept_on_request(buses: Path) -> None:
-    replay = Replay(buses, keep_duplicates=True)
+    replay = RecordingReplay(buses, keep_duplicates=True)
     assert len(read(replay)) == 7
     assert replay.duplicates == 0
 
@@ -88,15 +88,15 @@ def test_an_archive_and_a_file_read_as_the_folder_does(buses: Path, tmp_path: Pa
     mode = suffix.removeprefix("tar").replace(".", "")
     with tarfile.open(archive, f"w:{mode}") as packed:
         packed.add(buses, "buses")
-    assert read(Replay(archive)).equals(read(Replay(buses)))
-    assert len(read(Replay(buses / "2015-06-07.csv"))) == 2
+    assert read(RecordingReplay(archive)).equals(read(RecordingReplay(buses)))
+    assert len(read(RecordingReplay(buses / "2015-06-07.csv"))) == 2
 
 
 def test_drives_have_ragged_lines_torn_ends_and_no_date(tmp_path: Path) -> None:
     lines = [values(27, 0.0) + ",", values(27, 0.0) + ",", values(27, 1.0), values(24, 2.0), "", "2.000000, 1.0, 2."]
     (tmp_path / "drive2.csv").write_text("\r\n".join([DRIVE_HEADER, *lines]))
     (tmp_path / "drive10.csv").write_text("\r\n".join([DRIVE_HEADER, values(27, 5.0) + ",", ""]))
-    replay = Replay(tmp_path)
+    replay = RecordingReplay(tmp_path)
     frame = read(replay)
     assert frame.drive.tolist() == ["drive2"] * 3 + ["drive10"]
     assert frame.engine_run_s.tolist() == [0.0, 1.0, 2.0, 5.0]
@@ -118,21 +118,21 @@ def test_other_files_are_refused_by_name(tmp_path: Path, text: str, reason: str)
     path = tmp_path / "odd.csv"
     path.write_text(text)
     with pytest.raises(Malformed, match=rf"odd\.csv.*{reason}"):
-        read(Replay(path))
+        read(RecordingReplay(path))
 
 
 def test_what_is_not_there_or_not_an_archive_is_said(tmp_path: Path, buses: Path) -> None:
     with pytest.raises(Misuse, match="no such file"):
-        read(Replay(tmp_path / "nothing"))
+        read(RecordingReplay(tmp_path / "nothing"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(Misuse, match="no CSV"):
-        read(Replay(tmp_path / "empty"))
+        read(RecordingReplay(tmp_path / "empty"))
     (tmp_path / "x.tar.xz").write_bytes(b"not an archive")
     with pytest.raises(Malformed, match="not a tar archive"):
-        read(Replay(tmp_path / "x.tar.xz"))
+        read(RecordingReplay(tmp_path / "x.tar.xz"))
     (buses / "zz.csv").write_text(DRIVE_HEADER + "\n")
     with pytest.raises(Malformed, match="holds drives"):
-        read(Replay(buses))
+        read(RecordingReplay(buses))
 
 
 # --- the real files ---
@@ -145,15 +145,15 @@ def members(archive: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def capmetro(shared_data: Path) -> tuple[Path, Replay, pd.DataFrame]:
+def capmetro(shared_data: Path) -> tuple[Path, RecordingReplay, pd.DataFrame]:
     archive = shared_data / "telemetry-capmetro" / "vehicle_positions.tar.xz"
     if not archive.exists():
         pytest.skip(f"{archive} is not there")
-    replay = Replay(archive)
+    replay = RecordingReplay(archive)
     return archive, replay, pa.Table.from_batches(list(replay.batches())).to_pandas()
 
 
-def test_capmetro_agrees_with_pandas(capmetro: tuple[Path, Replay, pd.DataFrame]) -> None:
+def test_capmetro_agrees_with_pandas(capmetro: tuple[Path, RecordingReplay, pd.DataFrame]) -> None:
     archive, replay, frame = capmetro
     assert (replay.files, replay.empty, replay.duplicates) == (32, 9, 145)
     assert len(frame) == 599_818 - 145
@@ -172,7 +172,7 @@ def test_capmetro_agrees_with_pandas(capmetro: tuple[Path, Replay, pd.DataFrame]
 
 
 def test_capmetro_speeds_agree_with_the_distance_between_positions(
-    capmetro: tuple[Path, Replay, pd.DataFrame],
+    capmetro: tuple[Path, RecordingReplay, pd.DataFrame],
 ) -> None:
     """Two units in one recording: only with the right one is a speed what the positions say."""
     frame = capmetro[2].dropna(subset=["speed_kmh", "latitude"]).sort_values(["vehicle", "ts"], ignore_index=True)
@@ -190,7 +190,7 @@ def test_the_drives_agree_with_pandas(shared_data: Path) -> None:
     archive = shared_data / "telemetry-carobd" / "obdiidata.tar.xz"
     if not archive.exists():
         pytest.skip(f"{archive} is not there")
-    replay = Replay(archive)
+    replay = RecordingReplay(archive)
     frame = pa.Table.from_batches(list(replay.batches())).to_pandas()
     assert (replay.files, replay.duplicates, replay.torn) == (129, 29_328, 3)
     assert len(frame) == 304_299 - 29_328 - 3

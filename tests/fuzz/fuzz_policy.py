@@ -8,7 +8,7 @@ with load_atheris().instrument_imports(include=["tallystick"]):
     from formulas import ACME
 
     from tallystick.crypto.abe.capsule import Capsule, encapsulate
-    from tallystick.crypto.abe.keys import AttributeKey, MasterKey
+    from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
     from tallystick.policy.check import check_policy
     from tallystick.policy.formula import Formula
     from tallystick.policy.parse import parse
@@ -18,7 +18,7 @@ with load_atheris().instrument_imports(include=["tallystick"]):
     from tallystick.policy.traits import traits_of
 
 TEXT = "role::insurer && (region::EU || region::KR) && 2 of (trained, clearance >= 3, since < 2026-01-31)"
-MASTER = MasterKey.generate(bytes(32))
+MASTER = AttributeMasterKey.generate(bytes(32))
 FORMULA = parse(TEXT, ACME)
 CAPSULE, _ = encapsulate(MASTER.public, FORMULA, 1, b"", bytes(32))
 CODE = TopicCode((Dimension.of(ACME["acme.clearance"], 3), Dimension.of(ACME["acme.vin"], 2)))

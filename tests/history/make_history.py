@@ -31,7 +31,7 @@ from stack import READ, WRITE, Stack, wait_until
 import tallystick.node.core as node_core
 from tallystick.authority.backup import restore
 from tallystick.authority.topics import REMEMBER
-from tallystick.carriers.log.limits import Limits
+from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
 from tallystick.client.group import group_id
@@ -401,7 +401,7 @@ def main() -> None:
         sys.exit(f"this is version {CURRENT}: a history is written by its own version")
     if history.folder.exists() and f"## {CURRENT} (unreleased)" not in changelog:
         sys.exit(f"version {CURRENT} is released: its history stays as it is")
-    node_core.LogStore = functools.partial(LogStore, limits=Limits(segment_bytes_max=SEGMENT_BYTES))  # type: ignore
+    node_core.LogStore = functools.partial(LogStore, limits=LogLimits(segment_bytes_max=SEGMENT_BYTES))  # type: ignore
     with TemporaryDirectory() as folder:
         make(history, Path(folder))
     for path in sorted(history.folder.iterdir()):

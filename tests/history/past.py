@@ -20,8 +20,7 @@ from typing import Any
 from stack import Stack, wait_until
 
 from tallystick import wire
-from tallystick.authority.store import STORE_FILE, TABLES
-from tallystick.authority.store import Store as AuthorityStore
+from tallystick.authority.store import STORE_FILE, TABLES, AuthorityStore
 from tallystick.carriers.deposits import permit_name
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
@@ -33,7 +32,7 @@ from tallystick.identity.folder import Identity
 from tallystick.ledger.block import Block
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.replay import Replay, Step
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.settings import read_authority_settings, read_settings
 from tallystick.parcel.locks import decode_lock
 from tallystick.parcel.parcel import Parcel
@@ -151,7 +150,7 @@ def look_at_ledger(folder: Path) -> Found:
 
 def replay(ledger: Path) -> tuple[Replay, list[Step]]:
     """Every transaction of a ledger's file through the contracts; raises `Forged` where a root comes out otherwise."""
-    store = Store(str(ledger), create=False)
+    store = LedgerStore(str(ledger), create=False)
     try:
         first = store.meta("genesis")
         assert isinstance(first, str)
@@ -203,7 +202,7 @@ def look_at_log(folder: Path) -> Found:
 
 
 def _anchors(ledger: Path) -> Iterator[tuple[Place, list[Any]]]:
-    store = Store(str(ledger), create=False)
+    store = LedgerStore(str(ledger), create=False)
     for key, value in store.values(b"anchor/"):
         yield Place(key[7:23], int.from_bytes(key[23:], "big")), wire.decode(value)
     store.close()

@@ -187,7 +187,7 @@ def test_this_version_s_history_has_every_kind_of_parcel_lock_and_codec(current:
     log = current["at_rest"]["log"]
     parcels = [set(parcel.split()[1:]) for one in log["partitions"].values() for parcel in one["parcels"]]
     special = {"topics", "groups", "pending", "padded", "labels", "late"}
-    assert set().union(*parcels) == special | {kind.name.lower() for kind in header.Kind}
+    assert set().union(*parcels) == special | {kind.name.lower() for kind in header.ParcelKind}
     assert {one.__name__ for one in get_args(locks.Lock)} < set(log["deposits"])
     assert current["codecs"] == sorted(codec.NAMES)
     assert any(one["segments"] > 1 for one in log["partitions"].values())

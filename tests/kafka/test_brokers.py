@@ -26,7 +26,7 @@ from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.publish import Delivery, Publisher
 from tallystick.client.session import Session
-from tallystick.engines.kafka import Broker, Cluster
+from tallystick.engines.kafka import Broker, KafkaCluster
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.record.schema import Schema
 
@@ -39,7 +39,7 @@ DISK_MB = 160
 class Town:
     """Topics on a Kafka, and who writes and reads them."""
 
-    def __init__(self, stack: Stack, cluster: Cluster, disk: Path | None) -> None:
+    def __init__(self, stack: Stack, cluster: KafkaCluster, disk: Path | None) -> None:
         self.stack, self.cluster = stack, cluster
         self._disk = disk
         self.kafka = KafkaClient(cluster.operator())
@@ -92,7 +92,7 @@ class Town:
 
 
 @contextmanager
-def town_on(cluster: Cluster, folder: Path, disk: Path | None) -> Iterator[Town]:
+def town_on(cluster: KafkaCluster, folder: Path, disk: Path | None) -> Iterator[Town]:
     try:
         with Stack(folder, node=node_settings(cluster.start())) as stack:
             town = Town(stack, cluster, disk)
@@ -107,7 +107,7 @@ def town_on(cluster: Cluster, folder: Path, disk: Path | None) -> Iterator[Town]
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     """On three brokers, of which the last has a disk of its own."""
     broker()  # skips where Kafka cannot be had
-    cluster = Cluster.create(tmp_path_factory.mktemp("brokers"), 3)
+    cluster = KafkaCluster.create(tmp_path_factory.mktemp("brokers"), 3)
     with ExitStack() as stack:
         disk = mount_below(cluster.brokers[-1], stack)
         yield stack.enter_context(town_on(cluster, tmp_path_factory.mktemp("town"), disk))
@@ -289,7 +289,7 @@ def test_a_full_disk_ends_the_broker_and_nothing_is_lost_when_there_is_room_agai
     broker()  # skips where Kafka cannot be had
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(tmp_path / "kafka"))
-        cluster = Cluster.create(tmp_path / "kafka")
+        cluster = KafkaCluster.create(tmp_path / "kafka")
         town = stack.enter_context(town_on(cluster, tmp_path / "stack", disk))
         town.topic("brakes")
         with town.car.publisher("brakes", retry_s=0.1, batch_rows_max=1) as publisher:

@@ -10,7 +10,7 @@ from actors import SCHEMA, Hand, await_topic, publish, read_rows
 from broker import broker, drifts, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Entry
+from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, AccessEntry
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import FILE
 from tallystick.carriers.storage import Place
@@ -18,7 +18,7 @@ from tallystick.client.findings import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, Refused, TallystickError
 from tallystick.ledger.contracts.call import NOBODY
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import Query
 
 
@@ -99,8 +99,8 @@ def test_kafka_itself_refuses_who_has_no_right(fleet: Fleet) -> None:
 def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet) -> None:
     _, token = fleet.topic()
     reader, spy = fleet.principal("reader", token, READ), fleet.principal("spy", token, 0)
-    given = Entry(f"User:{spy.identity.principal.hex()}", token.hex(), "READ")
-    taken = Entry(f"User:{reader.identity.principal.hex()}", token.hex(), "READ")
+    given = AccessEntry(f"User:{spy.identity.principal.hex()}", token.hex(), "READ")
+    taken = AccessEntry(f"User:{reader.identity.principal.hex()}", token.hex(), "READ")
     wait_until(lambda: taken in fleet.stack.node.core.anchorer._reconciler._seen)
     wide = given._replace(name=token.hex()[:4], pattern="PREFIXED")
     fleet.kafka.change_access([given, wide], [taken])
@@ -115,15 +115,15 @@ def test_rights_for_everybody_are_taken_away_and_told(fleet: Fleet) -> None:
     kafka = spy.carrier._kafka  # type: ignore[attr-defined]
     everybody, others = (
         [
-            Entry("User:*", "*", "READ"),
-            Entry("User:*", token.hex()[:6], "WRITE", pattern="PREFIXED"),
-            Entry("User:*", token.hex(), "DELETE"),
-            Entry("User:*", "*", "READ", resource="GROUP"),
-            Entry("User:*", "*", "WRITE", resource="TRANSACTIONAL_ID"),
-            Entry("User:*", "kafka-cluster", "ALTER", resource="BROKER"),
-            Entry("User:*", "*", "ALL", allowed=False),
+            AccessEntry("User:*", "*", "READ"),
+            AccessEntry("User:*", token.hex()[:6], "WRITE", pattern="PREFIXED"),
+            AccessEntry("User:*", token.hex(), "DELETE"),
+            AccessEntry("User:*", "*", "READ", resource="GROUP"),
+            AccessEntry("User:*", "*", "WRITE", resource="TRANSACTIONAL_ID"),
+            AccessEntry("User:*", "kafka-cluster", "ALTER", resource="BROKER"),
+            AccessEntry("User:*", "*", "ALL", allowed=False),
         ],
-        {Entry("User:*", "somebody-elses", "READ"), Entry("User:connect", "*", "DESCRIBE")},
+        {AccessEntry("User:*", "somebody-elses", "READ"), AccessEntry("User:connect", "*", "DESCRIBE")},
     )
     reconciler = fleet.stack.node.core.anchorer._reconciler
     wait_until(lambda: token in reconciler._wanted().partitions and reconciler._initial is not None)
@@ -140,7 +140,7 @@ def test_rights_for_everybody_are_taken_away_and_told(fleet: Fleet) -> None:
 
 def wide_drifts(stack: Stack) -> list[str]:
     """What the ledger tells of changes in Kafka that concern no one topic."""
-    found = stack.node.ledger.audit(Query(kind=int(Kind.OPERATION), refused=True))
+    found = stack.node.ledger.audit(Query(kind=int(EntryKind.OPERATION), refused=True))
     return [item.fields[5] for item in found if item.fields[6] == "kafka" and item.fields[3] == NOBODY]
 
 
@@ -194,7 +194,7 @@ def test_who_is_blacklisted_is_denied_and_loses_its_connection(fleet: Fleet) -> 
         kafka.flush([sent])
         wait_until(lambda sent=sent: fleet.stack.node.carrier.ends(token, 0)[0] > (sent.offset or 0))
     wait_until(lambda: fleet.stack.node.rules.blacklisted(liar.identity.principal))
-    denied = Entry(f"User:{liar.identity.principal.hex()}", "*", "ALL", allowed=False)
+    denied = AccessEntry(f"User:{liar.identity.principal.hex()}", "*", "ALL", allowed=False)
     wait_until(lambda: denied in fleet.kafka.access_entries())
 
     def is_shut_out() -> bool:

@@ -17,7 +17,7 @@ from without import without
 from tallystick.carriers.deposits import permit_name
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
 from tallystick.carriers.kafka.failures import library
-from tallystick.carriers.kafka.index import Index
+from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.log.store import LogStore
@@ -212,7 +212,7 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
     """Another notary of the same Kafka, that has seen nothing yet."""
     carrier = direct.stack.node.carrier
     folder.mkdir(exist_ok=True)
-    index = Index(LogStore(RealDisk(folder)), carrier.deposits.principal_of, carrier.limits.lanes_max)
+    index = KafkaIndex(LogStore(RealDisk(folder)), carrier.deposits.principal_of, carrier.limits.lanes_max)
     return Notary(
         *(direct.kafka, index, carrier.rules, carrier.live, carrier.deposits, carrier.limits),
         node_key=direct.stack.node.rules.node_key,

@@ -41,7 +41,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import End
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.server import ServerLimits
@@ -142,7 +142,7 @@ def test_theorem_2_rights_are_those_of_before_and_tenants_stay_apart(taken_over:
 def test_theorem_2_what_the_failed_gateway_wrote_down_stands_and_is_proved_whole(taken_over: TakenOver) -> None:
     gateways, city = taken_over.gateways, taken_over.city
     ledger, token = gateways.stack.node.ledger, city.tokens[HEART]
-    items = ledger.audit(Query(kind=int(Kind.OPERATION), token=token))
+    items = ledger.audit(Query(kind=int(EntryKind.OPERATION), token=token))
     assert {item.author for item in items} >= {gateways.first.identifier, gateways.stack.node.identifier}
     attempt = [item for item in items if item.fields[1] == taken_over.intruder.identity.principal]
     assert [(item.author, item.fields[5]) for item in attempt] == [(gateways.first.identifier, "plain")]

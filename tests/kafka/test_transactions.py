@@ -10,7 +10,7 @@ from broker import broker, node_settings, straight
 from confluent_kafka import TopicPartition
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.carriers.kafka.client import KafkaClient, Outgoing, Sent
+from tallystick.carriers.kafka.client import KafkaClient, Outgoing, SentRecord
 from tallystick.carriers.storage import Place
 from tallystick.carriers.voids import Void, is_void
 from tallystick.client.findings import Finding
@@ -79,7 +79,7 @@ def test_rows_under_two_topics_are_in_both_by_the_gateway_and_straight(pair: Pai
     assert both[0] == both[1]  # the same bytes in each
 
 
-def together(kafka: KafkaClient, *tokens: bytes) -> list[Sent]:
+def together(kafka: KafkaClient, *tokens: bytes) -> list[SentRecord]:
     return kafka.store([[Outgoing(Place(token, 0), b"k", b"v", []) for token in tokens]])[0]
 
 

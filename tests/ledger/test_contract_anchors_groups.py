@@ -9,9 +9,8 @@ from tallystick.crypto.merkle import EMPTY_ROOT, Tree, leaf_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import anchors, groups, reputation
-from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, Kind, TopicRef
-from tallystick.trust.certificate import ALL_TENANTS
-from tallystick.trust.certificate import Kind as CertificateKind
+from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, ParcelKind, TopicRef
+from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
 from tallystick.trust.promise import Promise, Refusal
 from tallystick.trust.right import Right
 
@@ -46,7 +45,7 @@ def test_a_partition_never_shrinks_and_one_size_has_one_root(bench: Bench, world
 
 
 def test_only_a_node_of_the_partition_anchors_it(bench: Bench, world: World) -> None:
-    other = world.actor("other node", CertificateKind.NODE, ALL_TENANTS)
+    other = world.actor("other node", SubjectKind.NODE, ALL_TENANTS)
     bench.accept(other.sign(entries.enrol(other.certificate)))
     for author in (other, world.doctor, world.authority):
         bench.refuse(author.sign(entries.anchor(HEART, 0, 1, TREE.root(1))), "not-host", 0)
@@ -231,7 +230,7 @@ def test_who_may_not_read_makes_and_joins_no_group(bench: Bench, world: World) -
 def header(world: World, content: str, *, sequence: int = 4) -> bytes:
     return Header(
         instance=world.instance,
-        kind=Kind.DATA,
+        kind=ParcelKind.DATA,
         topics=(TopicRef(HEART, seed("permit")[:16], 1),),
         lane=seed("lane")[:16],
         sequence=sequence,
@@ -273,7 +272,7 @@ def test_evidence_under_a_key_that_was_replaced_since_still_convicts(bench: Benc
     proof = evidence(world, header(world, "one story"), header(world, "another"))
     certificate = world.certify(
         SigningKey.from_seed(seed("new")),
-        CertificateKind.PRINCIPAL,
+        SubjectKind.PRINCIPAL,
         world.monitor.certificate.tenant,
         subject=world.monitor.id,
     )

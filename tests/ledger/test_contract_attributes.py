@@ -8,11 +8,11 @@ from ledger_world import HOME, HOSPITAL, NOW_MS, Bench, seed, token
 from tallystick import wire
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS, ATTRIBUTES
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.policies import POLICIES
 from tallystick.ledger.transaction import Transaction
 from tallystick.trust.certificate import ALL_TENANTS
-from tallystick.trust.certificate import Kind as Certified
+from tallystick.trust.certificate import SubjectKind as Certified
 
 HEART, AIR = token("heart"), token("air")
 NAME, OTHER = seed("pseudonym")[:16], seed("another pseudonym")[:16]
@@ -166,19 +166,19 @@ def test_a_lifted_policy_keeps_its_number() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        [Kind.GRANT_ATTRIBUTE, HOSPITAL, bytes(16), NAME, bytes(31), 0],
-        [Kind.GRANT_ATTRIBUTE, HOSPITAL, bytes(16), NAME, bytes(32), -1],
-        [Kind.GRANT_ATTRIBUTE, HOSPITAL, bytes(16), bytes(15), bytes(32), 0],
-        [Kind.WITHDRAW_ATTRIBUTE, HOSPITAL, bytes(16), NAME, 0],
-        [Kind.TOPIC_POLICY, HEART, 256, 1, bytes(32)],
-        [Kind.TOPIC_POLICY, HEART, 0, 0, bytes(32)],
-        [Kind.TOPIC_POLICY, HEART, 0, 1, bytes(16)],
-        [Kind.ATTRIBUTE_EPOCH, 0, bytes(32), 0],
-        [Kind.ATTRIBUTE_EPOCH, 1, bytes(16), 0],
+        [EntryKind.GRANT_ATTRIBUTE, HOSPITAL, bytes(16), NAME, bytes(31), 0],
+        [EntryKind.GRANT_ATTRIBUTE, HOSPITAL, bytes(16), NAME, bytes(32), -1],
+        [EntryKind.GRANT_ATTRIBUTE, HOSPITAL, bytes(16), bytes(15), bytes(32), 0],
+        [EntryKind.WITHDRAW_ATTRIBUTE, HOSPITAL, bytes(16), NAME, 0],
+        [EntryKind.TOPIC_POLICY, HEART, 256, 1, bytes(32)],
+        [EntryKind.TOPIC_POLICY, HEART, 0, 0, bytes(32)],
+        [EntryKind.TOPIC_POLICY, HEART, 0, 1, bytes(16)],
+        [EntryKind.ATTRIBUTE_EPOCH, 0, bytes(32), 0],
+        [EntryKind.ATTRIBUTE_EPOCH, 1, bytes(16), 0],
     ],
 )
 def test_fields_out_of_form_are_refused(fields: list[object]) -> None:
     bench = Bench()
-    entry = wire.encode([int(field) if isinstance(field, Kind) else field for field in fields])
-    author = bench.world.authority if fields[0] is Kind.ATTRIBUTE_EPOCH else bench.world.doctor
+    entry = wire.encode([int(field) if isinstance(field, EntryKind) else field for field in fields])
+    author = bench.world.authority if fields[0] is EntryKind.ATTRIBUTE_EPOCH else bench.world.doctor
     bench.refuse(author.sign(entry), "malformed", 0)

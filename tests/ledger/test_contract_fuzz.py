@@ -14,7 +14,7 @@ from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
 from tallystick import wire
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.execute import CONTRACTS, execute
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.transaction import parse
 
 BENCH = Bench()
@@ -32,7 +32,7 @@ KNOWN: list[Any] = [
     *([], [HEART], [WORLD.node.id], [bytes(32)], None, True, b"", [[]], WORLD.doctor.certificate.encode()),
 ]
 fields = st.lists(st.sampled_from(KNOWN) | st.binary(max_size=40) | st.integers(-5, 1 << 63), max_size=14)
-kinds = st.sampled_from([int(kind) for kind in Kind])
+kinds = st.sampled_from([int(kind) for kind in EntryKind])
 
 
 @examples(400)
@@ -68,7 +68,7 @@ def test_an_entry_of_no_kind_is_refused_wherever_it_stands(kind: object) -> None
 
 def test_every_kind_has_a_handler_and_a_writer() -> None:
     handled = {int(kind) for versions in CONTRACTS.values() for table in versions.values() for kind in table}
-    assert handled == {int(kind) for kind in Kind}
+    assert handled == {int(kind) for kind in EntryKind}
     assert {wire.decode(entry)[0] for entry in GOOD} == handled
 
 
@@ -90,11 +90,11 @@ GOOD = [
     entries.issue_permit(GROUP, entries.PermitOperation.SUBSCRIBE, HEART, _IDS[0], NOW_MS),
     entries.undo_permit(GROUP),
     entries.revoke_permit(GROUP),
-    entries.operation(_IDS[0], entries.Role.PUBLISHER, HEART, 2, time_ms=NOW_MS, request=seed("r")),
+    entries.operation(_IDS[0], entries.OperatorRole.PUBLISHER, HEART, 2, time_ms=NOW_MS, request=seed("r")),
     entries.anchor(HEART, 0, 1, seed("r")),
     entries.retire(HEART, 0, 1, seed("r")),
     entries.notarise(HEART, 0, 2, seed("r"), before=1, refused=[entries.Refusal(1, 2, "plain")]),
-    wire.encode([int(Kind.BROKEN_PROMISE), b"promise", b"", []]),
+    wire.encode([int(EntryKind.BROKEN_PROMISE), b"promise", b"", []]),
     entries.grant_attribute(HOSPITAL, _IDS[1], bytes(16), seed("c"), NOW_MS),
     entries.withdraw_attribute(HOSPITAL, _IDS[1], bytes(16)),
     entries.topic_policy(HEART, 0, 1, seed("c")),

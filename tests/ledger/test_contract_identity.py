@@ -10,7 +10,7 @@ from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import WHOLE
-from tallystick.trust.certificate import ALL_TENANTS, Kind
+from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
 from tallystick.trust.trustfile import TrustFile
 
 
@@ -20,7 +20,7 @@ def test_an_author_enrols_itself_with_its_first_transaction() -> None:
     bench.accept(world.authority.sign(entries.enrol(world.authority.certificate)))
     bench.accept(world.doctor.sign(entries.enrol(world.doctor.certificate)))
     found = identity.require(bench.state, world.doctor.id)
-    assert (found.kind, found.tenant, found.enrolled, found.revoked) == (Kind.PRINCIPAL, HOSPITAL, 2, 0)
+    assert (found.kind, found.tenant, found.enrolled, found.revoked) == (SubjectKind.PRINCIPAL, HOSPITAL, 2, 0)
 
 
 def test_a_stranger_writes_nothing() -> None:
@@ -31,7 +31,7 @@ def test_a_stranger_writes_nothing() -> None:
 def test_a_certificate_without_the_key_enrols_nobody() -> None:
     bench = Bench()
     thief = SigningKey.from_seed(seed("thief"))
-    victim = bench.world.actor("victim", Kind.PRINCIPAL, HOSPITAL)
+    victim = bench.world.actor("victim", SubjectKind.PRINCIPAL, HOSPITAL)
     victim.key = thief
     bench.refuse(victim.sign(entries.enrol(victim.certificate)), "forged", WHOLE)
 
@@ -39,7 +39,7 @@ def test_a_certificate_without_the_key_enrols_nobody() -> None:
 def test_the_root_is_the_trust_file_s() -> None:
     bench = Bench()
     other = World(root=RootKey.from_seed(seed("another root")))
-    rogue = other.actor("rogue", Kind.AUTHORITY, ALL_TENANTS)
+    rogue = other.actor("rogue", SubjectKind.AUTHORITY, ALL_TENANTS)
     rogue.certificate = changed(rogue.certificate, instance=bench.world.instance).sign(
         other.trust.root_signer(other.root)
     )
@@ -49,16 +49,16 @@ def test_the_root_is_the_trust_file_s() -> None:
 def test_an_authority_certifies_principals_of_its_own_tenants_only() -> None:
     bench = Bench()
     world = bench.world
-    homely = world.actor("home authority", Kind.AUTHORITY, HOME)
+    homely = world.actor("home authority", SubjectKind.AUTHORITY, HOME)
     bench.accept(homely.sign(entries.enrol(homely.certificate)))
-    bench.accept(homely.sign(entries.enrol(world.actor("lamp", Kind.PRINCIPAL, HOME, homely).certificate)))
-    intruder = world.actor("intruder", Kind.PRINCIPAL, HOSPITAL, homely)
+    bench.accept(homely.sign(entries.enrol(world.actor("lamp", SubjectKind.PRINCIPAL, HOME, homely).certificate)))
+    intruder = world.actor("intruder", SubjectKind.PRINCIPAL, HOSPITAL, homely)
     bench.refuse(homely.sign(entries.enrol(intruder.certificate)), "wrong-issuer", 0)
-    node = world.actor("its own node", Kind.NODE, ALL_TENANTS, homely)
+    node = world.actor("its own node", SubjectKind.NODE, ALL_TENANTS, homely)
     bench.refuse(homely.sign(entries.enrol(node.certificate)), "wrong-issuer")
-    everywhere = world.actor("everywhere", Kind.PRINCIPAL, ALL_TENANTS, world.authority)
+    everywhere = world.actor("everywhere", SubjectKind.PRINCIPAL, ALL_TENANTS, world.authority)
     bench.refuse(world.authority.sign(entries.enrol(everywhere.certificate)), "wrong-issuer")
-    by_principal = world.actor("by principal", Kind.PRINCIPAL, HOSPITAL, world.doctor)
+    by_principal = world.actor("by principal", SubjectKind.PRINCIPAL, HOSPITAL, world.doctor)
     bench.refuse(world.doctor.sign(entries.enrol(by_principal.certificate)), "wrong-issuer")
 
 
@@ -66,7 +66,9 @@ def test_an_identifier_cannot_be_claimed_with_another_key() -> None:
     bench = Bench()
     world = bench.world
     key = SigningKey.from_seed(seed("usurper"))
-    claimed = world.certify(key, Kind.PRINCIPAL, HOSPITAL, subject=world.actor("new", Kind.PRINCIPAL, HOSPITAL).id)
+    claimed = world.certify(
+        key, SubjectKind.PRINCIPAL, HOSPITAL, subject=world.actor("new", SubjectKind.PRINCIPAL, HOSPITAL).id
+    )
     bench.refuse(world.authority.sign(entries.enrol(claimed)), "wrong-subject", 0)
     bench.refuse(world.authority.sign(entries.enrol(world.doctor.certificate)), "key-used", 0)
 
@@ -76,14 +78,14 @@ def test_a_replaced_key_signs_nothing_more_and_never_comes_back() -> None:
     world = bench.world
     old_key = world.doctor.key
     new_key = SigningKey.from_seed(seed("doctor 2"))
-    renewed = world.certify(new_key, Kind.PRINCIPAL, HOSPITAL, subject=world.doctor.id)
+    renewed = world.certify(new_key, SubjectKind.PRINCIPAL, HOSPITAL, subject=world.doctor.id)
     bench.refuse(world.sensor.sign(entries.replace(renewed)), "not-entitled", 0)
     bench.accept(world.doctor.sign(entries.replace(renewed)))
     bench.refuse(world.doctor.sign(entries.close_topic(bytes(16))), "forged", WHOLE)
     world.doctor.key = new_key
-    again = world.certify(old_key, Kind.PRINCIPAL, HOSPITAL, subject=world.doctor.id)
+    again = world.certify(old_key, SubjectKind.PRINCIPAL, HOSPITAL, subject=world.doctor.id)
     bench.refuse(world.doctor.sign(entries.replace(again)), "key-used", 0)
-    moved = world.certify(SigningKey.from_seed(seed("d3")), Kind.PRINCIPAL, HOME, subject=world.doctor.id)
+    moved = world.certify(SigningKey.from_seed(seed("d3")), SubjectKind.PRINCIPAL, HOME, subject=world.doctor.id)
     bench.refuse(world.doctor.sign(entries.replace(moved)), "wrong-certificate", 0)
     subject, first, end = bench.state.get(b"key/" + old_key.public.raw)
     assert (subject, first < end) == (world.doctor.id, True)
@@ -99,7 +101,7 @@ def test_revocation_takes_effect_at_its_height() -> None:
     assert identity.require(bench.state, world.doctor.id).revoked == height
     bench.refuse(world.doctor.sign(entries.close_topic(bytes(16))), "revoked", WHOLE)
     bench.refuse(world.authority.sign(entries.revoke(world.doctor.id)), "revoked", 0)
-    renewed = world.certify(SigningKey.from_seed(seed("d2")), Kind.PRINCIPAL, HOSPITAL, subject=world.doctor.id)
+    renewed = world.certify(SigningKey.from_seed(seed("d2")), SubjectKind.PRINCIPAL, HOSPITAL, subject=world.doctor.id)
     bench.refuse(world.authority.sign(entries.replace(renewed)), "revoked", 0)
 
 

@@ -13,8 +13,8 @@ from tallystick.crypto import merkle
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import operations, reputation
-from tallystick.ledger.contracts.operations import Role
-from tallystick.trust.certificate import ALL_TENANTS, Kind
+from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
 from tallystick.trust.envelope import Envelope, check_evidence
 from tallystick.trust.right import Right
 
@@ -45,7 +45,7 @@ def request(
 def refusal(who: Actor, envelope: Envelope, *, reason: str = "no-right", token_: bytes = HEART) -> bytes:
     return entries.operation(
         who.id,
-        Role.PUBLISHER,
+        OperatorRole.PUBLISHER,
         token_,
         WRITE,
         time_ms=NOW_MS,
@@ -59,7 +59,7 @@ def refusal(who: Actor, envelope: Envelope, *, reason: str = "no-right", token_:
 def accepted(who: Actor, *, count: int = 1, token_: bytes = HEART, partition: int = 0) -> bytes:
     return entries.operation(
         who.id,
-        Role.PUBLISHER,
+        OperatorRole.PUBLISHER,
         token_,
         WRITE,
         time_ms=NOW_MS,
@@ -107,7 +107,7 @@ def test_a_result_links_to_the_operation_before(bench: Bench, world: World) -> N
 
 
 def test_only_a_node_of_the_partition_writes_its_history(bench: Bench, world: World) -> None:
-    other = world.actor("other node", Kind.NODE, ALL_TENANTS)
+    other = world.actor("other node", SubjectKind.NODE, ALL_TENANTS)
     bench.accept(other.sign(entries.enrol(other.certificate)))
     bench.refuse(other.sign(accepted(world.monitor)), "not-host", 0)
     bench.refuse(world.doctor.sign(accepted(world.monitor)), "not-host", 0)
@@ -122,7 +122,7 @@ def test_a_request_for_what_does_not_exist_spoils_no_batch_and_fills_no_state(be
     nowhere = token("no such")
     sent = request(world.sensor, world.node, path=f"/v1/topics/{nowhere.hex()}/parcels")
     beyond = entries.operation(
-        *(world.sensor.id, Role.SUBSCRIBER, AIR, READ),
+        *(world.sensor.id, OperatorRole.SUBSCRIBER, AIR, READ),
         time_ms=NOW_MS,
         request=seed("r"),
         reason="unknown-partition",
@@ -178,7 +178,7 @@ def test_nine_such_refusals_blacklist_and_only_the_operator_lifts(bench: Bench, 
 def test_framing_a_node_cannot_lower_a_score_on_its_word(bench: Bench, world: World) -> None:
     """Every way we know to blame a principal for what it did not do; each is recorded, none has effect."""
     victim, node = world.monitor, world.node
-    other = world.actor("other node", Kind.NODE, ALL_TENANTS)
+    other = world.actor("other node", SubjectKind.NODE, ALL_TENANTS)
     honest = request(victim, node)
     to_another = request(victim, other, nonce=1)
     stale = request(victim, node, now=NOW_S - 3600, nonce=2)
@@ -186,7 +186,7 @@ def test_framing_a_node_cannot_lower_a_score_on_its_word(bench: Bench, world: Wo
     unnamed = request(victim, node, path="/health/live", nonce=4)
     forged = replace(request(world.sensor, node, nonce=5), principal=victim.id)
     bare = entries.operation(
-        victim.id, Role.PUBLISHER, HEART, WRITE, time_ms=NOW_MS, request=honest.base_hash, reason="no-right"
+        victim.id, OperatorRole.PUBLISHER, HEART, WRITE, time_ms=NOW_MS, request=honest.base_hash, reason="no-right"
     )
     other_request = replace(honest, nonce=bytes(16))
     bench.accept(
@@ -199,7 +199,7 @@ def test_framing_a_node_cannot_lower_a_score_on_its_word(bench: Bench, world: Wo
             refusal(victim, forged),
             refusal(victim, request(world.sensor, node, nonce=6)),
             entries.operation(
-                *(victim.id, Role.PUBLISHER, HEART, WRITE),
+                *(victim.id, OperatorRole.PUBLISHER, HEART, WRITE),
                 time_ms=NOW_MS,
                 request=seed("not its hash"),
                 reason="no-right",
@@ -309,7 +309,7 @@ def test_a_contract_that_comes_later_has_no_kinds_until_it_is_activated(
 
 
 def test_an_unknown_operator_is_refused(bench: Bench, world: World) -> None:
-    stranger = world.actor("stranger", Kind.PRINCIPAL, HOSPITAL)
+    stranger = world.actor("stranger", SubjectKind.PRINCIPAL, HOSPITAL)
     bench.refuse(world.node.sign(accepted(stranger)), "unknown-identity", 0)
     nobody = Actor(replace(stranger.certificate, subject=bytes(16)), SigningKey.from_seed(seed("x")))
     bench.refuse(world.node.sign(accepted(nobody)), "wrong-operator", 0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tallystick.carriers.anchored import Growth
 from tallystick.carriers.carrier import Can
-from tallystick.carriers.registry import Host, Served, Settings
+from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
 from tallystick.carriers.storage import Entry, Place, Taken
 from tallystick.crypto.merkle import Tree, leaf_hash
 from tallystick.errors import Misuse
@@ -121,7 +121,7 @@ class MemoryStorage:
         """Nothing stays."""
 
 
-def serve(settings: Settings, host: Host, disk: Disk) -> Served:
+def serve(settings: CarrierSettings, host: CarrierHost, disk: Disk) -> Served:
     storage = MemoryStorage(disk)
     front = host.front(storage, storage.journal, host.anchors())
     return Served(front, Growth(front.anchored))

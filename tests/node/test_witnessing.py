@@ -14,8 +14,7 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Unavailable
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.witness import Answer as Told
-from tallystick.ledger.witness import Witness
+from tallystick.ledger.witness import Witness, WitnessAnswer
 from tallystick.node.witnessing import Witnessing
 from tallystick.runtime.answers import Answer
 from tallystick.runtime.router import Request, Router
@@ -63,7 +62,7 @@ class Served:
 
         body = await request.body()
         await asyncio.to_thread(self.let_go.wait, 30)
-        told: Told = self._witness.add_checkpoint(body, NOW_MS // 1000)
+        told: WitnessAnswer = self._witness.add_checkpoint(body, NOW_MS // 1000)
         if self._lies:
             line = NoteSigner("mallory", SigningKey.from_seed(seed("mallory"))).sign("another text\n").encode()
             return Answer(200, line.encode())

@@ -10,7 +10,7 @@ from makers import GROUPED, INSTANCE, SCHEMA, World, entropy, rows, seed, token
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Forged, Malformed, Misuse, Refused, TallystickError, Withheld
-from tallystick.parcel.header import Header, Kind, check_equivocation, lane_partition
+from tallystick.parcel.header import Header, ParcelKind, check_equivocation, lane_partition
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.locks import MissingKey
@@ -217,7 +217,12 @@ def test_control_parcels(world: World) -> None:
     ]
     decoded = [Parcel.decode(parcel.encode()) for parcel in parcels]
     verified = verify_run(decoded, INSTANCE, token("brakes"), world.book(), None)
-    assert [v.header.kind for v in verified] == [Kind.HEARTBEAT, Kind.GAP, Kind.COMMIT, Kind.CLOSE]
+    assert [v.header.kind for v in verified] == [
+        ParcelKind.HEARTBEAT,
+        ParcelKind.GAP,
+        ParcelKind.COMMIT,
+        ParcelKind.CLOSE,
+    ]
     assert open_content(verified[1], world.ring("brakes")) == gap.encode()
     assert open_content(verified[2], world.ring("brakes")) == b"list"
     with pytest.raises(Misuse):

@@ -10,7 +10,7 @@ pytest.importorskip("pymcl", reason="extra policy")
 
 from tallystick.crypto import aead
 from tallystick.crypto.abe.capsule import Capsule, decapsulate
-from tallystick.crypto.abe.keys import AttributeKey, MasterKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.errors import CannotOpen, Malformed
 from tallystick.parcel.policy_seed import PolicyPlace, open_seed, seal_seed
 from tallystick.policy.attribute import category
@@ -18,7 +18,7 @@ from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.policy.traits import traits_of
 
-MASTER = MasterKey.generate(b"m" * 32)
+MASTER = AttributeMasterKey.generate(b"m" * 32)
 SPACE = AttributeSpace.of("acme", category("role", ["garage", "insurer"]))
 FORMULA = parse("role::insurer", SPACE)
 PLACE = PolicyPlace(bytes(32), b"t" * 16, 1, 2)

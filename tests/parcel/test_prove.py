@@ -28,7 +28,7 @@ from tallystick.record.batch import Batch
 from tallystick.record.leaves import leaf_hashes
 from tallystick.record.rows import encode_rows
 from tallystick.record.schema import Schema
-from tallystick.trust.certificate import Kind
+from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.permit import Operation
 from tallystick.trust.trustfile import TrustFile
 
@@ -263,7 +263,7 @@ def test_the_chain_of_leave_is_held_to_the_root() -> None:
     scene = Scene.of()
     good, authority = scene.prove(), scene.world.authority
     wrong = [
-        certify(authority, scene.trust, kind=Kind.NODE),
+        certify(authority, scene.trust, kind=SubjectKind.NODE),
         certify(authority, scene.trust, instance=bytes(32)),
         certify(authority, scene.trust, tenant=b"another tenant--"),
         certify(authority, scene.trust, issuer=b"not the root----"),

@@ -12,7 +12,7 @@ import pytest
 
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Forged, Malformed, Refused, Withheld
-from tallystick.parcel.header import Kind
+from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch, open_content
@@ -54,13 +54,13 @@ def read(vector: dict[str, Any]) -> dict[str, Any]:
     parcel = Parcel.decode(b64decode(vector["parcel"]))
     [verified] = verify_run([parcel], INSTANCE, bytes.fromhex(vector["token"]), book, head)
     match verified.header.kind:
-        case Kind.DATA:
+        case ParcelKind.DATA:
             batch = open_batch(verified, ring, schema)
             return {
                 "rows": [encode_rows(batch.only(group).data) for group in range(len(schema.groups))],
                 "values": [show(decode_row(schema.arrow, row)) for row in encode_rows(batch.data)],
             }
-        case Kind.GAP | Kind.COMMIT:
+        case ParcelKind.GAP | ParcelKind.COMMIT:
             return {"content": open_content(verified, ring)}
     return {}
 

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.channel import Channel
-from tallystick.pipeline.sink import Sealed, StreamSink, stream_sink
+from tallystick.pipeline.sink import SealedShare, StreamSink, stream_sink
 from tallystick.pipeline.source import TallyDataSource
 
 HOME, TOPIC, ONTO_HOME, ONTO, CHECKPOINT, EVENTS, POINT, BATCH = sys.argv[1:] if len(sys.argv) == 9 else [""] * 8
@@ -42,7 +42,7 @@ def kill_all() -> None:
 
 
 class KilledSink(StreamSink):
-    def write(self, iterator: Iterator[Any]) -> Sealed:
+    def write(self, iterator: Iterator[Any]) -> SealedShare:
         context = TaskContext.get()
         assert context is not None
         if context.getLocalProperty("streaming.sql.batchId") == BATCH:

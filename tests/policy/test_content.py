@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tallystick.errors import Misuse
-from tallystick.policy.attribute import Kind
+from tallystick.policy.attribute import AttributeKind
 from tallystick.policy.content import content_space
 from tallystick.policy.evaluate import mask
 from tallystick.policy.parse import parse
@@ -32,13 +32,13 @@ SCHEMA = pa.schema(
 def test_columns_become_attributes() -> None:
     space = content_space(SCHEMA, {"road": ["street", "motorway"]})
     assert {one.name: one.kind for one in space.attributes} == {
-        "vin": Kind.STRING,
-        "road": Kind.CATEGORY,
-        "speed": Kind.REAL,
-        "gear": Kind.INTEGER,
-        "odometer": Kind.INTEGER,
-        "rain": Kind.FLAG,
-        "day": Kind.DATE,
+        "vin": AttributeKind.STRING,
+        "road": AttributeKind.CATEGORY,
+        "speed": AttributeKind.REAL,
+        "gear": AttributeKind.INTEGER,
+        "odometer": AttributeKind.INTEGER,
+        "rain": AttributeKind.FLAG,
+        "day": AttributeKind.DATE,
     }
     table = {
         "road": pa.array(["motorway", "street", None]).dictionary_encode(),

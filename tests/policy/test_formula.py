@@ -14,7 +14,7 @@ from tallystick.errors import Malformed, Misuse
 from tallystick.policy import formula as formula_module
 from tallystick.policy.attribute import integer
 from tallystick.policy.evaluate import holds, node_holds
-from tallystick.policy.formula import NEVER, Formula, Gate, OneOf, canonical
+from tallystick.policy.formula import NEVER, Formula, FormulaGate, OneOf, canonical
 from tallystick.policy.parse import parse
 from tallystick.policy.show import in_words, show
 from tallystick.policy.space import AttributeSpace
@@ -145,11 +145,11 @@ def test_whatever_is_made_can_be_read() -> None:
 
 def test_a_formula_has_bounds() -> None:
     leaf = OneOf("acme.trained", ("true",))
-    deep: Gate | OneOf = leaf
+    deep: FormulaGate | OneOf = leaf
     for _ in range(formula_module.DEPTH_MAX):
-        deep = Gate(1, (deep, leaf))
+        deep = FormulaGate(1, (deep, leaf))
     with pytest.raises(Misuse, match="deeper"):
         Formula.of(deep, ACME)
     with pytest.raises(Misuse, match="more than"):
-        Formula.of(Gate(1, (leaf,) * (formula_module.LEAVES_MAX + 1)), ACME)
-    assert canonical(Gate(2, (leaf,)), ACME) == NEVER
+        Formula.of(FormulaGate(1, (leaf,) * (formula_module.LEAVES_MAX + 1)), ACME)
+    assert canonical(FormulaGate(2, (leaf,)), ACME) == NEVER

@@ -15,11 +15,11 @@ from tallystick.policy.attribute import category, integer, real
 from tallystick.policy.evaluate import holds
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
-from tallystick.policy.subspaces import Dimension, Settings, SubspaceCode, begins_in, codes_for_each, prefixes
+from tallystick.policy.subspaces import Dimension, GridSettings, SubspaceCode, begins_in, codes_for_each, prefixes
 
 # Figure 8: A and B from 0 to 100, halved in turns A, B, A.
 PLANE = AttributeSpace.of("", integer("A", 7), integer("B", 7))
-EXACT = Settings(length_max=3, cells_max=64, false_positives_max=0.0)
+EXACT = GridSettings(length_max=3, cells_max=64, false_positives_max=0.0)
 FIGURE_8 = SubspaceCode([Dimension.of(PLANE["A"], 2, 0, 99), Dimension.of(PLANE["B"], 1, 0, 99)], EXACT)
 
 DIMENSIONS = [
@@ -65,7 +65,7 @@ def test_as_printed_the_third_row_misses_an_event() -> None:
 
 @given(RANDOMS)
 def test_there_is_never_a_false_negative(random: Random) -> None:
-    limits = Settings(random.randint(1, 16), random.choice([1, 2, 5, 48]), random.choice([0.0, 0.1, 0.9]))
+    limits = GridSettings(random.randint(1, 16), random.choice([1, 2, 5, 48]), random.choice([0.0, 0.1, 0.9]))
     dimensions = random.sample(DIMENSIONS, random.randint(1, 5))
     joint, each = SubspaceCode(dimensions, limits), codes_for_each(dimensions, limits)
     interest = some_formula(random, CONTENT)
@@ -84,7 +84,7 @@ def test_there_is_never_a_false_negative(random: Random) -> None:
 def test_false_positives_are_bounded_by_what_the_cover_says(random: Random) -> None:
     """Over a space in which every cell has the same number of events, all of which are tried."""
     space = AttributeSpace.of("", integer("x", 4), integer("y", 4))
-    code = SubspaceCode([Dimension.of(space["x"], 3), Dimension.of(space["y"], 3)], Settings(6, 64, 0.05))
+    code = SubspaceCode([Dimension.of(space["x"], 3), Dimension.of(space["y"], 3)], GridSettings(6, 64, 0.05))
     interest = some_formula(random, space, 4)
     cover = code.cover(interest)
     events = [space.values({"x": x, "y": y}) for x, y in product(range(16), range(16))]
@@ -101,11 +101,11 @@ def test_the_bound_is_a_setting() -> None:
     interest = parse("x in 1000..40000 && y in 3000..50000", space)
     shares = []
     for bound in (0.5, 0.2, 0.05):
-        cover = SubspaceCode(dimensions, Settings(24, 10_000, bound)).cover(interest)
+        cover = SubspaceCode(dimensions, GridSettings(24, 10_000, bound)).cover(interest)
         assert cover.false_positives <= bound
         shares.append((len(cover.strings), cover.false_positives))
     assert shares == sorted(shares, key=lambda share: share[0])
-    few = SubspaceCode(dimensions, Settings(24, 4, 0.05)).cover(interest)
+    few = SubspaceCode(dimensions, GridSettings(24, 4, 0.05)).cover(interest)
     assert len(few.strings) <= 4
     assert few.false_positives > 0.05  # and says so
 

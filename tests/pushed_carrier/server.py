@@ -8,7 +8,7 @@ from tallystick.carriers.carrier import Outcome, Pushed
 from tallystick.carriers.log.server import open_store
 from tallystick.carriers.log.storage import LogStorage
 from tallystick.carriers.received import Receiver
-from tallystick.carriers.registry import Host, Served, Settings
+from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
 from tallystick.runtime.disk import Disk
 
 
@@ -42,7 +42,7 @@ class Air:
 AIR = Air()
 
 
-def serve(settings: Settings, host: Host, disk: Disk) -> Served:
+def serve(settings: CarrierSettings, host: CarrierHost, disk: Disk) -> Served:
     store = open_store(disk, {})
     front = host.front(LogStorage(store), store.journal, host.anchors())
     return Served(front, Receiver(AIR, front))

@@ -17,7 +17,7 @@ from strategies import FLAT_TYPES, batches, schemas
 from tallystick.errors import Misuse
 from tallystick.record import leaves
 from tallystick.record.batch import Batch
-from tallystick.record.leaf_engine import Compiled
+from tallystick.record.leaf_engine import CompiledLeaves
 from tallystick.record.leaves import leaf_hashes, leaf_root, reference_hashes, reference_root
 from tallystick.record.rows import encode_rows
 from tallystick.record.schema import Schema
@@ -54,7 +54,7 @@ def test_a_leaf_is_what_the_format_says() -> None:
 @examples(60)
 @given(batch=batches(rows_max=70))
 def test_compiled_engines_equal_the_reference(transform: int, batch: Batch) -> None:
-    engine = Compiled(transform)
+    engine = CompiledLeaves(transform)
     salts = salts_for(batch.rows)
     expected = reference_hashes(batch, salts)
     if batch.rows:
@@ -82,12 +82,12 @@ def test_every_length_around_the_block_boundaries(transform: int) -> None:
         hashlib.sha256(b"\0" + salts[16 * i : 16 * i + 16] + row).digest()
         for i, row in enumerate(encode_rows(batch.data))
     ]
-    assert Compiled(transform).hashes(batch, salts).tobytes() == b"".join(expected)
+    assert CompiledLeaves(transform).hashes(batch, salts).tobytes() == b"".join(expected)
 
 
 @pytest.mark.parametrize("transform", ENGINES)
 def test_roots_of_every_small_size(transform: int) -> None:
-    engine = Compiled(transform)
+    engine = CompiledLeaves(transform)
     schema = Schema.parse("n int32")
     whole = pa.record_batch([pa.array(range(300), pa.int32())], schema=schema.arrow)
     for rows in [*range(1, 70), 127, 128, 129, 255, 256, 257, 300]:

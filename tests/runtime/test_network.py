@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tallystick.errors import Misuse
-from tallystick.runtime.effects import Deliver, Effect, Event, Received, Send, Store, WakeAt, Woken
+from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Send, StoreEffect, WakeAt, Woken
 from tallystick.runtime.network import Link, Network, SimClock
 
 ROUGH = Link(loss=0.2, duplicate=0.2, reorder=0.3)
@@ -18,10 +18,10 @@ class Sender:
         self.waiting = [n for n in range(total) if str(n) not in stored]
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
-        if isinstance(event, Received):
+        if isinstance(event, Arrived):
             if event.message in self.waiting:
                 self.waiting.remove(event.message)
-            return [Store(str(event.message), b"")]
+            return [StoreEffect(str(event.message), b"")]
         if not self.waiting:
             return []
         return [*(Send("receiver", n) for n in self.waiting), WakeAt(now + 0.2)]
@@ -40,7 +40,7 @@ class Receiver:
         if n in self.seen:
             return [Send(event.sender, n)]
         self.seen.add(n)
-        return [Store(str(n), b""), Deliver(n), Send(event.sender, n)]
+        return [StoreEffect(str(n), b""), Deliver(n), Send(event.sender, n)]
 
 
 def story(seed: int, link: Link = ROUGH) -> Network:

@@ -27,7 +27,7 @@ from tallystick.runtime.address import Address, client_tls, server_tls
 from tallystick.runtime.answers import Answer, answer_value
 from tallystick.runtime.client import AsyncHttpClient, HttpClient
 from tallystick.runtime.clock import ManualClock
-from tallystick.runtime.conversation import ClientLimits, Identity
+from tallystick.runtime.conversation import ClientLimits, RequestSigner
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.gate import Gate
 from tallystick.runtime.router import Request, Router
@@ -36,7 +36,7 @@ from tallystick.trust.envelope import Envelope, sign_request
 
 NODE, NODE_KEY = b"n" * 16, SigningKey.from_seed(b"n" * 32)
 PRINCIPAL, KEY = b"p" * 16, SigningKey.from_seed(b"p" * 32)
-IDENTITY = Identity(PRINCIPAL, KEY)
+IDENTITY = RequestSigner(PRINCIPAL, KEY)
 BODY_MAX = 100_000
 PATIENT_S = 20.0  # a bound on waiting for what must happen, not a time to sleep
 
@@ -109,7 +109,7 @@ def server(running: tuple[Node, ServerThread]) -> ServerThread:
     return running[1]
 
 
-def client(url: str, identity: Identity | None = IDENTITY, **options: Any) -> HttpClient:
+def client(url: str, identity: RequestSigner | None = IDENTITY, **options: Any) -> HttpClient:
     clock = options.pop("clock", ManualClock())
     return HttpClient([Address(url, NODE, NODE_KEY.public)], identity, clock, SeededEntropy(1), **options)
 

@@ -15,7 +15,7 @@ from stack import READ, WRITE, Stack, impatient, wait_until
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Misuse
-from tallystick.parcel.header import Kind
+from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.missing import NotEntitled
 from tallystick.record.schema import Schema
 
@@ -186,7 +186,7 @@ def test_a_gap_that_says_nonsense_is_told_and_does_not_stop_the_reader(city: Cit
     city.topic("nonsense")
     hand = Hand(city.car, "nonsense")
     now_ms, drawn = int(city.stack.clock.now() * 1000), city.stack.entropy.bytes(32)
-    stored(hand.send(hand.lane._seal_content(Kind.GAP, b"no gap", now_ms, drawn, None, None))[0])
+    stored(hand.send(hand.lane._seal_content(ParcelKind.GAP, b"no gap", now_ms, drawn, None, None))[0])
     publish(city.car, "nonsense", 1)
     with city.reader("garage", "nonsense", on_bad="report") as subscriber:
         assert receive(subscriber, 1)[0].to_pylist() == [row(1)]

@@ -20,7 +20,7 @@ from tallystick.errors import Refused, TallystickError
 from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.keys import ParcelKeys
@@ -62,7 +62,7 @@ def test_the_guard_takes_one_story_and_the_ledger_keeps_both(stack: Stack, topic
     place = EQUIVOCATIONS(principal, hand.lane.lane, 1)
     entry, height = hand.session.view.row(place)
     assert reputation(stack, principal)[1] == height
-    [item] = [one for one in stack.node.ledger.audit(Query(kind=int(Kind.EQUIVOCATION))) if one.height == height]
+    [item] = [one for one in stack.node.ledger.audit(Query(kind=int(EntryKind.EQUIVOCATION))) if one.height == height]
     assert (item.fields[3], item.fields[5]) == (one.header.encoded, two.header.encoded)  # both, for who asks later
     assert entry == leaf_hash(item.entry)
     # From now on it is refused whatever it sends, and gets no permit.

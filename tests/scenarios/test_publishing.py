@@ -37,7 +37,7 @@ from tallystick.demo.forgery import JUNK, envelope_of, exchange, phony_order, ph
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.ledger.transaction import compose
 from tallystick.parcel.header import TopicRef
@@ -407,7 +407,7 @@ def _junk(stack: Stack, first: int) -> list[Any]:
 def accuse(stack: Stack, victim: bytes, token: bytes, request: bytes, evidence: bytes) -> None:
     """The node writes that the victim asked for what it may not."""
     entry = entries.operation(
-        victim, Role.PUBLISHER, token, 2, time_ms=1, request=request, reason="no-right", evidence=evidence
+        victim, OperatorRole.PUBLISHER, token, 2, time_ms=1, request=request, reason="no-right", evidence=evidence
     )
     write_as_node(stack.node, entry)
 
@@ -438,7 +438,9 @@ def test_a_node_cannot_frame_a_principal(stack: Stack, topic: Topic, rival: Topi
     # And a stranger may not write operations at all.
     with pytest.raises(Refused) as refusal:
         spy.author.write(
-            entries.operation(principal, Role.PUBLISHER, topic.token, 2, time_ms=1, request=bytes(32), reason="x")
+            entries.operation(
+                principal, OperatorRole.PUBLISHER, topic.token, 2, time_ms=1, request=bytes(32), reason="x"
+            )
         )
     assert refusal.value.reason in ("not-host", "not-node")
 

@@ -37,9 +37,9 @@ from tallystick.errors import Refused
 from tallystick.guards.publish import Accepted, Repeated
 from tallystick.guards.rules import Act
 from tallystick.ledger.contracts.anchors import ANCHORS
-from tallystick.ledger.contracts.kinds import Kind as LedgerKind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import Query
-from tallystick.parcel.header import Kind
+from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch
@@ -85,7 +85,7 @@ def open_all(topic: Topic, parcels: list[Parcel], ring: KeyRing, schema: Schema)
     """What whoever has these keys reads in these parcels."""
     identity = topic.reader.identity
     book = PermitBook(identity.instance, [identity.authority], topic.reader.node.permit)
-    data = [parcel for parcel in parcels if parcel.header.kind is Kind.DATA]
+    data = [parcel for parcel in parcels if parcel.header.kind is ParcelKind.DATA]
     opened = [open_batch(verify_one(parcel, identity.instance, book), ring, schema) for parcel in data]
     return [row["seq"] for batch in opened for row in batch.data.to_pylist()]
 
@@ -252,7 +252,7 @@ def test_a_revoked_subscriber_opens_nothing_newer(
     assert sorted(read_rows(subscriber, sent)) == list(range(sent))
     parcels = _fetch_all(stays, topic.token, permit_of(subscriber).identifier)
     schema = subscriber._opener.held.schemas[-1]
-    data = [parcel for parcel in parcels if parcel.header.kind is Kind.DATA]
+    data = [parcel for parcel in parcels if parcel.header.kind is ParcelKind.DATA]
     old = [parcel for parcel in data if parcel.header.topics[0].epoch == 1]
     new = [parcel for parcel in data if parcel.header.topics[0].epoch == 2]
     assert len(old) + len(new) == len(data)
@@ -267,7 +267,7 @@ def test_a_revoked_subscriber_opens_nothing_newer(
 
     # The bound, by the ledger's clock: the epoch ends `revoke_s` after the block of the withdrawal, or where the
     # authority heard of it later, no later than its own word. tests/sim/test_revocation.py has it on a clock by hand.
-    withdrawn, ending = time_of(stack, topic, LedgerKind.WITHDRAW), time_of(stack, topic, LedgerKind.END_EPOCH)
+    withdrawn, ending = time_of(stack, topic, EntryKind.WITHDRAW), time_of(stack, topic, EntryKind.END_EPOCH)
     end_ms = stack.node.ledger.query(lambda state: state.get(b"epoch/" + topic.token + (1).to_bytes(4, "big")))[3]
     assert withdrawn < end_ms <= max(withdrawn + REVOKE_S * 1000, ending)
     last = max(time_ms for epoch, time_ms in judged if epoch == 1)
@@ -276,7 +276,7 @@ def test_a_revoked_subscriber_opens_nothing_newer(
         print(f"\nthe last for the revoked was taken {(last - withdrawn) / 1000:.2f} s after; revoke_s is {REVOKE_S}")
 
 
-def time_of(stack: Stack, topic: Topic, kind: LedgerKind) -> int:
+def time_of(stack: Stack, topic: Topic, kind: EntryKind) -> int:
     """The time of the block that holds the topic's only entry of this kind."""
     [item] = [one for one in stack.node.ledger.audit(Query(kind=int(kind))) if one.fields[1] == topic.token]
     return item.time_ms

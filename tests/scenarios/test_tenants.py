@@ -31,7 +31,7 @@ from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.proofs import verify_history
-from tallystick.ledger.reader import Reader
+from tallystick.ledger.reader import LedgerReader
 from tallystick.trust.permit import Operation
 from tallystick.trust.receipt import Receipt
 from tallystick.trust.right import Right
@@ -162,8 +162,8 @@ def test_theorem_1_a_history_is_read_without_traversing_the_chain(
     stack: Stack, city: City, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, read = stack.node.ledger, []
-    row_at = Reader._row_at
-    monkeypatch.setattr(Reader, "_row_at", lambda *place: read.append(place) or row_at(*place))
+    row_at = LedgerReader._row_at
+    monkeypatch.setattr(LedgerReader, "_row_at", lambda *place: read.append(place) or row_at(*place))
     quiet = stack.topic(city.owners["home"], "quiet", SCHEMA)
     await_topic(stack, quiet)
     sleeper = city.stack.principal("home", "sleeper")

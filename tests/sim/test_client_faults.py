@@ -19,7 +19,7 @@ from tallystick.errors import Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import BROKEN
 from tallystick.ledger.contracts.groups import OFFSETS
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import Attempt
 from tallystick.runtime.entropy import SeededEntropy
@@ -257,7 +257,7 @@ def test_a_group_whose_block_was_never_made_is_joined_later(world: World, monkey
     write = Author.write
 
     def fall_before_joining(author: Author, *written: bytes) -> object:
-        if world.host.is_slow and wire.decode(written[0], "entry")[0] == Kind.JOIN:
+        if world.host.is_slow and wire.decode(written[0], "entry")[0] == EntryKind.JOIN:
             world.host.is_slow = False
             world.host.crash()
             world.host.start()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 from tallystick.guards.rules import GuardLimits
-from tallystick.runtime.effects import Deliver, Received, Send, Woken
+from tallystick.runtime.effects import Arrived, Deliver, Send, Woken
 from tallystick.runtime.network import Link, Network
-from tallystick.sim.forwarding import ForwardingNode, Kind, Message, Passed, RoutingGuard, sign_message
+from tallystick.sim.forwarding import ForwardedMessage, ForwardingNode, MessageKind, Passed, RoutingGuard, sign_message
 
 AUTHORITY, ALICE, MALLORY = b"authority.......", b"alice...........", b"mallory........."
 KEYS = {name: SigningKey.from_seed(sha256(name).digest()) for name in (AUTHORITY, ALICE, MALLORY)}
@@ -22,9 +22,13 @@ NOW = 1_000.0
 
 
 def message(
-    number: int = 0, kind: Kind = Kind.PUBLISH, principal: bytes = ALICE, key: bytes | None = None, now: float = NOW
+    number: int = 0,
+    kind: MessageKind = MessageKind.PUBLISH,
+    principal: bytes = ALICE,
+    key: bytes | None = None,
+    now: float = NOW,
 ) -> bytes:
-    signer = principal if kind is Kind.PUBLISH else AUTHORITY
+    signer = principal if kind is MessageKind.PUBLISH else AUTHORITY
     identifier = number.to_bytes(16, "big")
     return sign_message(kind, signer, principal, identifier, int(now * 1000), b"content", KEYS[key or signer])
 
@@ -44,12 +48,12 @@ def reason(judge: RoutingGuard, data: bytes, now: float = NOW) -> str:
     return caught.value.reason
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_message_is_delivered_and_sent_on_to_all_but_its_sender_once(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", MessageKind)
+def test_a_message_is_delivered_and_sent_on_to_all_but_its_sender_once(kind: MessageKind) -> None:
     role, data = node(), message(kind=kind)
-    effects = role.receive(Received("a", Passed(data)), NOW)
+    effects = role.receive(Arrived("a", Passed(data)), NOW)
     assert effects == [Deliver(data), Send("b", Passed(data, 1)), Send("c", Passed(data, 1))]
-    assert role.receive(Received("b", Passed(data)), NOW + 1) == []
+    assert role.receive(Arrived("b", Passed(data)), NOW + 1) == []
     assert role.receive(Woken(), NOW + 2) == []
     told = role.statistics()
     assert (told.received, told.accepted, told.forwarded, told.refused) == (2, 1, 2, {"duplicate": 1})
@@ -58,21 +62,21 @@ def test_a_message_is_delivered_and_sent_on_to_all_but_its_sender_once(kind: Kin
 def test_without_the_guard_every_copy_goes_on_until_its_hops_are_spent() -> None:
     role = node(with_guard=False)
     for data in (message(), message(), b"junk"):
-        assert len(role.receive(Received("a", Passed(data)), NOW)) == 3
-    assert role.receive(Received("a", Passed(b"junk", 3)), NOW) == [Deliver(b"junk")]
-    assert role.receive(Received("a", Passed(b"junk", -9)), NOW)[1] == Send("b", Passed(b"junk", 1))
+        assert len(role.receive(Arrived("a", Passed(data)), NOW)) == 3
+    assert role.receive(Arrived("a", Passed(b"junk", 3)), NOW) == [Deliver(b"junk")]
+    assert role.receive(Arrived("a", Passed(b"junk", -9)), NOW)[1] == Send("b", Passed(b"junk", 1))
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_each_kind_needs_the_signature_of_its_own_signer(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", MessageKind)
+def test_each_kind_needs_the_signature_of_its_own_signer(kind: MessageKind) -> None:
     assert reason(guard(), message(kind=kind, key=MALLORY)) == "bad-signature"
     guard().accept(message(kind=kind), NOW)
 
 
 def test_an_enrolled_publisher_cannot_sign_a_subscription_nor_the_authority_a_publication() -> None:
-    as_authority = sign_message(Kind.SUBSCRIBE, MALLORY, MALLORY, bytes(16), 1_000_000, b"", KEYS[MALLORY])
-    as_publisher = sign_message(Kind.PUBLISH, AUTHORITY, AUTHORITY, bytes(16), 1_000_000, b"", KEYS[AUTHORITY])
-    for_another = sign_message(Kind.PUBLISH, MALLORY, ALICE, bytes(16), 1_000_000, b"", KEYS[MALLORY])
+    as_authority = sign_message(MessageKind.SUBSCRIBE, MALLORY, MALLORY, bytes(16), 1_000_000, b"", KEYS[MALLORY])
+    as_publisher = sign_message(MessageKind.PUBLISH, AUTHORITY, AUTHORITY, bytes(16), 1_000_000, b"", KEYS[AUTHORITY])
+    for_another = sign_message(MessageKind.PUBLISH, MALLORY, ALICE, bytes(16), 1_000_000, b"", KEYS[MALLORY])
     assert reason(guard(), as_authority) == "unknown-principal"
     assert reason(guard(), as_publisher) == "unknown-principal"
     assert reason(guard(), for_another) == "malformed"
@@ -105,8 +109,8 @@ def test_nobody_burns_anothers_identifier() -> None:
     judge.accept(message(7), NOW)
 
 
-@pytest.mark.parametrize("kind", [Kind.PUBLISH, Kind.SUBSCRIBE])
-def test_a_flood_of_good_messages_fills_its_principals_share_alone(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MessageKind.PUBLISH, MessageKind.SUBSCRIBE])
+def test_a_flood_of_good_messages_fills_its_principals_share_alone(kind: MessageKind) -> None:
     judge = guard()
     for number in range(8):
         judge.accept(message(number, kind, MALLORY), NOW)
@@ -123,7 +127,7 @@ def test_the_blacklist_ends_what_the_routing_guard_lets_pass() -> None:
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(Refused):
-        Message.decode(data)
+        ForwardedMessage.decode(data)
 
 
 @pytest.mark.parametrize("with_guard", [True, False])

@@ -12,17 +12,17 @@ from without import without
 from tallystick import wire
 from tallystick.carriers.carrier import NotStored
 from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.scribe import Accusation, Note, Numbers, Scribe, ScribeSettings
+from tallystick.carriers.scribe import Accusation, ActNote, Numbers, Scribe, ScribeSettings
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Query, Submitted
 from tallystick.ledger.transaction import compose, parse
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.sim.sealing import seeded_sealing
@@ -78,13 +78,13 @@ def test_a_transaction_from_before_the_power_went_is_followed_by_higher_numbers(
     assert all(anchored == end for anchored, end in (core.carrier.ends(world.token, p) for p in range(2)))
 
 
-NOTE = Note(bytes(16), Role.PUBLISHER, b"t" * 16, 2, "", "host", 0, 0, 1, 1_000, bytes(32), b"")
+NOTE = ActNote(bytes(16), OperatorRole.PUBLISHER, b"t" * 16, 2, "", "host", 0, 0, 1, 1_000, bytes(32), b"")
 
 
 def scribe_on(disk: SeededDisk) -> tuple[LogStore, Scribe]:
     """A scribe that took up what an earlier one left, and the store that it writes to."""
     store = LogStore(disk)
-    signer = Signer(b"n" * 16, SigningKey.from_seed(bytes(32)))
+    signer = RequestSigner(b"n" * 16, SigningKey.from_seed(bytes(32)))
     scribe = Scribe(
         bytes(32), signer, store.journal, lambda _: Submitted(bytes(32), 0, 1, 0), Numbers(0), ScribeSettings()
     )
@@ -92,7 +92,7 @@ def scribe_on(disk: SeededDisk) -> tuple[LogStore, Scribe]:
     return store, scribe
 
 
-def notes(count: int) -> list[Note]:
+def notes(count: int) -> list[ActNote]:
     """Acts of different people: an entry each."""
     return [replace(NOTE, operator=bytes([n] * 16)) for n in range(1, count + 1)]
 
@@ -151,9 +151,9 @@ def test_a_transaction_that_is_durable_outlives_a_sync_that_fails_behind_it() ->
         submitted.append(transaction)
         return Submitted(bytes(32), 0, 1, 0)
 
-    signer = Signer(bytes(16), SigningKey.from_seed(bytes(32)))
+    signer = RequestSigner(bytes(16), SigningKey.from_seed(bytes(32)))
     scribe = Scribe(bytes(32), signer, store.journal, submit, Numbers(0), ScribeSettings())
-    note = Note(bytes(16), Role.PUBLISHER, bytes(16), 2, "", "host", 0, 0, 1, 1_000, bytes(32), bytes(16))
+    note = ActNote(bytes(16), OperatorRole.PUBLISHER, bytes(16), 2, "", "host", 0, 0, 1, 1_000, bytes(32), bytes(16))
     scribe.note(note)
     transaction = scribe.prepare([], 1_000)
     assert transaction is not None
@@ -185,7 +185,7 @@ def contradict(world: World, time_ms: int) -> None:
 
 def convictions(world: World) -> int:
     ledger = world.host.open_core.ledger
-    return len(ledger.audit(Query(kind=int(Kind.EQUIVOCATION))))
+    return len(ledger.audit(Query(kind=int(EntryKind.EQUIVOCATION))))
 
 
 @pytest.mark.parametrize("journalled", [True, False])

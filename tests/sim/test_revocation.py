@@ -15,7 +15,7 @@ import pytest
 from tallystick.carriers.carrier import NotStored, Stored
 from tallystick.carriers.storage import Place
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.reputation import score
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import Header
@@ -90,7 +90,7 @@ class Scene:
         world, ledger = self.world, self.world.host.open_core.ledger
         spy = world.spy.person.identity.principal
         world.owner.author.write(entries.withdraw(world.token, spy, READ))
-        [item] = ledger.audit(Query(kind=int(Kind.WITHDRAW)))
+        [item] = ledger.audit(Query(kind=int(EntryKind.WITHDRAW)))
         return item.time_ms
 
     @property

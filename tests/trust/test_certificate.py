@@ -11,24 +11,24 @@ from provers import ROOT, trust_file
 from tallystick import wire
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.certificate import ALL_TENANTS, BYTES_MAX, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, BYTES_MAX, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
 TRUST = trust_file()
 AUTHORITY_KEY = SigningKey.from_seed(seed("authority"))
 
 
-def unsigned(who: str, kind: Kind, tenant: bytes, issuer: bytes) -> Certificate:
+def unsigned(who: str, kind: SubjectKind, tenant: bytes, issuer: bytes) -> Certificate:
     raw = SigningKey.from_seed(seed(who)).public.raw
     return Certificate(INSTANCE, kind, subject_id(INSTANCE, raw), tenant, raw, b"seal", 5, FAR_FUTURE_MS, issuer)
 
 
 def authority(tenant: bytes = ALL_TENANTS) -> Certificate:
-    return unsigned("authority", Kind.AUTHORITY, tenant, ROOT_ID).sign(TRUST.root_signer(ROOT))
+    return unsigned("authority", SubjectKind.AUTHORITY, tenant, ROOT_ID).sign(TRUST.root_signer(ROOT))
 
 
 def car(tenant: bytes = TENANT) -> Certificate:
-    return unsigned("car", Kind.PRINCIPAL, tenant, authority().subject).sign(AUTHORITY_KEY)
+    return unsigned("car", SubjectKind.PRINCIPAL, tenant, authority().subject).sign(AUTHORITY_KEY)
 
 
 def test_what_is_signed_is_read_and_verified() -> None:
@@ -48,10 +48,10 @@ def test_a_tenant_s_authority_certifies_its_own_only() -> None:
 
 
 def test_only_an_authority_certifies_and_only_principals() -> None:
-    node = unsigned("authority", Kind.NODE, ALL_TENANTS, ROOT_ID).sign(TRUST.root_signer(ROOT))
+    node = unsigned("authority", SubjectKind.NODE, ALL_TENANTS, ROOT_ID).sign(TRUST.root_signer(ROOT))
     with pytest.raises(Forged):
         car().verify_issued_by(node)
-    upstart = replace(car(), kind=Kind.AUTHORITY).sign(AUTHORITY_KEY)  # an authority of an authority's making
+    upstart = replace(car(), kind=SubjectKind.AUTHORITY).sign(AUTHORITY_KEY)  # an authority of an authority's making
     with pytest.raises(Forged):
         upstart.verify_issued_by(authority())
     other = replace(car(), issuer=ROOT_ID).sign(AUTHORITY_KEY)

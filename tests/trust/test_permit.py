@@ -10,7 +10,7 @@ from makers import INSTANCE, TENANT, World, seed, token
 from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Refused
-from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.permit import LABELS_MAX, Operation, Permit, UndoOrder, undo_hash
 
 
@@ -79,7 +79,7 @@ def test_only_the_authority_of_the_tenant_issues(world: World, what: str) -> Non
     stranger = SigningKey.from_seed(seed("stranger"))
     wrong = [
         serving(world, b"another tenant--"),
-        replace(world.authority, kind=Kind.NODE),
+        replace(world.authority, kind=SubjectKind.NODE),
         replace(world.authority, subject=b"somebody else---"),
         replace(world.authority, instance=bytes(32)),
         replace(world.authority, signing_key=stranger.public.raw),

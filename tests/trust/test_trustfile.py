@@ -17,7 +17,7 @@ from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import execute
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.transaction import compose
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.notes import Algorithm, NoteSigner
 from tallystick.trust.trustfile import BYTES_MAX, KEYS_MAX, TrustFile
 
@@ -201,7 +201,7 @@ def test_as_many_roots_as_a_trust_file_may_list_can_sign() -> None:
     key = SigningKey.from_seed(bytes(32))
     subject = subject_id(trust.instance, key.public.raw)
     unsigned = Certificate(
-        trust.instance, Kind.AUTHORITY, subject, ALL_TENANTS, key.public.raw, bytes(1216), 0, 1 << 50, ROOT_ID
+        trust.instance, SubjectKind.AUTHORITY, subject, ALL_TENANTS, key.public.raw, bytes(1216), 0, 1 << 50, ROOT_ID
     )
     root = trust.root_signer(*roots)
     certificate = Certificate.decode(unsigned.sign(root).encode())

@@ -17,10 +17,10 @@ from tallystick.crypto.merkle import EMPTY_ROOT, leaf_hash
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.epochs import End
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.trust.certificate import ALL_TENANTS, Certificate
-from tallystick.trust.certificate import Kind as CertificateKind
+from tallystick.trust.certificate import SubjectKind as CertificateKind
 from tallystick.trust.permit import Operation
 from tallystick.trust.promise import Promise, Refusal
 from tallystick.trust.right import Right
@@ -344,7 +344,7 @@ class Cases:
             ("44 an end below zero", doctor, grant(HOSPITAL, monitor, NAME, COMMITMENT, -1)),
             ("45 of another tenant", landlord, withdraw(HOSPITAL, monitor, NAME)),
             ("45 not granted", doctor, withdraw(HOSPITAL, monitor, OTHER)),
-            ("45 a field too few", doctor, wire.encode([int(Kind.WITHDRAW_ATTRIBUTE), HOSPITAL, monitor])),
+            ("45 a field too few", doctor, wire.encode([int(EntryKind.WITHDRAW_ATTRIBUTE), HOSPITAL, monitor])),
             ("46 by another", landlord, policy(HEART, 0, 2, COMMITMENT)),
             ("46 the version that is there", doctor, policy(HEART, 0, 1, COMMITMENT)),
             ("46 a version skipped", doctor, policy(HEART, 0, 3, COMMITMENT)),

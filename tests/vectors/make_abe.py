@@ -17,7 +17,7 @@ from formulas import ACME
 
 from tallystick import wire
 from tallystick.crypto.abe.capsule import Capsule, encapsulate
-from tallystick.crypto.abe.keys import MasterKey
+from tallystick.crypto.abe.keys import AttributeMasterKey
 from tallystick.policy.parse import parse
 from tallystick.policy.traits import traits_of
 
@@ -51,7 +51,7 @@ def altered(capsule: Capsule) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    master = MasterKey.decode(bytes(range(32, 64)))
+    master = AttributeMasterKey.decode(bytes(range(32, 64)))
     key = master.issue(b"holder", traits_of(ACME.values(HELD), ACME), [7])
     opened, refused = [], []
     for text in POLICIES:

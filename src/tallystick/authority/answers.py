@@ -72,7 +72,7 @@ class Erased:
 
 
 @dataclass(frozen=True)
-class Names:
+class NamePage:
     """One page of names; `after` is what to name in the next request, empty on the last page."""
 
     topics: tuple[tuple[bytes, str], ...]  # (token, name), on the first page
@@ -84,7 +84,7 @@ class Names:
         return wire.encode([1, *pairs, self.after])
 
     @classmethod
-    def decode(cls, data: bytes) -> Names:
+    def decode(cls, data: bytes) -> NamePage:
         """Raises `Malformed`."""
         fields = Fields.parse(data, "names", 4)
         fields.version(1)

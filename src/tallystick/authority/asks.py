@@ -15,7 +15,7 @@ from tallystick import wire
 from tallystick.authority import codec
 from tallystick.authority.answers import Caller
 from tallystick.authority.codec import answered, items, number, octets, pairs, sealed, text
-from tallystick.authority.settings import Limits
+from tallystick.authority.settings import AuthorityLimits
 from tallystick.errors import Malformed
 from tallystick.policy.parse import TEXT_MAX
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
@@ -46,7 +46,7 @@ class Ask:
         return wire.encode([*([nonce] if self.signed else ()), *codec.listed(self, codec.specs(self))])
 
     @classmethod
-    def decode(cls, body: bytes, limits: Limits) -> tuple[Self, bytes]:
+    def decode(cls, body: bytes, limits: AuthorityLimits) -> tuple[Self, bytes]:
         """The request, and its nonce where it is signed."""
         found = Fields.parse(body, f"request {cls.path}", len(codec.specs(cls)) + int(cls.signed))
         nonce = found.octets(NONCE_BYTES) if cls.signed else b""
@@ -57,7 +57,7 @@ class Ask:
 
     def decode_answer(self, body: bytes) -> Any:
         found = Fields.parse(body, f"answer of {self.path}", len(self.answers))
-        values = codec.read(self.answers, found, Limits())
+        values = codec.read(self.answers, found, AuthorityLimits())
         return values[0] if len(values) == 1 else values
 
 
@@ -194,7 +194,7 @@ class ReadSchemas(Ask):
 
 
 @dataclass(frozen=True)
-class Labels(Ask):
+class AskLabels(Ask):
     """The code of a topic's labels, for who may describe it; its owner declares another."""
 
     path = "/v1/topics/labels"
@@ -492,7 +492,7 @@ class ReadBackup(Ask):
 
 
 ASKS: tuple[type[Ask], ...] = (
-    *(Enrol, ConfirmEnrolment, Invite, Revoke, Rekey, DraftTopic, ProposeSchema, ReadSchemas, Labels, ResolveRights),
+    *(Enrol, ConfirmEnrolment, Invite, Revoke, Rekey, DraftTopic, ProposeSchema, ReadSchemas, AskLabels, ResolveRights),
     *(AskPermit, AskKeys, Undo, Erase, Rotate, DeclareAttributes, ReadSpace, DraftAttributes, AskPseudonyms),
     *(ListAttributes, AskAttributeKey, DraftPolicy, ReadPolicies, ReadNames, CreateTenant, ListTenants, InviteTo),
     *(BeginBackup, ReadBackup),

@@ -29,7 +29,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
 
 if TYPE_CHECKING:
-    from tallystick.crypto.abe.keys import MasterKey
+    from tallystick.crypto.abe.keys import AttributeMasterKey
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +53,12 @@ class AttributeEpochs:
         self._told = False
 
     @cached_property
-    def key(self) -> MasterKey:
+    def key(self) -> AttributeMasterKey:
         """The attribute authority's key."""
-        from tallystick.crypto.abe.keys import MasterKey
+        from tallystick.crypto.abe.keys import AttributeMasterKey
 
         self.require_library()
-        return MasterKey.decode(self._core.master.abe_seed)
+        return AttributeMasterKey.decode(self._core.master.abe_seed)
 
     def require_library(self) -> None:
         """Raises `Misuse` by name where there is nothing to make keys with."""

@@ -29,7 +29,7 @@ from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.attributes import ATTRIBUTES, AttributeRow
 from tallystick.ledger.contracts.table import Key
 from tallystick.policy.space import AttributeSet
-from tallystick.trust.certificate import Kind
+from tallystick.trust.certificate import SubjectKind
 
 DRAFT, LIVE, EXPIRED = 0, 1, 2
 _KNOWN_MAX = 200_000  # attributes remembered as proven, some 150 MB
@@ -88,7 +88,7 @@ class Attributes:
     # --- requests ---
 
     def draft(self, caller: Caller, principal: bytes, encoded: bytes, salt: bytes) -> list[bytes]:
-        """Keep names and values of what is to be granted; the pseudonyms to write on the ledger, in order."""
+        """Keep names and values of what is to be granted. Returns the pseudonyms to write on the ledger, in order."""
         core, tenant = self._core, self._subjects.require_admin(caller).tenant
         space, held = self._spaces.require(tenant), AttributeSet.decode(encoded)
         space.check(held)
@@ -197,7 +197,7 @@ class Attributes:
 
     def _place(self, tenant: bytes, principal: bytes, name: str) -> _Place:
         certificate = self._subjects.find(principal)
-        if certificate is None or certificate.kind is not Kind.PRINCIPAL:
+        if certificate is None or certificate.kind is not SubjectKind.PRINCIPAL:
             raise Refused("there is no such principal", reason="no-such-principal")
         return _Place(tenant, principal, self._core.master.pseudonym(principal, name))
 

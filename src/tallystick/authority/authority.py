@@ -34,9 +34,9 @@ from tallystick.authority.permits import Permits
 from tallystick.authority.policies import Policies
 from tallystick.authority.possession import Enrolled
 from tallystick.authority.rekey import Rekeying
-from tallystick.authority.settings import Limits, Settings
+from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
 from tallystick.authority.store import STORE_FILE as STORE_FILE
-from tallystick.authority.store import Store
+from tallystick.authority.store import AuthorityStore
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topics
 from tallystick.crypto import hpke
@@ -52,7 +52,7 @@ from tallystick.ledger.memory import CheckpointMemory
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import Entropy
-from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.permit import Operation
 from tallystick.trust.trustfile import TrustFile
 
@@ -63,7 +63,7 @@ _SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it
 
 
 @dataclass(frozen=True)
-class Statistics:
+class AuthorityStatistics:
     """A snapshot for console, metrics and command line."""
 
     ready: bool
@@ -125,7 +125,7 @@ class Authority:
         return self.core.trust
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> AuthorityLimits:
         return self.core.limits
 
     @property
@@ -281,7 +281,7 @@ class Authority:
         self.check_ready()
         admin = self._subjects.require_admin(caller)
         certificate = self._subjects.find(principal)
-        if certificate is None or certificate.tenant != admin.tenant or certificate.kind is not Kind.PRINCIPAL:
+        if certificate is None or certificate.tenant != admin.tenant or certificate.kind is not SubjectKind.PRINCIPAL:
             raise Refused("the tenant has no such principal", reason="no-such-principal")
         with self.core.store.transaction():
             place = self.core.queue([entries.revoke(principal)])
@@ -393,7 +393,7 @@ class Authority:
         return self.core.seal_for(certificate, caller, self._spaces.require(certificate.tenant).encode())
 
     def draft_attributes(self, caller: Caller, principal: bytes, attributes: bytes, salt: bytes) -> list[bytes]:
-        """Keep what is to be granted; the pseudonyms that the tenant's owner writes on the ledger."""
+        """Keep what is to be granted. Returns the pseudonyms that the tenant's owner writes on the ledger."""
         self.check_ready()
         return self._attributes.draft(caller, principal, attributes, salt)
 
@@ -415,7 +415,7 @@ class Authority:
         return self.core.seal_for(self._subjects.require_caller(caller), caller, answer.encode())
 
     def draft_policy(self, caller: Caller, token: bytes, group: int, formula: bytes, salt: bytes) -> int:
-        """Keep a column group's next policy; the version that the topic's owner writes on the ledger."""
+        """Keep a column group's next policy. Returns the version that the topic's owner writes on the ledger."""
         self.check_ready()
         return self._policies.draft(caller, token, group, formula, salt)
 
@@ -433,7 +433,7 @@ class Authority:
 
     # --- telling ---
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> AuthorityStatistics:
         core, count = self.core, self._count
         try:
             self.check_ready()
@@ -442,12 +442,12 @@ class Authority:
             ready = False
         head = core.ledger.head
         live = "permits WHERE status = ? AND not_after_ms > ?"
-        return Statistics(
+        return AuthorityStatistics(
             ready=ready,
             height=core.ledger.position.height,
             head_age_s=0.0 if head is None else (core.now_ms - head.time_ms) / 1000,
             tenants=count("tenants"),
-            principals=count("subjects WHERE kind = ? AND revoked = 0", int(Kind.PRINCIPAL)),
+            principals=count("subjects WHERE kind = ? AND revoked = 0", int(SubjectKind.PRINCIPAL)),
             topics=count("topics WHERE closed = 0"),
             permits_live=count(live, int(Status.ISSUED), core.now_ms),
             attributes=count("attributes WHERE state = ?", LIVE),
@@ -479,7 +479,7 @@ def create(folder: Path, passphrase: bytes, entropy: Entropy, cost: Cost = Cost(
     write_private(folder / MASTER_FILE, create_master(passphrase, entropy, cost))
     master = open_master((folder / MASTER_FILE).read_bytes(), passphrase)
     (folder / STORE_FILE).touch(0o600)
-    store = Store(str(folder / STORE_FILE))
+    store = AuthorityStore(str(folder / STORE_FILE))
     signing, sealing = entropy.bytes(32), hpke.PrivateKey.generate(entropy.bytes(32))
     with store.transaction():
         store.set_meta("signing", master.wrap_own("signing", signing, entropy))
@@ -491,9 +491,9 @@ def create(folder: Path, passphrase: bytes, entropy: Entropy, cost: Cost = Cost(
 def install(folder: Path, certificate: Certificate, trust: TrustFile, *, founding: bool = False) -> None:
     """Give an authority the certificate that the root signed for it; the instance begins with a `founding` one."""
     certificate.verify(trust.root_verifier, instance=trust.instance)
-    if certificate.kind is not Kind.AUTHORITY:
+    if certificate.kind is not SubjectKind.AUTHORITY:
         raise Misuse("the certificate is not an authority's")
-    store = Store(str(folder / STORE_FILE))
+    store = AuthorityStore(str(folder / STORE_FILE))
     with store.transaction():
         store.set_meta("certificate", certificate.encode())
         store.set_meta("trust", trust.to_json().encode())
@@ -508,8 +508,8 @@ def open_authority(
     ledger: LedgerClient,
     clock: Clock,
     entropy: Entropy,
-    settings: Settings = Settings(),
-    limits: Limits = Limits(),
+    settings: AuthoritySettings = AuthoritySettings(),
+    limits: AuthorityLimits = AuthorityLimits(),
 ) -> Authority:
     """The authority in `folder`; it serves once `work` has followed the ledger."""
     if settings.epochs_ahead < 1:
@@ -517,7 +517,7 @@ def open_authority(
     if not (folder / MASTER_FILE).exists():
         raise Misuse(f"{folder.name}: no authority is here", hint="tally init creates one")
     master = open_master((folder / MASTER_FILE).read_bytes(), passphrase)
-    store = Store(str(folder / STORE_FILE))
+    store = AuthorityStore(str(folder / STORE_FILE))
     certificate, trust = store.meta("certificate"), store.meta("trust")
     if certificate is None or trust is None:
         store.close()

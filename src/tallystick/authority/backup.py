@@ -27,7 +27,7 @@ import pyrage
 
 from tallystick import wire
 from tallystick.authority.master import MASTER_FILE, write_private
-from tallystick.authority.store import STORE_FILE, Store
+from tallystick.authority.store import STORE_FILE, AuthorityStore
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.certificate import Certificate
@@ -55,7 +55,7 @@ class BackupNote:
     recipients: tuple[str, ...]
 
 
-def back_up(store: Store, folder: Path, recipients: list[str], now_ms: int, entropy: Entropy) -> Backup:
+def back_up(store: AuthorityStore, folder: Path, recipients: list[str], now_ms: int, entropy: Entropy) -> Backup:
     """The authority of `folder`, whose store is open here, encrypted to age recipients (`age1…`)."""
     keys = _recipients(recipients)
     certificate = store.meta("certificate")
@@ -100,14 +100,14 @@ def _outgoing(folder: Path, identifier: bytes) -> Path:
     return folder / f"{_OUTGOING}{identifier.hex()}.age"
 
 
-def list_backups(store: Store) -> list[BackupNote]:
+def list_backups(store: AuthorityStore) -> list[BackupNote]:
     """Every backup that was made of this store, oldest first."""
     rows = store.rows("SELECT id, time_ms, recipients FROM backups ORDER BY time_ms")
     return [BackupNote(identifier, time_ms, tuple(names.split())) for identifier, time_ms, names in rows]
 
 
 def restore(data: bytes, age_identity: str, folder: Path) -> bytes:
-    """Write the backed-up authority into `folder`, marked as restored; the backup's identifier.
+    """Write the backed-up authority into `folder`, marked as restored. Returns the backup's identifier.
 
     `CannotOpen` for a wrong age identity; the passphrase is asked for only when the authority is opened.
     """
@@ -132,14 +132,14 @@ def restore(data: bytes, age_identity: str, folder: Path) -> bytes:
     return identifier
 
 
-def lost_epochs(store: Store) -> list[tuple[bytes, int]]:
+def lost_epochs(store: AuthorityStore) -> list[tuple[bytes, int]]:
     """(token, epoch) that the ledger announced and this store has no key for: what was sealed under them is lost."""
     return store.rows("SELECT token, epoch FROM epochs WHERE announced = 1 AND secret IS NULL ORDER BY token, epoch")
 
 
 def _mark_restored(path: Path) -> None:
     try:
-        store = Store(str(path))
+        store = AuthorityStore(str(path))
         with store.transaction():
             store.set_meta("restored", b"\x01")
         store.close()

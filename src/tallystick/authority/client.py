@@ -19,7 +19,7 @@ from tallystick.authority.answers import (
     Draft,
     Erased,
     ListedAttribute,
-    Names,
+    NamePage,
     Resolved,
     Rotation,
     answer_info,
@@ -141,7 +141,7 @@ class AuthorityClient:
         return _made(Resolved, self._ask(rule))
 
     def labels(self, token: bytes, code: bytes = b"") -> bytes:
-        return self._ask_sealed(asks.Labels(token, code))
+        return self._ask_sealed(asks.AskLabels(token, code))
 
     def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = "") -> Grant:
         """The grant, its permit checked to be this authority's and the holder's own."""
@@ -205,8 +205,8 @@ class AuthorityClient:
         parts = [Fields(item, "policies", 3) for item in items]
         return [(part.number(), part.number(), part.octets(at_most=1 << 16)) for part in parts]
 
-    def names(self, after: bytes = b"") -> Names:
-        return Names.decode(self._ask_sealed(asks.ReadNames(after)))
+    def names(self, after: bytes = b"") -> NamePage:
+        return NamePage.decode(self._ask_sealed(asks.ReadNames(after)))
 
     def _ask(self, ask: Ask) -> Any:
         return self._transport.ask(ask, self._caller())

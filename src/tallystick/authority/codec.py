@@ -11,7 +11,7 @@ from dataclasses import field, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tallystick.authority.settings import Limits
+from tallystick.authority.settings import AuthorityLimits
 from tallystick.errors import Malformed
 from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields
 
@@ -26,7 +26,7 @@ SEALED = "sealed to the caller's enrolled key for this request"
 class Spec(NamedTuple):
     kind: str
     about: str
-    read: Callable[[Fields, Limits], Any]
+    read: Callable[[Fields, AuthorityLimits], Any]
 
 
 def octets(length: int | None = None, about: str = "", *, at_most: Bound = SIGNED_BYTES_MAX) -> Any:
@@ -50,7 +50,7 @@ def number(about: str = "", *, at_most: int = (1 << 63) - 1, at_least: int = 0) 
 def items(kind: type, about: str = "", *, at_most: Bound = ITEMS_MAX) -> Any:
     """A tuple of bytes, texts or numbers."""
 
-    def read(found: Fields, limits: Limits) -> tuple[Any, ...]:
+    def read(found: Fields, limits: AuthorityLimits) -> tuple[Any, ...]:
         values = found.items(_bound(at_most, limits))
         if not all(type(value) is kind for value in values):
             raise Malformed(f"expected an array of {kind.__name__}")
@@ -62,7 +62,7 @@ def items(kind: type, about: str = "", *, at_most: Bound = ITEMS_MAX) -> Any:
 def pairs(about: str = "") -> Any:
     """A tuple of (identifier, number)."""
 
-    def read(found: Fields, _: Limits) -> tuple[tuple[bytes, int], ...]:
+    def read(found: Fields, _: AuthorityLimits) -> tuple[tuple[bytes, int], ...]:
         parts = [Fields(value, "pair", 2) for value in found.items(ITEMS_MAX)]
         return tuple((part.octets(16), part.number()) for part in parts)
 
@@ -74,11 +74,11 @@ def answered(**named: Any) -> Mapping[str, Any]:
     return MappingProxyType(named)
 
 
-def _field(kind: str, about: str, read: Callable[[Fields, Limits], Any]) -> Any:
+def _field(kind: str, about: str, read: Callable[[Fields, AuthorityLimits], Any]) -> Any:
     return field(metadata={"spec": Spec(kind, about, read)})
 
 
-def _bound(bound: Bound, limits: Limits) -> int:
+def _bound(bound: Bound, limits: AuthorityLimits) -> int:
     return bound if isinstance(bound, int) else int(getattr(limits, bound))
 
 
@@ -92,7 +92,7 @@ def spec_of(one: Any) -> Spec:
     return found
 
 
-def read(named: Mapping[str, Any], found: Fields, limits: Limits) -> list[Any]:
+def read(named: Mapping[str, Any], found: Fields, limits: AuthorityLimits) -> list[Any]:
     return [spec_of(one).read(found, limits) for one in named.values()]
 
 

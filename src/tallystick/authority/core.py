@@ -22,8 +22,8 @@ from tallystick import wire
 from tallystick.authority.answers import Caller, answer_info
 from tallystick.authority.ledger_view import LedgerView
 from tallystick.authority.master import MasterKey
-from tallystick.authority.settings import Limits, Settings
-from tallystick.authority.store import Store
+from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
+from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
@@ -31,7 +31,7 @@ from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
 from tallystick.ledger.contracts.epochs import EPOCHS
 from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.ledger.transaction import ENTRIES_MAX, compose
 from tallystick.runtime.clock import Clock
@@ -51,13 +51,13 @@ class Core:
     certificate: Certificate
     key: SigningKey = field(repr=False)
     master: MasterKey
-    store: Store
+    store: AuthorityStore
     ledger: LedgerView
     trust: TrustFile
     clock: Clock
     entropy: Entropy
-    settings: Settings
-    limits: Limits
+    settings: AuthoritySettings
+    limits: AuthorityLimits
     refused: dict[int, Refused] = field(default_factory=dict)  # outbox place → why the ledger said no
     held: set[int] = field(default_factory=set)  # outbox places that wait for the next attempt
     submitting: threading.Lock = field(default_factory=threading.Lock)
@@ -88,13 +88,13 @@ class Core:
         return version
 
     def touch(self, token: bytes) -> int:
-        """Note that something about a topic changed; the topic's new version."""
+        """Note that something about a topic changed. Returns the topic's new version."""
         version = self.next_version()
         self.store.write("UPDATE topics SET version = ?, due_ms = 0 WHERE token = ?", (version, token))
         return version
 
     def touch_all(self) -> int:
-        """Note that something changed that concerns every topic; their new version."""
+        """Note that something changed that concerns every topic. Returns their new version."""
         version = self.next_version()
         self.store.write("UPDATE topics SET version = ?", (version,))
         return version
@@ -160,18 +160,18 @@ class Core:
     def _is_so_already(self, entry: bytes) -> bool:
         """Whether the proven state has what the entry would take away gone already; true of entries that give."""
         match wire.decode(entry, "outbox"):
-            case [Kind.UNDO_PERMIT | Kind.REVOKE_PERMIT, identifier]:
+            case [EntryKind.UNDO_PERMIT | EntryKind.REVOKE_PERMIT, identifier]:
                 permit = self.ledger.row(PERMITS(identifier))
                 return permit is None or permit.status != Status.ISSUED
-            case [Kind.END_EPOCH, token, number, *_]:
+            case [EntryKind.END_EPOCH, token, number, *_]:
                 epoch = self.ledger.row(EPOCHS(token, number))
                 return epoch is None or epoch.end_ms != 0
-            case [Kind.ATTRIBUTE_EPOCH, number, _, not_before_ms]:
+            case [EntryKind.ATTRIBUTE_EPOCH, number, _, not_before_ms]:
                 coming = self.ledger.row(ATTRIBUTE_EPOCHS(self.certificate.subject, number))
                 return coming is None or coming.not_before_ms <= max(not_before_ms, self.now_ms)
-            case [Kind.ERASE, token, publisher, period]:
+            case [EntryKind.ERASE, token, publisher, period]:
                 return self.ledger.raw(ERASURES(token, publisher, period)) is not None
-            case [Kind.REVOKE, subject, _]:
+            case [EntryKind.REVOKE, subject, _]:
                 identity = self.ledger.row(IDENTITIES(subject))
                 return identity is None or identity.revoked != 0
         return True
@@ -190,7 +190,7 @@ class Core:
         return number, data
 
     def _skip_numbers(self, number: int) -> bool:
-        """Go on above the number that the ledger knows; whether that is any higher.
+        """Go on above the number that the ledger knows. Returns whether that is any higher.
 
         It is after a restore with a clock that was set back: the store before it had sent more.
         """

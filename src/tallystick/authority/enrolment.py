@@ -29,7 +29,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.trust.certificate import ALL_TENANTS, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, Certificate, SubjectKind, subject_id
 
 
 class Enrolment:
@@ -78,7 +78,7 @@ class Enrolment:
         return show_invite(code)
 
     def begin(self, invite: str, name: str, signing_key: bytes, sealing_key: bytes, signature: bytes) -> bytes:
-        """Check the invitation and the signing key; the challenge, sealed to the sealing key."""
+        """Check the invitation and the signing key. Returns the challenge, sealed to the sealing key."""
         core = self._core
         code = parse_invite(invite)
         with core.store.transaction():
@@ -115,7 +115,7 @@ class Enrolment:
         return hpke.seal(public, challenge, enrol_challenge_info(core.instance, principal))
 
     def prepare(self, principal: bytes, challenge: bytes) -> int | None:
-        """Check the opened challenge, use the invitation up and queue the certificate; the outbox place.
+        """Check the opened challenge, use the invitation up and queue the certificate. Returns the outbox place.
 
         None if that was done before: an answer that was lost is given again.
         """
@@ -162,7 +162,7 @@ class Enrolment:
         begins_ms = core.now_ms if core.ledger.head is None else min(core.now_ms, core.ledger.head.time_ms)
         return Certificate(
             instance=core.instance,
-            kind=Kind.PRINCIPAL,
+            kind=SubjectKind.PRINCIPAL,
             subject=principal,
             tenant=tenant,
             signing_key=signing_key,

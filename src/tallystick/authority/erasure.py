@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tallystick.authority.answers import Caller, Erased
 from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
-from tallystick.authority.topics import Topic, Topics
+from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.crypto import hpke
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger import entries
@@ -112,7 +112,7 @@ class Erasure:
     # --- destroying ---
 
     def destroy(self, caller: Caller, token: bytes, publisher: bytes, periods: list[int]) -> tuple[Erased, int | None]:
-        """Destroy the pairs of these periods (all of the publisher's, if none is named); the outbox place."""
+        """Destroy the pairs of these periods (all of the publisher's, if none is named). Returns the outbox place."""
         topic = self._require(caller, token)
         if len(periods) > self._core.limits.periods_max:
             raise Misuse(f"at most {self._core.limits.periods_max} periods at once")
@@ -136,7 +136,7 @@ class Erasure:
         done = tuple((publisher, period) for _, period, _ in wanted)
         return Erased(done, self._holders(topic.token, first), self._backups(first)), place
 
-    def _require(self, caller: Caller, token: bytes) -> Topic:
+    def _require(self, caller: Caller, token: bytes) -> TopicRecord:
         topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
         if not topic.erasable:
             raise Refused(f"topic {token.hex()} is not erasable", reason="not-erasable")

@@ -20,7 +20,7 @@ from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topics
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.identity import TRUST
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.transaction import Transaction
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 # Entries that may take something from somebody who holds a key for it.
 REVOKING = frozenset(
     {
-        *(Kind.REPLACE, Kind.REVOKE, Kind.WITHDRAW, Kind.UNDO_PERMIT, Kind.REVOKE_PERMIT),
-        *(Kind.GRANT_ATTRIBUTE, Kind.WITHDRAW_ATTRIBUTE),
+        *(EntryKind.REPLACE, EntryKind.REVOKE, EntryKind.WITHDRAW, EntryKind.UNDO_PERMIT, EntryKind.REVOKE_PERMIT),
+        *(EntryKind.GRANT_ATTRIBUTE, EntryKind.WITHDRAW_ATTRIBUTE),
     }
 )
 
@@ -60,37 +60,37 @@ class Touched:
             case [int(kind), *_] if kind in REVOKING and self.revoked_ms is None:
                 self.revoked_ms = time_ms
         match entry:
-            case [Kind.ENROL | Kind.REPLACE, bytes(certificate)]:
+            case [EntryKind.ENROL | EntryKind.REPLACE, bytes(certificate)]:
                 subject = Certificate.decode(certificate).subject
                 self.certificates[subject] = certificate
                 self.subjects[subject] = None
-            case [Kind.REVOKE, bytes(subject), *_]:
+            case [EntryKind.REVOKE, bytes(subject), *_]:
                 self.subjects[subject] = None
-            case [Kind.TENANT, bytes(tenant), *_]:
+            case [EntryKind.TENANT, bytes(tenant), *_]:
                 self.tenants[tenant] = None
-            case [Kind.TRUST, str(text)]:
+            case [EntryKind.TRUST, str(text)]:
                 self.trust.append(text)
-            case [Kind.TOPIC | Kind.SCHEMA | Kind.CLOSE_TOPIC, bytes(token), *_]:
+            case [EntryKind.TOPIC | EntryKind.SCHEMA | EntryKind.CLOSE_TOPIC, bytes(token), *_]:
                 self.topics[token] = None
-            case [Kind.ANNOUNCE_EPOCH | Kind.END_EPOCH, bytes(token), int(number), *_]:
+            case [EntryKind.ANNOUNCE_EPOCH | EntryKind.END_EPOCH, bytes(token), int(number), *_]:
                 self.epochs[token, number] = None
-            case [Kind.GRANT | Kind.WITHDRAW, bytes(token), bytes(principal), *_]:
+            case [EntryKind.GRANT | EntryKind.WITHDRAW, bytes(token), bytes(principal), *_]:
                 self.rights[token, principal] = None
-            case [Kind.ISSUE_PERMIT | Kind.UNDO_PERMIT | Kind.REVOKE_PERMIT, bytes(identifier), *_]:
+            case [EntryKind.ISSUE_PERMIT | EntryKind.UNDO_PERMIT | EntryKind.REVOKE_PERMIT, bytes(identifier), *_]:
                 self.permits[identifier] = None
-            case [Kind.ERASE, bytes(token), bytes(publisher), int(period)]:
+            case [EntryKind.ERASE, bytes(token), bytes(publisher), int(period)]:
                 self.erasures[token, publisher, period] = None
             case [
-                Kind.GRANT_ATTRIBUTE | Kind.WITHDRAW_ATTRIBUTE,
+                EntryKind.GRANT_ATTRIBUTE | EntryKind.WITHDRAW_ATTRIBUTE,
                 bytes(tenant),
                 bytes(principal),
                 bytes(pseudonym),
                 *_,
             ]:
                 self.attributes[tenant, principal, pseudonym] = None
-            case [Kind.ATTRIBUTE_EPOCH, int(number), *_]:
+            case [EntryKind.ATTRIBUTE_EPOCH, int(number), *_]:
                 self.attribute_epochs[number] = None
-            case [Kind.TOPIC_POLICY, bytes(token), int(group), *_]:
+            case [EntryKind.TOPIC_POLICY, bytes(token), int(group), *_]:
                 self.policies[token, group] = None
 
 

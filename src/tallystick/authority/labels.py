@@ -18,7 +18,7 @@ from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epoch
 from tallystick.authority.grant import GrantLabels
 from tallystick.authority.subjects import Subjects
-from tallystick.authority.topics import Topic, Topics
+from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.errors import Misuse, Refused
 from tallystick.parcel.labels import interest_labels
 from tallystick.policy.content import read_interest
@@ -49,7 +49,7 @@ class Labels:
         found = self._find(token)
         return self._core.seal_for(certificate, caller, b"" if found is None else found[0].encode())
 
-    def _next_version(self, topic: Topic, code: TopicCode) -> TopicCode:
+    def _next_version(self, topic: TopicRecord, code: TopicCode) -> TopicCode:
         schema = self._schema(topic)
         if not code.fits(schema.arrow):
             raise Misuse("code: it is not over the columns of the topic's newest schema")
@@ -72,7 +72,7 @@ class Labels:
         keys = tuple((number, self._core.master.label_key(token, number)) for number in numbers)
         return GrantLabels(code.encode() if is_news else b"", keys)
 
-    def cover(self, topic: Topic, interest: str, current: int) -> tuple[bytes, ...]:
+    def cover(self, topic: TopicRecord, interest: str, current: int) -> tuple[bytes, ...]:
         """The labels of a permit for this interest, in epochs around the current one; `Misuse` where the interest makes
         no sense. None where the topic has no labels, or they tell nothing about it."""
         schema = self._schema(topic)
@@ -92,7 +92,7 @@ class Labels:
             draw=self._core.entropy.bytes,
         )
 
-    def _schema(self, topic: Topic) -> Schema:
+    def _schema(self, topic: TopicRecord) -> Schema:
         text = self._topics.schema_text(topic.token, topic.schema_version)
         if text is None:
             raise Refused("the newest schema's text is not here", reason="schema-missing", hint="deposit it first")

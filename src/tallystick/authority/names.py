@@ -7,12 +7,12 @@ Answers are sealed: names are what the pseudonyms hide.
 
 from __future__ import annotations
 
-from tallystick.authority.answers import Caller, Names
+from tallystick.authority.answers import Caller, NamePage
 from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.state import State
-from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.right import Right
 
 
@@ -21,19 +21,19 @@ class NameBook:
         self._core = core
         self._subjects = subjects
 
-    def page(self, caller: Caller, after: bytes) -> Names:
+    def page(self, caller: Caller, after: bytes) -> NamePage:
         """The names that the caller may know, those of principals in pages."""
         certificate = self._subjects.require_caller(caller)
         is_admin = self._subjects.is_admin(certificate)
         topics = () if after else self._topics(certificate, is_admin)
         if not is_admin:
-            return Names(topics, () if after else self._itself(certificate), b"")
+            return NamePage(topics, () if after else self._itself(certificate), b"")
         most = self._core.limits.names_max
         found = self._core.store.rows(
             "SELECT id, name FROM subjects WHERE tenant = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?",
-            (certificate.tenant, int(Kind.PRINCIPAL), after, most),
+            (certificate.tenant, int(SubjectKind.PRINCIPAL), after, most),
         )
-        return Names(topics, tuple(found), found[-1][0] if len(found) == most else b"")
+        return NamePage(topics, tuple(found), found[-1][0] if len(found) == most else b"")
 
     def _topics(self, certificate: Certificate, is_admin: bool) -> tuple[tuple[bytes, str], ...]:
         rows = self._core.store.rows("SELECT token, name, owner, tenant FROM topics WHERE name != '' ORDER BY name")

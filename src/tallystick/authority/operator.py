@@ -14,16 +14,16 @@ from tallystick.authority.backup import BYTES_MAX, Backup
 from tallystick.authority.master import MASTER_FILE, open_master, operator_id
 from tallystick.errors import Malformed
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.conversation import Identity
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.entropy import Entropy
 
 _BACKUP_S = 600.0  # a store of gigabytes is copied and encrypted before the answer comes
 
 
-def operator_identity(folder: Path, passphrase: bytes) -> Identity:
+def operator_identity(folder: Path, passphrase: bytes) -> RequestSigner:
     """Who signs the operator's requests; `CannotOpen` for a wrong passphrase."""
     key = open_master((folder / MASTER_FILE).read_bytes(), passphrase).operator_key
-    return Identity(operator_id(key.public), key)
+    return RequestSigner(operator_id(key.public), key)
 
 
 class OperatorClient:

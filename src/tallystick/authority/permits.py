@@ -23,7 +23,7 @@ from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, Grant
 from tallystick.authority.labels import Labels
 from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
-from tallystick.authority.topics import Topic, Topics, unknown
+from tallystick.authority.topics import TopicRecord, Topics, unknown
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import reputation
@@ -111,7 +111,7 @@ class Permits:
                 "DELETE FROM answers WHERE principal = ? AND answer = ?", (caller.principal, identifier)
             )
 
-    def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> Topic:
+    def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> TopicRecord:
         token = self._topics.token_of(certificate, topic)
         granted = self._topics.granted(certificate.subject, token)
         found = self._topics.find(token)
@@ -125,7 +125,7 @@ class Permits:
             )
         return found
 
-    def _require_open(self, topic: Topic, operation: Operation) -> Epoch:
+    def _require_open(self, topic: TopicRecord, operation: Operation) -> Epoch:
         """The current epoch of a topic on which the operation makes sense."""
         if topic.closed and operation is Operation.ADVERTISE:
             raise Refused(f"topic {topic.token.hex()} is closed", reason="topic-closed")
@@ -141,7 +141,7 @@ class Permits:
             raise Unavailable(f"topic {topic.token.hex()} has no epoch yet", retry_after_s=1.0)
         return current
 
-    def _check_number(self, certificate: Certificate, topic: Topic) -> None:
+    def _check_number(self, certificate: Certificate, topic: TopicRecord) -> None:
         if reputation.is_blacklisted(State(self._core.ledger.raw), certificate.subject):
             raise Refused(f"principal {certificate.subject.hex()} is blacklisted", reason="blacklisted")
         count = self._core.store.scalar(
@@ -159,7 +159,7 @@ class Permits:
         self,
         certificate: Certificate,
         operation: Operation,
-        topic: Topic,
+        topic: TopicRecord,
         first_epoch: int,
         labels: tuple[bytes, ...],
     ) -> Permit:
@@ -240,7 +240,7 @@ class Permits:
                 version=version,
             )
 
-    def _require_topic(self, token: bytes, operation: Operation, principal: bytes) -> Topic:
+    def _require_topic(self, token: bytes, operation: Operation, principal: bytes) -> TopicRecord:
         """The topic; on an erasable one the publisher's periods are drawn first."""
         topic = self._topics.find(token)
         if topic is not None and topic.erasable and operation is Operation.ADVERTISE and not topic.closed:
@@ -294,7 +294,13 @@ class Permits:
         )
 
     def _policy_keys(
-        self, operation: Operation, topic: Topic, certificate: Certificate, first_epoch: int, seen: int, version: int
+        self,
+        operation: Operation,
+        topic: TopicRecord,
+        certificate: Certificate,
+        first_epoch: int,
+        seen: int,
+        version: int,
     ) -> tuple[GrantPolicies | None, int]:
         """What sealing or opening under attributes takes, and the version that this brings the holder to."""
         if operation is Operation.ADVERTISE:
@@ -311,7 +317,7 @@ class Permits:
         return self._labels.grant(token, [one for one in known if one.ends_ms > self._core.now_ms], seen)
 
     def _erasure_keys(
-        self, operation: Operation, topic: Topic, principal: bytes, seen: int
+        self, operation: Operation, topic: TopicRecord, principal: bytes, seen: int
     ) -> tuple[tuple[GrantErasureKey, ...], int, int]:
         """The keys to hand out, the highest number among private ones, and the version this brings the holder to."""
         if not topic.erasable:
@@ -330,7 +336,7 @@ class Permits:
     # --- taking it back ---
 
     def undo(self, caller: Caller, permit_bytes: bytes, undo_token: bytes) -> tuple[bytes, int | None]:
-        """Check permit and undo token, end the permit; the signed order and its outbox place."""
+        """Check permit and undo token, end the permit. Returns the signed order and its outbox place."""
         core = self._core
         self._subjects.require_caller(caller)
         try:

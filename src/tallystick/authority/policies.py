@@ -24,7 +24,7 @@ from tallystick.authority.attributes import DRAFT, LIVE
 from tallystick.authority.core import Core
 from tallystick.authority.grant import GrantPolicies, GrantTopicPolicy
 from tallystick.authority.subjects import Subjects
-from tallystick.authority.topics import Topic, Topics
+from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.crypto import hpke
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse, Refused
@@ -71,7 +71,8 @@ class Policies:
     # --- requests ---
 
     def draft(self, caller: Caller, token: bytes, group: int, encoded: bytes, salt: bytes) -> int:
-        """Keep the formula of a group's next policy (empty: none is needed to lift it); the version to write."""
+        """Keep the formula of a group's next policy (empty: none is needed to lift it). Returns the version to
+        write."""
         topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
         if group >= self._groups(topic):
             raise Misuse(f"the topic has {self._groups(topic)} column groups, there is no group {group}")
@@ -126,7 +127,7 @@ class Policies:
 
     # --- what a grant brings ---
 
-    def for_publisher(self, topic: Topic, tenant: bytes, seen: int) -> GrantPolicies | None:
+    def for_publisher(self, topic: TopicRecord, tenant: bytes, seen: int) -> GrantPolicies | None:
         """Space, epochs and the public halves to seal to; what changed since `seen`."""
         found = [
             one for group in range(self._groups(topic)) for one in self._publics(self._newest(topic.token, group), seen)
@@ -153,7 +154,7 @@ class Policies:
             found.append(GrantTopicPolicy(policy.group, policy.version, current, b"", b"", b"", policy.begins_ms))
         return found
 
-    def for_subscriber(self, topic: Topic, since_ms: int, seen: int) -> tuple[GrantPolicies | None, int | None]:
+    def for_subscriber(self, topic: TopicRecord, since_ms: int, seen: int) -> tuple[GrantPolicies | None, int | None]:
         """Capsules and sealed seeds of epochs that ended after `since_ms`; the version reached, where more are due."""
         most = self._core.limits.policy_keys_max
         rows = self._core.store.rows(
@@ -281,7 +282,7 @@ class Policies:
         )
         return Policy(*(core.store.row("SELECT * FROM policies WHERE token = ? AND column_group = ?", place) or ()))
 
-    def _groups(self, topic: Topic) -> int:
+    def _groups(self, topic: TopicRecord) -> int:
         text = self._topics.schema_text(topic.token, topic.schema_version)
         if text is None:
             raise Refused(f"topic {topic.token.hex()}: its schema is not here", reason="schema-missing")

@@ -44,7 +44,7 @@ class Rekeying:
         return hpke.seal(public, challenge, rekey_challenge_info(core.instance, caller.principal))
 
     def prepare(self, caller: Caller, signing_key: bytes, sealing_key: bytes, challenge: bytes) -> int:
-        """Check the opened challenge and queue the certificate; the outbox place."""
+        """Check the opened challenge and queue the certificate. Returns the outbox place."""
         core = self._core
         expected = core.master.rekey_challenge(caller.principal, signing_key, sealing_key)
         if not compare_digest(challenge, expected):

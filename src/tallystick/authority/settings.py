@@ -8,7 +8,7 @@ _DAY_S = 86_400
 
 
 @dataclass(frozen=True)
-class Settings:
+class AuthoritySettings:
     """What an operator may choose; seconds where the name ends in `_s`."""
 
     epoch_s: int = _DAY_S  # one key a day: a stolen private half opens a day
@@ -30,7 +30,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Limits:
+class AuthorityLimits:
     """What a caller may ask for; beyond it the answer is a refusal, never more work."""
 
     request_bytes_max: int = 256 * 1024  # the largest is a schema

@@ -137,7 +137,7 @@ INDICES = (
 )
 
 
-class Store:
+class AuthorityStore:
     """The tables, behind one lock: a method that reads and then writes does so inside `transaction`."""
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
@@ -202,13 +202,13 @@ class Store:
         return None if row is None else row[0]
 
     def write(self, sql: str, values: tuple[Any, ...] = ()) -> int:
-        """Run a change; the number of rows it touched."""
+        """Run a change. Returns the number of rows it touched."""
         with self.lock:
             self._connection.execute(sql, values)
             return self._connection.changes()
 
     def insert(self, table: str, **values: Any) -> int:
-        """Insert a row; its rowid."""
+        """Insert a row. Returns its rowid."""
         names = ", ".join(values)  # table and columns are words of this package, never a caller's
         marks = ", ".join("?" * len(values))
         with self.lock:

@@ -11,7 +11,7 @@ from tallystick.authority.core import Core
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.identity import IDENTITIES, TENANTS
-from tallystick.trust.certificate import ROOT_ID, Certificate, Kind
+from tallystick.trust.certificate import ROOT_ID, Certificate, SubjectKind
 
 _CHECKED_MAX = 100_000  # certificates remembered as checked, by hash
 
@@ -34,7 +34,7 @@ class Subjects:
     def require_caller(self, caller: Caller) -> Certificate:
         """The certificate of the principal that asks; `Refused` unless it may act now."""
         certificate = self.find(caller.principal)
-        if certificate is None or certificate.kind is not Kind.PRINCIPAL:
+        if certificate is None or certificate.kind is not SubjectKind.PRINCIPAL:
             raise Refused("the principal is not enrolled or was revoked", reason="unknown-principal")
         if not certificate.not_before_ms <= self._core.now_ms < certificate.not_after_ms:
             raise Refused("the principal's certificate is not valid now", reason="certificate-expired")
@@ -56,7 +56,7 @@ class Subjects:
         return key
 
     def nodes(self) -> list[Certificate]:
-        rows = self._core.store.rows("SELECT id FROM subjects WHERE kind = ? AND revoked = 0", (int(Kind.NODE),))
+        rows = self._core.store.rows("SELECT id FROM subjects WHERE kind = ? AND revoked = 0", (int(SubjectKind.NODE),))
         found = [self.find(subject) for (subject,) in rows]
         return [certificate for certificate in found if certificate is not None]
 
@@ -74,7 +74,7 @@ class Subjects:
     # --- what the ledger says ---
 
     def apply_identity(self, subject: bytes, certificate: bytes | None) -> bool:
-        """Take over what the ledger holds of a subject; whether its permits may have lost their ground.
+        """Take over what the ledger holds of a subject. Returns whether its permits may have lost their ground.
 
         `certificate` is one that was seen in a transaction; it counts if the state names its hash.
         """

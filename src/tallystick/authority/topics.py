@@ -33,7 +33,7 @@ _PATTERN = re.compile(r"[A-Za-z0-9._/-]*\*?")
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicRecord:
     token: bytes
     tenant: bytes
     owner: bytes
@@ -57,9 +57,9 @@ class Topics:
         self._subjects = subjects
         self._epochs = epochs
 
-    def find(self, token: bytes) -> Topic | None:
+    def find(self, token: bytes) -> TopicRecord | None:
         row = self._core.store.row("SELECT * FROM topics WHERE token = ?", (token,))
-        return None if row is None else Topic(*row)
+        return None if row is None else TopicRecord(*row)
 
     def token_of(self, certificate: Certificate, topic: str | bytes) -> bytes:
         """The token that a caller means: by itself, or by a name in the caller's own tenant."""
@@ -67,7 +67,7 @@ class Topics:
             return topic
         return self._core.master.token(certificate.tenant, topic)
 
-    def require_owned(self, certificate: Certificate, token: bytes) -> Topic:
+    def require_owned(self, certificate: Certificate, token: bytes) -> TopicRecord:
         """The topic, if the caller owns it or its tenant; else as if it did not exist."""
         topic = self.find(token)
         if topic is None or topic.tenant != certificate.tenant:
@@ -76,7 +76,7 @@ class Topics:
             raise unknown(token)
         return topic
 
-    def require_described(self, certificate: Certificate, token: bytes) -> Topic:
+    def require_described(self, certificate: Certificate, token: bytes) -> TopicRecord:
         """The topic, if the caller owns it or may describe it; else as if it did not exist."""
         topic = self.find(token)
         if topic is not None and self.granted(certificate.subject, token) & Right.DESCRIBE:
@@ -123,7 +123,7 @@ class Topics:
             raise Misuse(f"topic: 1 to {PARTITIONS_MAX} partitions and known flags expected")
 
     def _draft(self, certificate: Certificate, token: bytes, name: str, schema: bytes) -> bytes:
-        """Keep the draft; the public half of its first epoch."""
+        """Keep the draft. Returns the public half of its first epoch."""
         store, limits = self._core.store, self._core.limits
         wrapped = self._core.master.wrap_schema(token, 1, schema, self._core.entropy)
         drafted = store.scalar("SELECT public FROM drafts WHERE token = ? AND owner = ?", (token, certificate.subject))
@@ -146,7 +146,7 @@ class Topics:
         )
         return public
 
-    def _deposit_again(self, certificate: Certificate, topic: Topic, name: str, schema: Schema) -> None:
+    def _deposit_again(self, certificate: Certificate, topic: TopicRecord, name: str, schema: Schema) -> None:
         """Name and schema of a topic that a restored store knows from the ledger alone, from its owner."""
         missing = self.schema_text(topic.token, 1) is None
         if topic.owner != certificate.subject or not missing:
@@ -155,7 +155,7 @@ class Topics:
         self._core.store.write("UPDATE topics SET name = ? WHERE token = ?", (name, topic.token))
 
     def propose_schema(self, caller: Caller, token: bytes, schema: bytes) -> tuple[int, bytes]:
-        """Keep the next version's text; its number and hash, for the owner to sign and submit."""
+        """Keep the next version's text. Returns its number and hash, for the owner to sign and submit."""
         certificate = self._subjects.require_caller(caller)
         topic = self.require_owned(certificate, token)
         limits = self._core.limits
@@ -218,10 +218,10 @@ class Topics:
                 raise Refused(f"the tenant has {count} patterns already", reason="too-many-patterns")
             self._core.store.write("INSERT OR IGNORE INTO patterns VALUES (?, ?, ?, ?, ?, ?, ?)", place)
 
-    def _matching(self, certificate: Certificate, pattern: str) -> list[Topic]:
+    def _matching(self, certificate: Certificate, pattern: str) -> list[TopicRecord]:
         rows = self._core.store.rows("SELECT * FROM topics WHERE tenant = ? AND closed = 0", (certificate.tenant,))
         is_admin = self._subjects.is_admin(certificate)
-        found = [Topic(*row) for row in rows]
+        found = [TopicRecord(*row) for row in rows]
         return [
             topic
             for topic in found
@@ -244,7 +244,7 @@ class Topics:
 
     # --- what the ledger says ---
 
-    def apply(self, token: bytes) -> Topic | None:
+    def apply(self, token: bytes) -> TopicRecord | None:
         """Take over what the ledger holds of a topic; a draft of it becomes live."""
         core = self._core
         found = core.ledger.row(TOPICS(token))
@@ -300,7 +300,7 @@ class Topics:
         )
         return None if wrapped is None else self._core.master.unwrap_schema(token, version, wrapped)
 
-    def schemas(self, topic: Topic, seen: int = 0) -> list[bytes]:
+    def schemas(self, topic: TopicRecord, seen: int = 0) -> list[bytes]:
         """All versions' texts; none where nothing is newer than `seen`."""
         newest = self._core.store.scalar(
             "SELECT max(changed) FROM schemas WHERE token = ? AND version <= ?", (topic.token, topic.schema_version)

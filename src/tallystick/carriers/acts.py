@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tallystick.carriers.scribe import Note, Scribe, window_entries
+from tallystick.carriers.scribe import ActNote, Scribe, window_entries
 from tallystick.guards.route import Window
 from tallystick.guards.rules import Act, GuardLimits, Rules
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.operations import asked as named_in
 from tallystick.trust.envelope import Envelope
 from tallystick.trust.right import Right
@@ -54,7 +54,7 @@ class Acts:
         asked: Asked,
         token: bytes,
         right: Right,
-        role: Role,
+        role: OperatorRole,
         *,
         reason: str = "",
         partition: int = 0,
@@ -73,7 +73,7 @@ class Acts:
             and not self._rules.allows(operator, token, right, asked.host)
         )
         self._scribe.note(
-            Note(
+            ActNote(
                 operator=operator,
                 role=role,
                 token=token,

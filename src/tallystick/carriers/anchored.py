@@ -22,7 +22,7 @@ class Newest(NamedTuple):
     entry: int
 
 
-class Anchored:
+class AnchorBook:
     """The newest anchor of each partition. Sizes only grow, so readers need no lock."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Anchored:
 class Growth:
     """The anchorer of a storage that is the only one to grow its partitions: its anchors go beside the operations."""
 
-    def __init__(self, anchored: Anchored) -> None:
+    def __init__(self, anchored: AnchorBook) -> None:
         self._anchored = anchored
 
     def grown(self) -> list[Anchor]:

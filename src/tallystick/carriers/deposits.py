@@ -4,7 +4,7 @@ that it counts no more."""
 
 from __future__ import annotations
 
-from tallystick.carriers.storage import Blobs
+from tallystick.carriers.storage import BlobReader
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Refused
 from tallystick.parcel.header import Header
@@ -22,7 +22,7 @@ def undo_name(identifier: bytes) -> bytes:
 class Deposits:
     """Those that are committed."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: BlobReader) -> None:
         self._blobs = blobs
 
     def lock(self, name: bytes) -> bytes:

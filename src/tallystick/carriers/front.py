@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from tallystick.carriers.acts import Acts, Asked
-from tallystick.carriers.anchored import Anchored
+from tallystick.carriers.anchored import AnchorBook
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.deposits import Deposits, permit_name, undo_name
 from tallystick.carriers.heads import Heads
 from tallystick.carriers.quotas import Quotas
 from tallystick.carriers.scribe import Accusation, Scribe
 from tallystick.carriers.selection import select
-from tallystick.carriers.storage import Entry, Found, Place, Storage, Taken
+from tallystick.carriers.storage import Entry, Location, Place, Storage, Taken
 from tallystick.carriers.voids import is_void
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
 from tallystick.guards.advertise import advertise
@@ -42,14 +42,14 @@ from tallystick.guards.rules import Act, GuardLimits, Rules, check_topic
 from tallystick.guards.subscribe import fetch, subscribe
 from tallystick.guards.unadvertise import unadvertise
 from tallystick.guards.unsubscribe import unsubscribe
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.entries import equivocation
 from tallystick.ledger.transaction import parse
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.promise import Anchor, Promise, is_anchor, sign_promises
 from tallystick.trust.receipt import Receipt
@@ -59,7 +59,7 @@ STORED_S = 10.0  # how long a sum of what tenants store is believed
 FETCH_BYTES_MAX = 8 << 20  # one answer
 LANE_SCAN_MAX = 65_536  # headers looked at to find a lane's parcel below an offset; about a second
 
-Judged = tuple[Parcel, Found | Taken, bool]  # where it lies or will, and whether it was there before
+Judged = tuple[Parcel, Location | Taken, bool]  # where it lies or will, and whether it was there before
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class Front:
     def __init__(
         self,
         storage: Storage,
-        anchored: Anchored,
+        anchored: AnchorBook,
         rules: Rules,
         scribe: Scribe,
-        signer: Signer,
+        signer: RequestSigner,
         block: Callable[[], tuple[int, int]],
         quotas: Quotas,
         limits: GuardLimits,
@@ -145,7 +145,7 @@ class Front:
         except Ahead as error:
             return NotStored(error.reason, str(error), error.expected)
         except Refused as error:
-            self._acts.note(asked, token, Right.WRITE, Role.PUBLISHER, reason=error.reason)
+            self._acts.note(asked, token, Right.WRITE, OperatorRole.PUBLISHER, reason=error.reason)
             return NotStored(error.reason, str(error))
         one = Taken(judged.parcel, act.principal, places_of(header, judged.partitions), int(asked.now * 1000))
         self.heads.advance(one)
@@ -170,7 +170,7 @@ class Front:
             if one.error is not None:
                 self.heads.take_back(one.principal, header.lane)
             elif all(offset < self.storage.end(place) for place, offset in zip(one.places, one.offsets, strict=True)):
-                self.heads.stored(one.principal, header, Found(one.places, one.offsets))
+                self.heads.stored(one.principal, header, Location(one.places, one.offsets))
 
     def _store_one(self, asked: Asked, one: Taken) -> TallystickError | None:
         try:
@@ -182,7 +182,7 @@ class Front:
                 asked,
                 place.token,
                 Right.WRITE,
-                Role.PUBLISHER,
+                OperatorRole.PUBLISHER,
                 partition=place.partition,
                 first=offset,
                 end=offset + 1,
@@ -195,14 +195,14 @@ class Front:
         places = places_of(header, error.partitions)
         offsets = [self.storage.find(place, error.parcel.hash) for place in places]
         if None not in offsets:
-            return error.parcel, Found(places, tuple(offset for offset in offsets if offset is not None)), True
+            return error.parcel, Location(places, tuple(offset for offset in offsets if offset is not None)), True
         if not self.heads.is_stored(principal, header.lane):
             raise Unavailable("parcels of this lane are being stored", retry_after_s=0.1)
         other = self.find_sequence(places[0], principal, header)
         reason = "behind" if other is None else "equivocation"
         if other is not None:
             self.accuse(error.permit, other, error.parcel, int(asked.now * 1000))
-        self._acts.note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
+        self._acts.note(asked, token, Right.WRITE, OperatorRole.PUBLISHER, reason=reason)
         return NotStored(reason, f"sequence {header.sequence} was taken by another parcel")
 
     def accuse(self, permit: Permit, first: Parcel, second: Parcel, now_ms: int) -> None:
@@ -259,7 +259,7 @@ class Front:
     def _admit(self, asked: Asked, token: bytes, data: bytes, operation: Operation) -> None:
         """Admit a permit for the topic that the request names: that is the topic its signer can be held to."""
         is_publisher = operation is Operation.ADVERTISE
-        right, role = (Right.WRITE, Role.PUBLISHER) if is_publisher else (Right.READ, Role.SUBSCRIBER)
+        right, role = (Right.WRITE, OperatorRole.PUBLISHER) if is_publisher else (Right.READ, OperatorRole.SUBSCRIBER)
         with self.lock:
             self._acts.check_new(asked)
             try:
@@ -284,7 +284,9 @@ class Front:
             self._acts.check_new(asked)
             order = UndoOrder.decode(data)
             unsubscribes = order.operation is Operation.SUBSCRIBE
-            right, role = (Right.READ, Role.SUBSCRIBER) if unsubscribes else (Right.WRITE, Role.PUBLISHER)
+            right, role = (
+                (Right.READ, OperatorRole.SUBSCRIBER) if unsubscribes else (Right.WRITE, OperatorRole.PUBLISHER)
+            )
             try:
                 (unsubscribe if unsubscribes else unadvertise)(data, self._acts.of(asked), self.rules, self.live)
             except Refused as error:
@@ -364,7 +366,13 @@ class Front:
             last = entries[-1].offset + 1
             with self.lock:
                 self._acts.note(
-                    asked, token, Right.READ, Role.SUBSCRIBER, partition=partition, first=entries[0].offset, end=last
+                    asked,
+                    token,
+                    Right.READ,
+                    OperatorRole.SUBSCRIBER,
+                    partition=partition,
+                    first=entries[0].offset,
+                    end=last,
                 )
         return Fetched(
             first=entries[0].offset if entries else offset,
@@ -381,7 +389,7 @@ class Front:
             try:
                 return fetch(token, partition, identifier, self._acts.of(asked), self.rules, self.live)
             except Refused as error:
-                self._acts.note(asked, token, Right.READ, Role.SUBSCRIBER, reason=error.reason)
+                self._acts.note(asked, token, Right.READ, OperatorRole.SUBSCRIBER, reason=error.reason)
                 raise
 
     def lane_front(
@@ -413,7 +421,7 @@ class Front:
     # The ledger.
 
     def commit(self, anchors: Sequence[Anchor], now: float) -> bool:
-        """Write what waits to the ledger, operations and these anchors; False if there was nothing."""
+        """Write what waits to the ledger, operations and these anchors. Returns False if there was nothing."""
         with self.lock:
             transaction = self.scribe.prepare(anchors, int(now * 1000))
             if transaction is None:
@@ -468,7 +476,7 @@ class Front:
         """A publish request whose parcels could not even be told apart: somebody signed it all the same."""
         with self.lock:
             self._acts.check_new(asked)
-            self._acts.note(asked, token, Right.WRITE, Role.PUBLISHER, reason=reason)
+            self._acts.note(asked, token, Right.WRITE, OperatorRole.PUBLISHER, reason=reason)
 
     def count_junk(self, reason: str, right: Right) -> None:
         """Count what nobody signed; never waits for the disk, so that junk stalls nobody."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from tallystick import wire
-from tallystick.carriers.storage import Found, Place, Storage, Taken
+from tallystick.carriers.storage import Location, Place, Storage, Taken
 from tallystick.carriers.voids import is_void
 from tallystick.guards.lanes import Head, Lanes
 from tallystick.parcel.header import Header
@@ -31,7 +31,7 @@ class Heads:
     def __init__(self, storage: Storage, lanes_max: int, principal_of: Callable[[Header], bytes]) -> None:
         self._storage = storage
         self._stored = Lanes(lanes_max)
-        self._where: dict[tuple[bytes, bytes], Found] = {}
+        self._where: dict[tuple[bytes, bytes], Location] = {}
         self.lanes = Lanes(lanes_max, self._stored)
         self._ahead: dict[tuple[bytes, bytes], Taken] = {}  # the newest of each lane that is not stored yet
         self._rebuild(principal_of)
@@ -53,22 +53,22 @@ class Heads:
     def is_stored(self, principal: bytes, lane: bytes) -> bool:
         return (principal, lane) not in self._ahead
 
-    def where(self, principal: bytes, lane: bytes) -> Found | Taken:
+    def where(self, principal: bytes, lane: bytes) -> Location | Taken:
         """Where the lane's head lies."""
         return self._ahead.get((principal, lane)) or self._where[principal, lane]
 
-    def stored(self, principal: bytes, header: Header, found: Found) -> None:
+    def stored(self, principal: bytes, header: Header, found: Location) -> None:
         """A parcel is stored in these places, or in these too."""
         key = principal, header.lane
         head, ahead = self._stored.head(*key), self._ahead.get(key)
         if ahead is not None and ahead.parcel.hash == header.hash:
-            found = Found(ahead.places, ahead.offsets)
+            found = Location(ahead.places, ahead.offsets)
         if head is None or header.sequence > head.sequence:
             self._where[key] = found
             self._stored.advance(principal, header)
         elif head.parcel == header.hash:  # in another of its topics
             known = dict(zip(*self._where[key], strict=True)) | dict(zip(*found, strict=True))
-            self._where[key] = Found(tuple(sorted(known)), tuple(known[place] for place in sorted(known)))
+            self._where[key] = Location(tuple(sorted(known)), tuple(known[place] for place in sorted(known)))
         if ahead is None:
             return
         if ahead.parcel.header.sequence <= header.sequence:
@@ -101,7 +101,7 @@ class Heads:
                     offset = entry.offset + 1
                     if not is_void(entry.header):
                         header = Parcel.decode_front(entry.header).header
-                        self.stored(principal_of(header), header, Found((place,), (entry.offset,)))
+                        self.stored(principal_of(header), header, Location((place,), (entry.offset,)))
 
     def _load(self) -> dict[Place, int]:
         """What the snapshot covers; a missing or unreadable one costs a full read and nothing else."""
@@ -119,9 +119,9 @@ class Heads:
             return {}  # of another log, or of one that was longer
         for principal, lane, sequence, parcel, closed, places, offsets in lanes:
             self._stored.restore(principal, lane, Head(sequence, parcel, closed))
-            self._where[principal, lane] = Found(tuple(Place(*place) for place in places), tuple(offsets))
+            self._where[principal, lane] = Location(tuple(Place(*place) for place in places), tuple(offsets))
         return marks
 
 
-def _listed(found: Found) -> tuple[list[list[object]], list[int]]:
+def _listed(found: Location) -> tuple[list[list[object]], list[int]]:
     return [list(place) for place in found.places], list(found.offsets)

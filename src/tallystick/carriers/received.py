@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from tallystick.carriers.carrier import Pushed, Receiving
 from tallystick.carriers.deposits import permit_name
 from tallystick.carriers.front import Front, places_of
-from tallystick.carriers.storage import Found, Taken
+from tallystick.carriers.storage import Location, Taken
 from tallystick.errors import Refused, Unavailable
 from tallystick.guards.advertise import advertise
 from tallystick.guards.lanes import Ahead, Duplicate, Lanes
@@ -58,7 +58,7 @@ class Receiver:
         self._carrier.close()
 
     def _take(self, pushed: Pushed, now_ms: int) -> Taken | None:
-        """Let a parcel be stored with the next sync, and what was pushed beside it; None if it is not kept."""
+        """Let a parcel be stored with the next sync, and what was pushed beside it. Returns None if it is not kept."""
         try:
             one = self._judge(pushed, now_ms)
             self._front.storage.store(one)
@@ -111,7 +111,7 @@ class Receiver:
                 self._front.heads.take_back(one.principal, one.parcel.header.lane)
             return
         for one in taken:
-            self._front.heads.stored(one.principal, one.parcel.header, Found(one.places, one.offsets))
+            self._front.heads.stored(one.principal, one.parcel.header, Location(one.places, one.offsets))
 
 
 class _Lossy(Lanes):

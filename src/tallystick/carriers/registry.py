@@ -24,11 +24,11 @@ if TYPE_CHECKING:  # clients have no use for a node's parts
     from tallystick.carriers.front import Front
     from tallystick.carriers.remote import RemoteNode
     from tallystick.carriers.rules import LedgerRules
-    from tallystick.carriers.scribe import Journal
+    from tallystick.carriers.scribe import NoteJournal
     from tallystick.carriers.storage import Anchorer, Place, Storage
     from tallystick.guards.rules import GuardLimits
     from tallystick.ledger.engine import NodeLedger
-    from tallystick.runtime.conversation import Identity as Signer
+    from tallystick.runtime.conversation import RequestSigner
     from tallystick.runtime.disk import Disk
 
 
@@ -62,7 +62,7 @@ class Way:
         return found
 
 
-class Settings(Protocol):
+class CarrierSettings(Protocol):
     """What a node's settings say of its carrier."""
 
     @property
@@ -75,12 +75,12 @@ class Settings(Protocol):
     def gateway(self) -> bool: ...  # whether parcels come and go through the node
 
 
-class Host(Protocol):
+class CarrierHost(Protocol):
     """What a node lends to its carrier."""
 
     ledger: NodeLedger
     rules: LedgerRules
-    signer: Signer
+    signer: RequestSigner
     limits: GuardLimits
 
     def anchors(self) -> dict[Place, Newest]:
@@ -90,9 +90,9 @@ class Host(Protocol):
         """Height and time of the newest block."""
 
     def write(self, entries: Sequence[bytes]) -> int:
-        """Bring entries to the ledger in one transaction; its number."""
+        """Bring entries to the ledger in one transaction. Returns its number."""
 
-    def front(self, storage: Storage, journal: Journal, anchors: Mapping[Place, Newest]) -> Front: ...
+    def front(self, storage: Storage, journal: NoteJournal, anchors: Mapping[Place, Newest]) -> Front: ...
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Served:
     doors: Mapping[str, Callable[[bytes, bytes], bytes]] = field(default_factory=dict)
 
 
-def check(settings: Settings) -> None:
+def check(settings: CarrierSettings) -> None:
     """Raise `Misuse` unless there is such a carrier."""
     if _scheme(settings.carrier) not in _CARRIERS:
         names = " or ".join(f"{name}://…" if name != "log" else name for name in _CARRIERS)
@@ -116,7 +116,7 @@ def keys() -> frozenset[str]:
     return frozenset(key for known in _CARRIERS.values() for key in known.keys)
 
 
-def serve(settings: Settings, host: Host, disk: Disk) -> Served:
+def serve(settings: CarrierSettings, host: CarrierHost, disk: Disk) -> Served:
     """The carrier that the settings name, opened: what an earlier process left on `disk` is recovered."""
     check(settings)
     served: Served = _module(_scheme(settings.carrier), "server").serve(settings, host, disk)

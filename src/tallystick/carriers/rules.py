@@ -18,7 +18,7 @@ from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.contracts.table import Key, R
 from tallystick.ledger.contracts.topics import SCHEMAS, TOPICS
-from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.right import Right
 
 EPOCHS_BACK_MAX = 64  # how far an epoch may lie behind the newest before it is refused without a look
@@ -46,15 +46,17 @@ class LedgerRules:
     def node_key(self, subject: bytes) -> VerifyKey | None:
         """The key of an enrolled, unrevoked node; nobody else's word stands for its guards."""
         row = self._read(IDENTITIES(subject))
-        return None if row is None or row.kind != Kind.NODE else self.verify_key(subject)
+        return None if row is None or row.kind != SubjectKind.NODE else self.verify_key(subject)
 
     def authority(self, identifier: bytes) -> Certificate | None:
         row = self._read(IDENTITIES(identifier))
-        if row is None or row.kind != Kind.AUTHORITY or row.revoked:
+        if row is None or row.kind != SubjectKind.AUTHORITY or row.revoked:
             return None
         # The ledger checked the certificate when it enrolled it; what the guards need of it is in the state.
         times = row.not_before_ms, row.not_after_ms
-        return Certificate(self.instance, Kind.AUTHORITY, identifier, row.tenant, row.key, b"", *times, row.issuer)
+        return Certificate(
+            self.instance, SubjectKind.AUTHORITY, identifier, row.tenant, row.key, b"", *times, row.issuer
+        )
 
     def blacklisted(self, principal: bytes) -> bool:
         row = self._read(STANDINGS(principal))

@@ -30,11 +30,11 @@ from tallystick.crypto import merkle
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
-from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.transaction import compose, parse
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.trust.promise import Anchor
 from tallystick.trust.signed import Fields
 
@@ -46,11 +46,11 @@ _NOTE, _TRANSACTION, _ACCUSATION = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ActNote:
     """One act at this node."""
 
     operator: bytes
-    role: Role
+    role: OperatorRole
     token: bytes
     operation: int
     reason: str  # empty if accepted
@@ -72,9 +72,9 @@ class Note:
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> Note:
+    def decode(cls, data: bytes) -> ActNote:
         _, operator, role, *rest = wire.decode(data, "note")
-        return cls(operator, Role(role), *rest)
+        return cls(operator, OperatorRole(role), *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Prepared:
     transaction: bytes
 
 
-class Journal(Protocol):
+class NoteJournal(Protocol):
     """The carrier's journal, synced with its parcels."""
 
     @property
@@ -150,15 +150,15 @@ class Scribe:
     def __init__(
         self,
         instance: bytes,
-        signer: Signer,
-        journal: Journal,
+        signer: RequestSigner,
+        journal: NoteJournal,
         submit: Callable[[bytes], Submitted],
         numbers: Numbers,
         settings: ScribeSettings,
     ) -> None:
         self._instance, self._signer = instance, signer
         self._journal, self._submit, self._numbers, self._settings = journal, submit, numbers, settings
-        self._waiting: list[tuple[int, Note | Accusation]] = []
+        self._waiting: list[tuple[int, ActNote | Accusation]] = []
         self._junk: Counter[tuple[str, int]] = Counter()
         self._junk_lock = threading.Lock()
         self._junk_told: Counter[tuple[str, int]] = Counter()  # what the prepared transaction tells of it
@@ -166,15 +166,15 @@ class Scribe:
         self._covered = 0  # what lies below is on the ledger
         self._isolating = False
         self._prepared: _Prepared | None = None  # the transaction under way
-        self.on_note: Callable[[Note], None] = lambda note: None  # hears of each, as it is noted
+        self.on_note: Callable[[ActNote], None] = lambda note: None  # hears of each, as it is noted
 
-    def recover(self) -> list[Note]:
-        """Take up the journal of an earlier process; the notes in it, for the duplicate window."""
+    def recover(self) -> list[ActNote]:
+        """Take up the journal of an earlier process. Returns the notes in it, for the duplicate window."""
         notes = []
         for sequence, record in self._journal.replay():
             kind = wire.decode(record, "journal record")[0]
             if kind == _NOTE:
-                notes.append(Note.decode(record))
+                notes.append(ActNote.decode(record))
                 self._wait(sequence, notes[-1])
             elif kind == _ACCUSATION:
                 self._wait(sequence, Accusation.decode(record))
@@ -190,7 +190,7 @@ class Scribe:
             del self._waiting[: max(0, told)]
         return notes
 
-    def note(self, note: Note) -> None:
+    def note(self, note: ActNote) -> None:
         """Write an act down; it is durable with the carrier's next sync."""
         self._wait(self._journal.append(note.encode()), note)
         self.on_note(note)
@@ -200,7 +200,7 @@ class Scribe:
         if not any(isinstance(one, Accusation) and one.operator == accusation.operator for _, one in self._waiting):
             self._wait(self._journal.append(accusation.encode()), accusation)
 
-    def _wait(self, sequence: int, one: Note | Accusation) -> None:
+    def _wait(self, sequence: int, one: ActNote | Accusation) -> None:
         self._waiting.append((sequence, one))
         self._recent.append((sequence, one.time_ms))
 
@@ -292,7 +292,7 @@ class Scribe:
 
     def _gather(self, entries_max: int) -> tuple[int, list[bytes]]:
         """Entries for as much of what waits as fits, and the sequence below which all is covered."""
-        groups: dict[object, list[Note]] = {}
+        groups: dict[object, list[ActNote]] = {}
         accusations: list[bytes] = []
         evident: dict[bytes, set[bytes]] = {}  # requests by operator: one proves as much as many
         taken = 0
@@ -321,20 +321,20 @@ def _count_acts(written: Iterable[bytes]) -> int:
     acts = 0
     for entry in written:
         match wire.decode(entry, "entry"):
-            case [Kind.EQUIVOCATION, *_]:
+            case [EntryKind.EQUIVOCATION, *_]:
                 acts += 1
-            case [Kind.OPERATION, operator, _, _, _, _, _, count, *_] if operator != NOBODY:
+            case [EntryKind.OPERATION, operator, _, _, _, _, _, count, *_] if operator != NOBODY:
                 acts += count
     return acts
 
 
-def _alike(note: Note) -> object:
+def _alike(note: ActNote) -> object:
     # Acts on parcels apart from others: the counts of the former then add up to what is anchored, and an audit asks.
     is_about_parcels = note.end > 0
     return (note.operator, note.token, note.operation, note.reason, note.host, note.partition, is_about_parcels)
 
 
-def _entry(notes: list[Note]) -> bytes:
+def _entry(notes: list[ActNote]) -> bytes:
     first = notes[0]
     hashes = [merkle.leaf_hash(note.request) for note in notes]
     return entries.operation(
@@ -354,6 +354,8 @@ def _entry(notes: list[Note]) -> bytes:
     )
 
 
-def window_entries(notes: Iterable[Note]) -> list[tuple[float, bytes, bytes]]:
+def window_entries(notes: Iterable[ActNote]) -> list[tuple[float, bytes, bytes]]:
     """What the duplicate window remembers of these acts; reads do not pass it."""
-    return [(note.time_ms / 1000, note.operator, note.nonce) for note in notes if note.role is not Role.SUBSCRIBER]
+    return [
+        (note.time_ms / 1000, note.operator, note.nonce) for note in notes if note.role is not OperatorRole.SUBSCRIBER
+    ]

@@ -40,7 +40,7 @@ class Entry(NamedTuple):
         return self.header + (self.body or b"") if self.content is None else self.content
 
 
-class Found(NamedTuple):
+class Location(NamedTuple):
     """Where a stored parcel lies: its offset in each of its places."""
 
     places: tuple[Place, ...]
@@ -60,7 +60,7 @@ class Taken:
     error: TallystickError | None = None
 
 
-class Blobs(Protocol):
+class BlobReader(Protocol):
     """Small objects under a name, those that are durable."""
 
     def __contains__(self, name: bytes) -> bool: ...
@@ -68,7 +68,7 @@ class Blobs(Protocol):
     def get(self, name: bytes) -> bytes | None: ...
 
 
-class Tree(Protocol):
+class PartitionTree(Protocol):
     """The Merkle tree over the parcels of a partition."""
 
     @property
@@ -90,7 +90,7 @@ class Storage(Protocol):
     disk: Disk  # for what the front keeps beside
 
     @property
-    def blobs(self) -> Blobs: ...
+    def blobs(self) -> BlobReader: ...
 
     def carry(self, parcels: Sequence[Taken]) -> None:
         """Bring parcels to where they will lie, if that is elsewhere; each has its offsets or its error then."""
@@ -116,7 +116,7 @@ class Storage(Protocol):
     def find(self, place: Place, parcel: bytes) -> int | None:
         """The offset of the parcel with this hash."""
 
-    def tree(self, place: Place) -> Tree: ...
+    def tree(self, place: Place) -> PartitionTree: ...
 
     def bytes_stored(self, place: Place) -> int: ...
 
@@ -137,7 +137,7 @@ class Anchorer(Protocol):
         """Anchors that the front is to write beside the operations."""
 
     def work(self, now_ms: int) -> bool:
-        """Write what the front does not; False if there was nothing."""
+        """Write what the front does not. Returns False if there was nothing."""
 
     def statistics(self) -> Mapping[str, int]:
         """Numbers of its own, beside those of front and storage."""

@@ -76,14 +76,14 @@ def command(
 
 
 def _kind(text: str) -> int:
-    from tallystick.ledger.contracts.kinds import Kind
+    from tallystick.ledger.contracts.kinds import EntryKind
 
     name = text.upper().replace("-", "_")
-    if name not in Kind.__members__:
+    if name not in EntryKind.__members__:
         raise Misuse(
-            f'kind "{text}" is unknown', hint=f"known are {', '.join(kind.lower() for kind in Kind.__members__)}"
+            f'kind "{text}" is unknown', hint=f"known are {', '.join(kind.lower() for kind in EntryKind.__members__)}"
         )
-    return int(Kind[name])
+    return int(EntryKind[name])
 
 
 def _height(session: Session, text: str) -> int:

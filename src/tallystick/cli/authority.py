@@ -71,13 +71,13 @@ def backup(folder: Path, recipients: tuple[str, ...], file: Path, as_json: bool)
 def _back_up(folder: Path, recipients: list[str]) -> Backup:
     """By the running authority, whose store is its own; else from the store itself."""
     from tallystick.authority.backup import back_up
-    from tallystick.authority.store import STORE_FILE, Store
+    from tallystick.authority.store import STORE_FILE, AuthorityStore
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
 
     authority = require_instance(folder).authority
     try:
-        store = Store(str(authority / STORE_FILE))
+        store = AuthorityStore(str(authority / STORE_FILE))
     except Unavailable:
         with open_operator(folder) as operator:
             return operator.back_up(recipients)

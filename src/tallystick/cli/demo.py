@@ -16,7 +16,7 @@ from tallystick.cli import output
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
-    from tallystick.demo.show import Told
+    from tallystick.demo.show import ToldScene
 
 
 @click.command("demo")
@@ -101,7 +101,7 @@ def has_spark() -> bool:
     return True
 
 
-def _print(told: Told) -> None:
+def _print(told: ToldScene) -> None:
     from tallystick.demo.table import lines
 
     for line in lines(told.scenes):
@@ -114,7 +114,7 @@ def _print(told: Told) -> None:
     output.result(f"again: {told.again}")
 
 
-def _document(told: Told) -> dict[str, Any]:
+def _document(told: ToldScene) -> dict[str, Any]:
     return {
         "good": told.is_good,
         "seconds": round(told.seconds, 1),

@@ -45,10 +45,10 @@ def kafka_up(folder: Path, brokers: int, as_json: bool) -> None:
     Examples:
       tally dev kafka up broker --brokers 3
     """
-    from tallystick.engines.kafka import Cluster
+    from tallystick.engines.kafka import KafkaCluster
 
     is_new = not (folder / "cluster.json").exists()
-    cluster = (Cluster.create(folder, brokers) if is_new else Cluster.open(folder)).start()
+    cluster = (KafkaCluster.create(folder, brokers) if is_new else KafkaCluster.open(folder)).start()
     settings = {"carrier": cluster.url, "settings": str(cluster.operator_file), "clients": str(cluster.client_file)}
     if as_json:
         output.result_json({**settings, "brokers": len(cluster.brokers)})
@@ -71,9 +71,9 @@ def kafka_down(folder: Path, as_json: bool) -> None:
     Examples:
       tally dev kafka down broker
     """
-    from tallystick.engines.kafka import Cluster
+    from tallystick.engines.kafka import KafkaCluster
 
-    ended = Cluster.open(folder).stop()
+    ended = KafkaCluster.open(folder).stop()
     if as_json:
         output.result_json({"ended": ended})
     else:
@@ -101,10 +101,10 @@ def spark_up(folder: Path, workers: int, as_json: bool) -> None:
     Examples:
       tally dev spark up cluster --workers 2
     """
-    from tallystick.engines.spark import Cluster
+    from tallystick.engines.spark import SparkCluster
 
     is_new = not (folder / "spark.json").exists()
-    cluster = (Cluster.create(folder, workers) if is_new else Cluster.open(folder)).start()
+    cluster = (SparkCluster.create(folder, workers) if is_new else SparkCluster.open(folder)).start()
     if as_json:
         output.result_json({"master": cluster.url, "settings": str(cluster.conf), "workers": len(cluster.workers)})
     else:
@@ -123,9 +123,9 @@ def spark_down(folder: Path, as_json: bool) -> None:
     Examples:
       tally dev spark down cluster
     """
-    from tallystick.engines.spark import Cluster
+    from tallystick.engines.spark import SparkCluster
 
-    ended = Cluster.open(folder).stop()
+    ended = SparkCluster.open(folder).stop()
     if as_json:
         output.result_json({"ended": ended})
     else:

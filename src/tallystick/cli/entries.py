@@ -6,50 +6,50 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick import wire
 from tallystick.cli.common import show_time
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.trust.right import Right
 
 if TYPE_CHECKING:
     from tallystick.cli.common import Names
 
 # As docs/formats/ledger.md lists them, behind the kind.
-FIELDS: dict[Kind, str] = {
-    Kind.ENROL: "certificate",
-    Kind.REVOKE: "subject signature",
-    Kind.REPLACE: "certificate",
-    Kind.TENANT: "tenant owner",
-    Kind.TRUST: "trust",
-    Kind.TOPIC: "token tenant owner partitions replicas flags nodes schema_hash signature",
-    Kind.SCHEMA: "token version schema_hash signature",
-    Kind.ASSIGN: "token partition nodes",
-    Kind.CLOSE_TOPIC: "token",
-    Kind.ANNOUNCE_EPOCH: "token epoch public_key_hash not_before_ms",
-    Kind.END_EPOCH: "token epoch how time_ms",
-    Kind.GRANT: "token principal allow operations host",
-    Kind.WITHDRAW: "token principal allow operations host",
-    Kind.ISSUE_PERMIT: "permit leave token principal not_after_ms",
-    Kind.UNDO_PERMIT: "permit",
-    Kind.REVOKE_PERMIT: "permit",
-    Kind.OPERATION: "operator role token operation reason host count partition first end time_ms request evidence",
-    Kind.ANCHOR: "token partition size root",
-    Kind.RETIRE: "token partition below root",
-    Kind.BROKEN_PROMISE: "promise other_leaf proof",
-    Kind.NOTARISE: "token partition size root before refused",
-    Kind.GRANT_ATTRIBUTE: "tenant principal pseudonym commitment not_after_ms",
-    Kind.WITHDRAW_ATTRIBUTE: "tenant principal pseudonym",
-    Kind.TOPIC_POLICY: "token group version commitment",
-    Kind.ATTRIBUTE_EPOCH: "epoch public_key_hash not_before_ms",
-    Kind.GROUP: "group lease_ms tokens",
-    Kind.JOIN: "group member",
-    Kind.LEAVE: "group member",
-    Kind.COMMIT_OFFSET: "group member token partition fence old new",
-    Kind.RESET_OFFSET: "group member token partition fence old new",
-    Kind.LIFT: "principal",
-    Kind.EQUIVOCATION: "publisher key header signature other_header other_signature",
-    Kind.WRITE: "token write batch digest",
-    Kind.ERASE: "token publisher period",
-    Kind.SET: "name value",
-    Kind.ACTIVATE: "contract version height",
+FIELDS: dict[EntryKind, str] = {
+    EntryKind.ENROL: "certificate",
+    EntryKind.REVOKE: "subject signature",
+    EntryKind.REPLACE: "certificate",
+    EntryKind.TENANT: "tenant owner",
+    EntryKind.TRUST: "trust",
+    EntryKind.TOPIC: "token tenant owner partitions replicas flags nodes schema_hash signature",
+    EntryKind.SCHEMA: "token version schema_hash signature",
+    EntryKind.ASSIGN: "token partition nodes",
+    EntryKind.CLOSE_TOPIC: "token",
+    EntryKind.ANNOUNCE_EPOCH: "token epoch public_key_hash not_before_ms",
+    EntryKind.END_EPOCH: "token epoch how time_ms",
+    EntryKind.GRANT: "token principal allow operations host",
+    EntryKind.WITHDRAW: "token principal allow operations host",
+    EntryKind.ISSUE_PERMIT: "permit leave token principal not_after_ms",
+    EntryKind.UNDO_PERMIT: "permit",
+    EntryKind.REVOKE_PERMIT: "permit",
+    EntryKind.OPERATION: "operator role token operation reason host count partition first end time_ms request evidence",
+    EntryKind.ANCHOR: "token partition size root",
+    EntryKind.RETIRE: "token partition below root",
+    EntryKind.BROKEN_PROMISE: "promise other_leaf proof",
+    EntryKind.NOTARISE: "token partition size root before refused",
+    EntryKind.GRANT_ATTRIBUTE: "tenant principal pseudonym commitment not_after_ms",
+    EntryKind.WITHDRAW_ATTRIBUTE: "tenant principal pseudonym",
+    EntryKind.TOPIC_POLICY: "token group version commitment",
+    EntryKind.ATTRIBUTE_EPOCH: "epoch public_key_hash not_before_ms",
+    EntryKind.GROUP: "group lease_ms tokens",
+    EntryKind.JOIN: "group member",
+    EntryKind.LEAVE: "group member",
+    EntryKind.COMMIT_OFFSET: "group member token partition fence old new",
+    EntryKind.RESET_OFFSET: "group member token partition fence old new",
+    EntryKind.LIFT: "principal",
+    EntryKind.EQUIVOCATION: "publisher key header signature other_header other_signature",
+    EntryKind.WRITE: "token write batch digest",
+    EntryKind.ERASE: "token publisher period",
+    EntryKind.SET: "name value",
+    EntryKind.ACTIVATE: "contract version height",
 }
 _PEOPLE = ("principal", "operator", "owner", "publisher", "subject", "author")
 _LONG = (
@@ -70,7 +70,7 @@ _ROLES = {0: "nobody", 1: "publisher", 2: "subscriber"}
 def decode(entry: bytes) -> dict[str, Any]:
     """Kind and fields of an entry by name, for machines."""
     number, *values = wire.decode(entry, "entry")
-    kind = Kind(number)
+    kind = EntryKind(number)
     return {"kind": kind.name.lower(), **dict(zip(FIELDS[kind].split(), values, strict=True))}
 
 

@@ -137,9 +137,9 @@ def replay(
       tally fleet replay obdiidata.tar.xz --out drives.parquet
       tally fleet replay vehicle_positions/2015-06-07.csv --rate 60 --topic positions --home bus
     """
-    from tallystick.fleet.replay import Replay
+    from tallystick.fleet.replay import RecordingReplay
 
-    source = Replay(path, keep_duplicates=duplicates)
+    source = RecordingReplay(path, keep_duplicates=duplicates)
     summary = _run(source.batches(), rate, topic, out, home, f"replaying {path.name}", 0, show_progress)
     left_out = {"files": source.files, "empty": source.empty, "duplicates": source.duplicates, "torn": source.torn}
     _report({**summary, **left_out}, as_json, out)
@@ -174,7 +174,7 @@ def _run(
     seconds: int,
     show_progress: bool,
 ) -> dict[str, Any]:
-    """Hand every batch on; how many rows that were, and in how much time."""
+    """Hand every batch on. Returns how many rows that were, and in how much time."""
     from tallystick.fleet.pace import paced
     from tallystick.runtime.clock import SystemClock
 

@@ -38,7 +38,7 @@ def list_(everybody: bool, ended: bool, home: Path | None, as_json: bool) -> Non
       tally permit list --home car
       tally permit list --all --ended --json --home owner
     """
-    from tallystick.ledger.contracts.kinds import Kind
+    from tallystick.ledger.contracts.kinds import EntryKind
     from tallystick.ledger.contracts.permits import PERMITS, Status
     from tallystick.trust.permit import Operation
 
@@ -47,7 +47,7 @@ def list_(everybody: bool, ended: bool, home: Path | None, as_json: bool) -> Non
         now_ms = int(session.clock.now() * 1000)
         found: list[dict[str, Any]] = []
         for identifier, operation, token, principal, not_after_ms in _issued(
-            session.node.audit(kind=int(Kind.ISSUE_PERMIT), most=_MOST)
+            session.node.audit(kind=int(EntryKind.ISSUE_PERMIT), most=_MOST)
         ):
             if principal != session.identity.principal and not everybody:
                 continue

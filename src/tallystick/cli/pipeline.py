@@ -16,7 +16,7 @@ from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.registry import JOBS, Job, Option
 
 if TYPE_CHECKING:
-    from tallystick.pipeline.jobs.run import Run
+    from tallystick.pipeline.jobs.run import JobRun
 
 
 @click.group("pipeline")
@@ -115,13 +115,13 @@ def _make_command(job: Job) -> click.Command:
         stream: bool = False,
         **options: Any,
     ) -> None:
-        from tallystick.pipeline.jobs.run import Run, check_engine
+        from tallystick.pipeline.jobs.run import JobRun, check_engine
         from tallystick.pipeline.jobs.warehouse import Warehouse
         from tallystick.runtime.clock import SystemClock
 
         if job.needs_spark:
             check_engine()
-        one = Run(
+        one = JobRun(
             warehouse=Warehouse(warehouse),
             clock=SystemClock(),
             options=options,
@@ -163,7 +163,7 @@ def _make_command(job: Job) -> click.Command:
 
 
 @contextmanager
-def _stopping(one: Run) -> Iterator[None]:
+def _stopping(one: JobRun) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM ends the run in order, after the batch at hand; the next one as ever."""
 
     def stop(number: int, _frame: object) -> None:

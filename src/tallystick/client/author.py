@@ -26,7 +26,7 @@ PAUSE_S = 0.25  # a few attempts while a block is made, and no flood while one i
 AHEAD_MAX_US = 3_600_000_000  # an hour: how far clocks of one name may differ
 
 
-class Ledger(Protocol):
+class SubmitLedger(Protocol):
     def submit(self, transaction: bytes) -> None: ...
 
     def state(self, key: bytes) -> StateProof: ...
@@ -35,7 +35,7 @@ class Ledger(Protocol):
 class Author:
     """Writes entries in the name of an identity, under rising numbers."""
 
-    def __init__(self, identity: Identity, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, identity: Identity, ledger: SubmitLedger, clock: Clock) -> None:
         self._identity, self._ledger, self._clock = identity, ledger, clock
         self._last = 0
 

@@ -174,7 +174,7 @@ class Advertised:
             self._carrier.advertise(held.grant.permit)
 
     def update(self, wait_ms: int = 0) -> bool:
-        """Ask the authority for news of epochs and schemas; whether there was any."""
+        """Ask the authority for news of epochs and schemas. Returns whether there was any."""
         news = False
         for number, held in enumerate(self.held):
             update = self._authority.keys(held.permit.identifier, held.grant.version, wait_ms)

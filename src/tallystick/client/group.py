@@ -47,7 +47,7 @@ class Member:
         self._principal = author.principal
 
     def join(self, lease_ms: int = LEASE_MS) -> list[int]:
-        """Join or renew, making the group if there is none; the partitions that are ours now."""
+        """Join or renew, making the group if there is none. Returns the partitions that are ours now."""
         self._make(lease_ms)
         try:
             self._author.write(entries.join(self.identifier, self.member))

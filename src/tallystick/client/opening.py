@@ -28,7 +28,7 @@ from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Refused, Unavailable
 from tallystick.later import np
 from tallystick.ledger.contracts.erasures import ERASURES
-from tallystick.parcel.header import Header, Kind
+from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keyring import KeyRing, LaneKeys
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.missing import MissingKey
@@ -75,7 +75,7 @@ class Opener:
     def begin(self, verified: VerifiedParcel) -> None:
         """Begin to open a parcel whose `rows` will be asked for, if all that it takes is here; nobody is asked."""
         header = verified.header
-        if self._pool is None or header.kind is not Kind.DATA or header.body_bytes < HANDED_OVER_BYTES_MIN:
+        if self._pool is None or header.kind is not ParcelKind.DATA or header.body_bytes < HANDED_OVER_BYTES_MIN:
             return
         schema = self._known_schema(header.schema_version, header.schema_hash)
         keys = [self.ring.known_key(header, group) for group in range(len(header.groups))]
@@ -156,7 +156,7 @@ class Opener:
         self._add_keys()
 
     def update_keys(self, wait_ms: int = 0) -> bool:
-        """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
+        """Ask the authority for keys of new epochs, new schemas and erasures. Returns whether there was news."""
         update = self._authority.keys(self.held.permit.identifier, self.held.grant.version, wait_ms)
         if update is None:
             return False

@@ -31,7 +31,7 @@ from tallystick.errors import Malformed, Refused, Withheld
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.writes import WRITES
 from tallystick.parcel.commit import CommitList, WrittenRun, ledger_write
-from tallystick.parcel.header import Header, Kind, lane_partition
+from tallystick.parcel.header import Header, ParcelKind, lane_partition
 from tallystick.parcel.parcel import Parcel, describe
 from tallystick.parcel.verify import verify_headers
 
@@ -163,7 +163,7 @@ class Commits:
         for one in verified:
             if one.publisher != publisher:
                 raise BadCommit(f"{name}: was sealed by another publisher")
-            if one.header.kind is not Kind.DATA or one.header.write != commit.write:
+            if one.header.kind is not ParcelKind.DATA or one.header.write != commit.write:
                 raise BadCommit(f"{name}: {describe(one.header)} is not pending for this write and batch")
         if last.header.checkpoint is not None:
             self._view.check_seen(*last.header.checkpoint)

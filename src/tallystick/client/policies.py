@@ -33,7 +33,7 @@ from tallystick.client.keeper import Held
 from tallystick.crypto import hpke
 from tallystick.crypto.abe.capsule import program_for
 from tallystick.crypto.abe.group import available, require
-from tallystick.crypto.abe.keys import EPOCH_MAX, AttributeKey, PublicKey
+from tallystick.crypto.abe.keys import EPOCH_MAX, AttributeKey, AttributePublicKey
 from tallystick.errors import Misuse, Unavailable
 from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
 from tallystick.policy.check import check_policy
@@ -192,9 +192,9 @@ def _own(
 
 
 @lru_cache(maxsize=16)
-def _public(data: bytes) -> PublicKey:
+def _public(data: bytes) -> AttributePublicKey:
     """With its tables, which are made once."""
-    return PublicKey.decode(data)
+    return AttributePublicKey.decode(data)
 
 
 log = logging.getLogger(__name__)

@@ -51,7 +51,7 @@ from tallystick.client.policies import OwnPolicy, PolicyText
 from tallystick.client.sealing import Sealer
 from tallystick.client.sending import Sender
 from tallystick.client.settings import PublisherSettings
-from tallystick.client.spool import Spool, Unsure
+from tallystick.client.spool import Spool, UnsureSpool
 from tallystick.client.ties import Ties
 from tallystick.errors import Misuse, TallystickError, Unavailable, Withheld
 from tallystick.record.batch import Batch
@@ -228,7 +228,7 @@ class Publisher:
         return OwnPolicy.of(policy, hide, self._advertised.held, self.schema)
 
     def poll(self, timeout_s: float = 0.0) -> int:
-        """Serve delivery callbacks, in the caller's thread; how many."""
+        """Serve delivery callbacks, in the caller's thread. Returns how many there were."""
         if not self._threads:
             self.pump()
         with self._lock:
@@ -240,7 +240,7 @@ class Publisher:
         return len(reports)
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Wait until everything produced so far is delivered; how many parcels and rows are not."""
+        """Wait until everything produced so far is delivered. Returns how many parcels and rows are not."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         with self._telling():
             self._cut_rows()
@@ -253,7 +253,7 @@ class Publisher:
         return self._pending
 
     def update_keys(self, wait_ms: int = 0) -> bool:
-        """Ask the authority for news of epochs and schemas; whether there was any."""
+        """Ask the authority for news of epochs and schemas. Returns whether there was any."""
         return self._advertised.update(wait_ms)
 
     def statistics(self) -> PublisherStatistics:
@@ -292,7 +292,7 @@ class Publisher:
         moved."""
         try:
             self._seal_step()
-        except Unsure:
+        except UnsureSpool:
             raise  # no retry mends the spool
         except Unavailable as error:
             self._pause(error)
@@ -346,7 +346,7 @@ class Publisher:
                 moved |= self._send_next(effect)
                 if isinstance(effect, SendParcels):
                     served.add(effect.lane)
-        except Unsure:
+        except UnsureSpool:
             raise
         except Unavailable as error:
             self._pause(error)
@@ -410,7 +410,7 @@ class Publisher:
             try:
                 moved = step()
             except TallystickError as error:
-                if not isinstance(error, Unavailable) or isinstance(error, Unsure):
+                if not isinstance(error, Unavailable) or isinstance(error, UnsureSpool):
                     self._fail(error)
                     return
                 self._pause(error)

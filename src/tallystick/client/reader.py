@@ -35,7 +35,7 @@ from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.anchors import AnchorRow
 from tallystick.ledger.memory import Consistency
-from tallystick.parcel.header import Header, Kind, parcel_hash
+from tallystick.parcel.header import Header, ParcelKind, parcel_hash
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel, describe, front_bytes, is_front
 from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_headers, verify_received
 
@@ -46,17 +46,17 @@ V = TypeVar("V", bound=VerifiedHeader)
 
 
 @dataclass(frozen=True)
-class Reading(Generic[V]):
+class ReadingForm(Generic[V]):
     """What is fetched, and how far it can be verified."""
 
     decode: Callable[[bytes | memoryview], Parcel]
     verify: Callable[[Sequence[Parcel], bytes, bytes, PermitBook, tuple[int, bytes] | None], list[V]]
 
 
-FRONTS = Reading(Parcel.decode_front, verify_headers)
+FRONTS = ReadingForm(Parcel.decode_front, verify_headers)
 
 
-def received(wanted: Callable[[Header], bool]) -> Reading[VerifiedHeader]:
+def received(wanted: Callable[[Header], bool]) -> ReadingForm[VerifiedHeader]:
     """Parcels whole, or fronts of what is not `wanted`; a wanted one without its body is kept back: `Withheld`."""
 
     def decode(data: bytes | memoryview) -> Parcel:
@@ -67,7 +67,7 @@ def received(wanted: Callable[[Header], bool]) -> Reading[VerifiedHeader]:
             raise Withheld(f"{describe(parcel.header)}: the node shows it without its body", reason="missing")
         return parcel
 
-    return Reading(decode, verify_received)
+    return ReadingForm(decode, verify_received)
 
 
 Lane = tuple[bytes, bytes]  # publisher and lane
@@ -148,7 +148,7 @@ class LaneHead:
 class PartitionReader(Generic[V]):
     def __init__(
         self,
-        reading: Reading[V],
+        reading: ReadingForm[V],
         topic: ReadTopic,
         partition: int,
         check_seen: Callable[[int, bytes, Consistency], object],
@@ -389,7 +389,12 @@ class PartitionReader(Generic[V]):
     def _remember(self, publisher: bytes, parcel: Parcel, anchor: Anchored) -> LaneHead:
         header = parcel.header
         head = LaneHead(
-            header.sequence, parcel.hash, header.encoded, parcel.signature, anchor.time_ms, header.kind is Kind.CLOSE
+            header.sequence,
+            parcel.hash,
+            header.encoded,
+            parcel.signature,
+            anchor.time_ms,
+            header.kind is ParcelKind.CLOSE,
         )
         self.heads[publisher, header.lane] = head
         return head
@@ -413,11 +418,13 @@ class PartitionReader(Generic[V]):
         return self._book.get(permit).principal
 
 
-def decode(reading: Reading[V], data: bytes | memoryview) -> Parcel | Void:
+def decode(reading: ReadingForm[V], data: bytes | memoryview) -> Parcel | Void:
     return Void.decode(data) if is_void(data) else reading.decode(data)
 
 
-def parse(reading: Reading[V], fetched: Fetched, partition: int, offset: int, anchor: Anchored) -> list[Parcel | Void]:
+def parse(
+    reading: ReadingForm[V], fetched: Fetched, partition: int, offset: int, anchor: Anchored
+) -> list[Parcel | Void]:
     """(a): the parcels from `offset` on that were fetched, whose hashes are the anchored ones; else `Withheld`."""
     if fetched.first != offset or fetched.first + len(fetched.parcels) > anchor.size:
         raise Withheld(f"partition {partition}: offset {offset} was asked for, {fetched.first} came", reason="altered")

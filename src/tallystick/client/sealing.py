@@ -34,10 +34,10 @@ from tallystick.client.outbox import (
 )
 from tallystick.client.policies import OwnPolicy, policy_state
 from tallystick.client.settings import PublisherSettings
-from tallystick.client.spool import Spool, Unsure
+from tallystick.client.spool import Spool, UnsureSpool
 from tallystick.client.ties import Ties
 from tallystick.errors import Unavailable
-from tallystick.parcel.header import Header, Kind, LaneRef
+from tallystick.parcel.header import Header, LaneRef, ParcelKind
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
@@ -103,7 +103,7 @@ class Sealer:
                 continue
             own = OwnLane(one.lane, one.secrets, end=one.end, replaces=one.replaces)
             newest = self._spool.newest(name)
-            own.closed = one.end is not None or (newest is not None and newest.header.kind is Kind.CLOSE)
+            own.closed = one.end is not None or (newest is not None and newest.header.kind is ParcelKind.CLOSE)
             self._lanes[name] = own
             yield Recovered(name, list(self._kept_parcels(own)), one.lane.sequence, own.closed)
 
@@ -156,7 +156,7 @@ class Sealer:
         parcel followed it."""
         for own in self._active:
             newest = self._spool.newest(own.lane.lane)
-            if newest is not None and newest.header.kind is Kind.COMMIT:
+            if newest is not None and newest.header.kind is ParcelKind.COMMIT:
                 return newest.header.write
         return None
 
@@ -210,7 +210,7 @@ class Sealer:
         own.parcels += 1
         own.size_bytes += size
         header, locks = parcel.header, own.secrets[-1].locks
-        rows, closes = header.count if header.kind is Kind.DATA else 0, header.kind is Kind.CLOSE
+        rows, closes = header.count if header.kind is ParcelKind.DATA else 0, header.kind is ParcelKind.CLOSE
         waiter = waiter or Waiter([])
         return Spooled(lane.lane, header.sequence, parcel.hash, rows, size, header.topics, locks, waiter, closes)
 
@@ -292,7 +292,7 @@ class Sealer:
                 copies += self._seal_copy(fresh, parcel, ring, old.lane.schema, one.waiter)
             self._spool.unsynced().sync()
             self._end(old, effect.waiting[0].sequence if effect.waiting else old.lane.sequence)
-        except Unsure:
+        except UnsureSpool:
             raise
         except Unavailable:
             self._spool.drop_lane(fresh.lane.lane)
@@ -305,14 +305,14 @@ class Sealer:
     ) -> Iterator[Spooled]:
         header = parcel.header
         match header.kind:
-            case Kind.DATA:
+            case ParcelKind.DATA:
                 batch = open_batch(parcel, ring, schema).upgraded(fresh.lane.schema)
                 labels = self._labelling.labels(batch, fresh.lane.topics)
                 yield self._seal(fresh, fresh.lane.seal, batch, waiter=waiter, labels=labels, write=header.write)
-            case Kind.COMMIT if header.write is not None:
+            case ParcelKind.COMMIT if header.write is not None:
                 content = open_content(parcel, ring)
                 yield self._seal(fresh, fresh.lane.seal_commit, content, waiter=waiter, write=header.write)
-            case Kind.GAP:
+            case ParcelKind.GAP:
                 yield self._seal(fresh, fresh.lane.seal_gap, Gap.decode(open_content(parcel, ring)))
 
     def _end(self, own: OwnLane, first: int) -> None:

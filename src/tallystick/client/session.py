@@ -33,7 +33,7 @@ from tallystick.ledger.proofs import verify_history
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import Entropy, SystemEntropy
 from tallystick.trust.receipt import Receipt
@@ -59,7 +59,7 @@ class Session:
     ) -> None:
         self.identity = identity
         self.clock, self.entropy = clock or SystemClock(), entropy or SystemEntropy()
-        signer = Signer(identity.principal, identity.signing_key)
+        signer = RequestSigner(identity.principal, identity.signing_key)
         if not identity.nodes or not identity.node_urls:
             raise Misuse(f"{identity.home}: no node is known", hint="name one: tally principal address --node-url")
         self._node_http = HttpClient(addresses(identity), signer, self.clock, self.entropy, insecure=insecure)

@@ -14,8 +14,8 @@ is cut. Whatever else does not fit is damage, and reported: to go on below a seq
 equivocation. The lane's record is written first and removed first: a folder without it holds nothing that counts.
 
 A full disk is `Unavailable`: the frame was not written, nothing was forgotten, and trying again later is right. After a
-sync that failed nobody knows what the disk holds (Linux forgets the pages): that is `Unsure`, and ends this process's
-use of the spool; the next one finds out by reading.
+sync that failed nobody knows what the disk holds (Linux forgets the pages): that is `UnsureSpool`, and ends this
+process's use of the spool; the next one finds out by reading.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class _Segment:
             try:
                 self.file.sync()
             except OSError as error:
-                raise Unsure(f"spool: cannot be synced: {error.strerror}", hint="start the publisher again") from error
+                raise UnsureSpool(
+                    f"spool: cannot be synced: {error.strerror}", hint="start the publisher again"
+                ) from error
             self.synced = max(self.synced, size)
 
 
@@ -61,12 +63,12 @@ class Unsynced(list[_Segment]):
     """Segments with something that is not durable yet. Sealing may go on while they are synced."""
 
     def sync(self) -> None:
-        """`Unsure` if the disk does not say so."""
+        """`UnsureSpool` if the disk does not say so."""
         for segment in self:
             segment.sync()
 
 
-class Unsure(Unavailable):
+class UnsureSpool(Unavailable):
     """The spool could not be synced: what it holds is known only to the next process that reads it."""
 
 
@@ -96,7 +98,7 @@ class Spool:
         except OSError as error:
             if error.errno == errno.ENOSPC:  # before the rename: only writing takes space
                 raise Unavailable("spool: the disk is full", retry_after_s=1.0, hint="free some space") from error
-            raise Unsure(f"spool: a lane cannot be recorded: {error.strerror}") from error
+            raise UnsureSpool(f"spool: a lane cannot be recorded: {error.strerror}") from error
         self._lanes.setdefault(lane, [])
 
     def drop_lane(self, lane: bytes) -> None:

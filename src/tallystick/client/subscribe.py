@@ -31,7 +31,7 @@ from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import ReaderTies
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.contracts.identity import IDENTITIES
-from tallystick.parcel.header import Header, Kind
+from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.labels import label_place
 from tallystick.parcel.missing import MissingKey, NotEntitled
@@ -238,7 +238,7 @@ class Subscriber:
                     self._opener.begin(item.verified)
 
     def _open_item(self, reader: ParcelReader, item: _Item, received: list[Received]) -> list[_Item]:
-        """Add the item's rows to `received`; what is to be opened in its place."""
+        """Add the item's rows to `received`. Returns what is to be opened in its place."""
         match item:
             case Finding():
                 self._report(item)
@@ -246,7 +246,7 @@ class Subscriber:
                 return self._fetch_committed(item)
             case _Counted():
                 received += self._open(item.partition, item.placed)
-            case _ if item.verified.header.kind is Kind.COMMIT:
+            case _ if item.verified.header.kind is ParcelKind.COMMIT:
                 return self._resolve(reader, item)
             case _ if not item.verified.header.pending:  # what is pending counts where its commit parcel lies
                 received += self._open(reader.partition, item)
@@ -308,10 +308,10 @@ class Subscriber:
         """The rows of a verified parcel; heartbeats and closings have none, gaps are told."""
         header, verified = placed.verified.header, placed.verified
         try:
-            if header.kind is Kind.GAP:
+            if header.kind is ParcelKind.GAP:
                 gap = Gap.decode(self._opener.content(verified))
                 self._report(self._finding(partition, placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
-            if header.kind is not Kind.DATA:
+            if header.kind is not ParcelKind.DATA:
                 return []
             self._renew_labels(header)
             opened = self._opener.rows(verified)
@@ -320,7 +320,7 @@ class Subscriber:
                 return []
             batch, places = self._interest.only(opened.batch, self._opener.wanted_schema)
         except NotEntitled:  # of a gap, or of rows where that is an error
-            if header.kind is Kind.DATA:
+            if header.kind is ParcelKind.DATA:
                 raise
             self.closed_parcels += 1
             return []
@@ -399,7 +399,7 @@ class Subscriber:
         if first.offset != offset:
             raise Misuse(f"partition {partition}: offset {offset} was retired, offset {first.offset} is the first left")
         header = first.verified.header
-        if header.kind is not Kind.DATA:
+        if header.kind is not ParcelKind.DATA:
             raise Misuse(f"{describe(header)}: holds no records")
         self._opener.rows(first.verified)
         return first.verified, self._opener.schema(header.schema_version, header.schema_hash)
@@ -414,7 +414,7 @@ class Subscriber:
         return self._opener.ring
 
     def update_keys(self, wait_ms: int = 0) -> bool:
-        """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
+        """Ask the authority for keys of new epochs, new schemas and erasures. Returns whether there was news."""
         return self._opener.update_keys(wait_ms)
 
     # ── Partitions, groups, offsets ──────────────────────────────────────────────────────────────────────────────

@@ -136,7 +136,8 @@ class Committer:
         self._disk, self._view = RealDisk(folder / "lists"), session.view
 
     def commit(self, proposed: CommitList) -> CommitList | None:
-        """Let this list count, or, where its batch is taken, the one that won; None if that was done long ago."""
+        """Let this list count, or, where its batch is taken, the one that won. Returns None if that was done long
+        ago."""
         if len(proposed.encoded) > LIST_BYTES_MAX:
             raise Misuse(
                 f"the list of a write has {len(proposed.encoded)} bytes, at most {LIST_BYTES_MAX} fit a parcel",

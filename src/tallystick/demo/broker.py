@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tallystick.demo import disk
-from tallystick.demo.evidence import Found, finding
+from tallystick.demo.evidence import FoundEvidence, finding
 from tallystick.demo.impostor import Impostor, Snapshot
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, expected
 from tallystick.demo.stage import TOPICS, Stage
@@ -45,7 +45,7 @@ def ask_spark(stage: Stage, home: Path, *reasons: str) -> str:
     return f"; Spark: {expected(answer.reason, *reasons, of='Spark')}"
 
 
-def keep(stage: Stage, impostor: Impostor, found: Found) -> str:
+def keep(stage: Stage, impostor: Impostor, found: FoundEvidence) -> str:
     """Where the evidence is, from the demo's folder on: the finding or the contradiction, else the copy itself."""
     if found.place is None:
         return shown(stage, impostor.folder)

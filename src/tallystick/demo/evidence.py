@@ -23,7 +23,7 @@ REPUTATION_START = 100
 
 
 @dataclass(frozen=True)
-class Act:
+class LedgerAct:
     """An operation on the ledger."""
 
     height: int
@@ -34,22 +34,22 @@ class Act:
     evidence: bytes
 
 
-def refusals(session: Session, token: bytes, principal: bytes) -> list[Act]:
+def refusals(session: Session, token: bytes, principal: bytes) -> list[LedgerAct]:
     """What was refused to a principal on a topic, oldest first, by proof; asked for by whoever may know the topic."""
     found, _ = session.history(token)
     acts = [to_act(height, entry) for height, _, entry in reversed(found)]
     return [act for act in acts if act.operator == principal and act.reason]
 
 
-def to_act(height: int, entry: bytes) -> Act:
+def to_act(height: int, entry: bytes) -> LedgerAct:
     fields = wire.decode(entry, "operation")
-    return Act(height, fields[1], fields[4], fields[5], fields[7], fields[13])
+    return LedgerAct(height, fields[1], fields[4], fields[5], fields[7], fields[13])
 
 
-def wait_for_refusals(stage: Stage, topic: str, offender: Session, count: int = 1) -> list[Act]:
+def wait_for_refusals(stage: Stage, topic: str, offender: Session, count: int = 1) -> list[LedgerAct]:
     """Until so many acts of the offender on a topic stand on the ledger as refused."""
     owner, token, principal = stage.owner(topic), stage.tokens[topic], offender.identity.principal
-    found: list[Act] = []
+    found: list[LedgerAct] = []
 
     def came() -> bool:
         found[:] = refusals(owner, token, principal)
@@ -65,13 +65,13 @@ def reputation(session: Session, principal: bytes) -> tuple[int, int]:
     return (REPUTATION_START, 0) if standing is None else (standing.score, standing.blacklisted)
 
 
-def heights(acts: list[Act]) -> str:
+def heights(acts: list[LedgerAct]) -> str:
     first, last = acts[0].height, acts[-1].height
     return f"height {first}" if first == last else f"heights {first} to {last}"
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundEvidence:
     """What stopped a reader."""
 
     reason: str
@@ -79,7 +79,7 @@ class Found:
     place: Path | None  # where it is kept, if it is more than a refusal to go on
 
 
-def finding(session: Session, topic: str, *reasons: str) -> Found:
+def finding(session: Session, topic: str, *reasons: str) -> FoundEvidence:
     """What stops a subscriber that reads a topic from the beginning, for one of `reasons`."""
     home, rows = session.identity.home, 0
     kept: list[Path] = []
@@ -92,9 +92,9 @@ def finding(session: Session, topic: str, *reasons: str) -> Found:
             if not received and before and subscriber.positions() == before:
                 break
     except FoundError as stop:
-        return Found(expected(stop.reason, *reasons, of="subscriber"), str(stop), kept[-1])
+        return FoundEvidence(expected(stop.reason, *reasons, of="subscriber"), str(stop), kept[-1])
     except Withheld as stop:
-        return Found(expected(stop.reason, *reasons, of="subscriber"), str(stop), _contradiction(home))
+        return FoundEvidence(expected(stop.reason, *reasons, of="subscriber"), str(stop), _contradiction(home))
     raise AttackSucceeded(f"a subscriber read {rows} rows and found nothing")
 
 

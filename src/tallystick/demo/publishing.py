@@ -11,7 +11,7 @@ from tallystick.carriers.carrier import NotStored, Stored
 from tallystick.carriers.frames import join_frames
 from tallystick.client.session import Session
 from tallystick.demo.evidence import (
-    Act,
+    LedgerAct,
     end_offset,
     heights,
     refusals,
@@ -29,8 +29,8 @@ from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
-from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.transaction import compose
 from tallystick.node.instance import open_node_keys
 from tallystick.parcel.parcel import Parcel
@@ -160,12 +160,12 @@ def _must_store(hand: Hand) -> None:
         raise AttackSucceeded(f"an honest parcel was refused: {outcome.reason}")
 
 
-def _wait_for_junk(stage: Stage, first: int, count: int) -> list[Act]:
+def _wait_for_junk(stage: Stage, first: int, count: int) -> list[LedgerAct]:
     """What nobody signed stands on the ledger as aggregates by reason and window."""
-    auditor, found = stage.people["doctor"], list[Act]()
+    auditor, found = stage.people["doctor"], list[LedgerAct]()
 
     def came() -> bool:
-        items = auditor.node.audit(kind=int(Kind.OPERATION), refused=1, first=first)
+        items = auditor.node.audit(kind=int(EntryKind.OPERATION), refused=1, first=first)
         found[:] = [act for act in (to_act(item[0], item[5]) for item in items) if act.operator == NOBODY]
         return sum(act.count for act in found) >= count
 
@@ -203,7 +203,7 @@ def framing(stage: Stage) -> Seen:
 
 def _accusation(victim: bytes, token: bytes, evidence: bytes, request: bytes) -> bytes:
     return entries.operation(
-        victim, Role.PUBLISHER, token, 2, time_ms=1, request=request, reason="no-right", evidence=evidence
+        victim, OperatorRole.PUBLISHER, token, 2, time_ms=1, request=request, reason="no-right", evidence=evidence
     )
 
 
@@ -241,7 +241,7 @@ def equivocate(stage: Stage) -> Seen:
     )
     return Seen(
         f"the second parcel is refused as {reason}; both signed headers are on the ledger, their publisher blacklisted",
-        f"entry {Kind.EQUIVOCATION.name.lower()} at height {evidence.height}",
+        f"entry {EntryKind.EQUIVOCATION.name.lower()} at height {evidence.height}",
     )
 
 

@@ -14,7 +14,7 @@ from tallystick.demo.impostor import begin_snapshot, finish_snapshot
 from tallystick.demo.scene import NotObserved, Performed, Scene, Seen, Verdict, perform
 from tallystick.demo.spark import SparkProcess
 from tallystick.demo.stage import READ, Stage
-from tallystick.demo.traffic import Group, Pace, Size, check_clean, publish_all
+from tallystick.demo.traffic import Pace, ReaderGroup, Size, check_clean, publish_all
 from tallystick.ledger import entries
 
 OVER_THE_NETWORK: list[Scene] = [*reading.SCENES, *policies.scenes(), *publishing.SCENES, *undoing.SCENES]
@@ -23,7 +23,7 @@ SECOND_PART = 0.1  # of the simulated time: what is published between the two co
 
 
 @dataclass
-class Told:
+class ToldScene:
     """What the demo has to tell."""
 
     folder: Path
@@ -44,9 +44,9 @@ class Show:
     def __init__(self, folder: Path, size: Size, *, with_spark: bool, say: Callable[[str], None]) -> None:
         self._size, self._with_spark, self._say = size, with_spark, say
         self._rows: Counter[str] = Counter()  # published by honest people, by topic
-        self.told = Told(folder)
+        self.told = ToldScene(folder)
 
-    def run(self) -> Told:
+    def run(self) -> ToldScene:
         stage = Stage(self.told.folder)
         began = stage.clock.monotonic()
         if self._with_spark:
@@ -56,7 +56,7 @@ class Show:
             node, authority = (urlsplit(child.url).port for child in (stage.node, stage.authority))
             self.told.again = f"tally up {stage.folders.root} --port {node} --authority-port {authority}"
             self._set_out(stage)
-            group = Group(stage)
+            group = ReaderGroup(stage)
             self._work(stage, group, self._size)
             self._perform(stage, OVER_THE_NETWORK)
             self._copy(stage, group)
@@ -80,7 +80,7 @@ class Show:
             admit(str(analyst.identity.home), broker.TOPIC).close()  # its permit is older than every copy
         self._say(f"2 tenants, {len(stage.people)} principals, {len(stage.tokens)} topics")
 
-    def _work(self, stage: Stage, group: Group, size: Size) -> None:
+    def _work(self, stage: Stage, group: ReaderGroup, size: Size) -> None:
         published = publish_all(stage, size)
         for topic, pace in published.items():
             self._say(f"published to {topic}: {pace}, sealed and anchored")
@@ -90,7 +90,7 @@ class Show:
         if not self.told.paces:
             self.told.paces = {"publish telemetry": published[broker.TOPIC], "read telemetry": read}
 
-    def _copy(self, stage: Stage, group: Group) -> None:
+    def _copy(self, stage: Stage, group: ReaderGroup) -> None:
         """Copies of the node's disk before and after a right was withdrawn and more was published."""
         stage.snapshot = begin_snapshot(stage)
         analyst = stage.people[broker.READER].identity.principal
@@ -106,7 +106,7 @@ class Show:
             self._say(f"{performed.verdict}: {performed.attack}")
 
 
-def _afterwards(group: Group, published: Mapping[str, int]) -> Scene:
+def _afterwards(group: ReaderGroup, published: Mapping[str, int]) -> Scene:
     """What all of it left behind for honest readers."""
 
     def look(stage: Stage) -> Seen:

@@ -50,7 +50,7 @@ class SparkProcess:
         return SparkRead(**self._ask({"do": "read", "home": str(home), "topic": topic}))
 
     def run(self, job: str, warehouse: Path, home: Path, topic: str, options: Mapping[str, str]) -> dict[str, Any]:
-        """Run a job of the pipeline as the identity in `home`; its summary."""
+        """Run a job of the pipeline as the identity in `home`. Returns its summary."""
         where = {"warehouse": str(warehouse), "home": str(home), "topic": topic}
         return self._ask({"do": "job", "name": job, **where, **options})
 

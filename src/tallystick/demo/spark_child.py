@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import Refused
 from tallystick.pipeline.jobs.registry import JOBS
-from tallystick.pipeline.jobs.run import Run, explained
+from tallystick.pipeline.jobs.run import JobRun, explained
 from tallystick.pipeline.jobs.warehouse import Warehouse
 from tallystick.runtime.clock import SystemClock
 
@@ -37,7 +37,7 @@ def job(spark: SparkSession, name: str, warehouse: str, home: str, topic: str, *
     found = JOBS[name]
     options = {one.name: one.choices[0] if one.choices else one.default for one in found.options}
     options |= {one.name: one.type(given[one.name]) for one in found.options if one.name in given}
-    run = Run(Warehouse(Path(warehouse)), SystemClock(), options, Path(home), topic)
+    run = JobRun(Warehouse(Path(warehouse)), SystemClock(), options, Path(home), topic)
     run.spark = spark
     return found.load()(run)
 
@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever Spark and its children print goes to the log
     settings = {**OURS, "spark.sql.warehouse.dir": (folder.resolve() / "hive").as_uri()}
-    spark = Run(Warehouse(folder), SystemClock(), settings=settings).spark
+    spark = JobRun(Warehouse(folder), SystemClock(), settings=settings).spark
     for line in sys.stdin:
         request = json.loads(line)
         try:

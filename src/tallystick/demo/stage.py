@@ -42,16 +42,16 @@ _PAUSE_S = 0.05
 
 
 @dataclass(frozen=True)
-class Topic:
+class StageTopic:
     tenant: str
     schema: str  # the fleet's
     partitions: int
 
 
 TOPICS = {
-    "telemetry": Topic("hospital", "telemetry", 4),
-    "vitals": Topic("hospital", "vitals", 1),
-    "air": Topic("homes", "home", 1),
+    "telemetry": StageTopic("hospital", "telemetry", 4),
+    "vitals": StageTopic("hospital", "vitals", 1),
+    "air": StageTopic("homes", "home", 1),
 }
 # Who may do what from the beginning. Attackers are enrolled by their scenes.
 CAST: dict[str, tuple[str, Right]] = {

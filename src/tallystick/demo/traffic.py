@@ -112,7 +112,7 @@ def check_clean(subscriber: Subscriber) -> None:
             raise NotObserved(f"an honest subscriber found {one.reason}: {one.message}")
 
 
-class Group:
+class ReaderGroup:
     """An honest group on the fleet's topic: two members that share its partitions and commit what they read."""
 
     def __init__(self, stage: Stage) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick.errors import Misuse, Unavailable
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses
-from tallystick.ledger.cometbft.rpc import Endpoint
+from tallystick.ledger.cometbft.rpc import RpcEndpoint
 from tallystick.node import processes
 from tallystick.node.validator import ValidatorCard, create_validator, join_chain, make_genesis, read_card
 from tallystick.runtime.clock import Clock
@@ -59,7 +59,7 @@ def start_chain(folder: Path, clock: Clock) -> None:
     deadline = clock.monotonic() + START_S
     for one, pid in started.items():
         host, _, port = read_card(one).rpc.rpartition(":")
-        endpoint = Endpoint(host, int(port))
+        endpoint = RpcEndpoint(host, int(port))
         while not _makes_blocks(endpoint):
             if clock.monotonic() > deadline or processes.has_ended(pid):
                 endpoint.close()
@@ -69,7 +69,7 @@ def start_chain(folder: Path, clock: Clock) -> None:
 
 
 def stop_chain(folder: Path, clock: Clock) -> int:
-    """End every validator of the folder that runs; how many there were."""
+    """End every validator of the folder that runs. Returns how many there were."""
     return sum(processes.end(one, _mark(one), clock) for one in validator_folders(folder))
 
 
@@ -88,7 +88,7 @@ def _spawn(folder: Path) -> int:
     return processes.spawn(folder, command, "validator.log")
 
 
-def _makes_blocks(endpoint: Endpoint) -> bool:
+def _makes_blocks(endpoint: RpcEndpoint) -> bool:
     try:
         return int(endpoint.ask("status", timeout_s=2)[1]) > 0
     except (Unavailable, Misuse):

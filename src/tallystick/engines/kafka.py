@@ -140,10 +140,10 @@ def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
     return ["java", f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", *options, "-cp", f"{find_jars()}/*", main, *arguments]
 
 
-class Cluster:
+class KafkaCluster:
     """Brokers on loopback, with their certificates, in one folder.
 
-    with Cluster.create(folder, brokers=3) as cluster:
+    with KafkaCluster.create(folder, brokers=3) as cluster:
         KafkaClient(cluster.operator())
     """
 
@@ -154,7 +154,7 @@ class Cluster:
         ]
 
     @classmethod
-    def create(cls, folder: Path, brokers: int = 1, *, reauthenticate_ms: int = 10_000) -> Cluster:
+    def create(cls, folder: Path, brokers: int = 1, *, reauthenticate_ms: int = 10_000) -> KafkaCluster:
         """A new cluster; `reauthenticate_ms` is how long Kafka believes a connection before it asks again."""
         if (folder / _FILE).exists():
             raise Misuse(f"{folder}: a Kafka is here already")
@@ -173,7 +173,7 @@ class Cluster:
         return cluster
 
     @classmethod
-    def open(cls, folder: Path) -> Cluster:
+    def open(cls, folder: Path) -> KafkaCluster:
         """The cluster in `folder`, running or not."""
         try:
             ports = json.loads((folder / _FILE).read_text())["ports"]
@@ -202,7 +202,7 @@ class Cluster:
         (broker.folder / "server.properties").write_text(properties)
         (broker.folder / "log4j2.properties").write_text(_LOG4J.format())
 
-    def start(self) -> Cluster:
+    def start(self) -> KafkaCluster:
         """Start every broker that does not run, and wait until all have joined."""
         for broker in self.brokers:
             if broker.pid is None:
@@ -226,13 +226,13 @@ class Cluster:
         raise Unavailable(f"Kafka is not ready after {START_S:.0f} s:\n{self.brokers[0].output()}")
 
     def stop(self) -> int:
-        """End what runs; how many did."""
+        """End what runs. Returns how many did run."""
         running = [broker for broker in self.brokers if broker.pid is not None]
         for broker in running:
             broker.stop()
         return len(running)
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> KafkaCluster:
         return self.start()
 
     def __exit__(self, *_: object) -> None:

@@ -68,7 +68,7 @@ class Daemon:
         processes.end(self.folder, self._mark, self._clock, signal.SIGKILL)
 
     def stop(self) -> bool:
-        """End it, executors with it; whether it ran."""
+        """End it, executors with it. Returns whether it ran."""
         return processes.end(self.folder, self._mark, self._clock)
 
     def output(self) -> str:
@@ -76,10 +76,10 @@ class Daemon:
         return "\n".join((self.folder / "output.log").read_text(errors="replace").splitlines()[-20:])
 
 
-class Cluster:
+class SparkCluster:
     """A master and its workers, in one folder.
 
-    with Cluster.create(folder, workers=2) as cluster:
+    with SparkCluster.create(folder, workers=2) as cluster:
         os.environ["SPARK_CONF_DIR"] = str(cluster.conf)
     """
 
@@ -108,7 +108,7 @@ class Cluster:
         return Daemon(folder, command, environment, self._clock)
 
     @classmethod
-    def create(cls, folder: Path, workers: int = 2, settings: dict[str, str] | None = None) -> Cluster:
+    def create(cls, folder: Path, workers: int = 2, settings: dict[str, str] | None = None) -> SparkCluster:
         """A new cluster; `settings` are Spark's, for daemons and drivers alike, and those above otherwise."""
         if (folder / _FILE).exists():
             raise Misuse(f"{folder}: a Spark cluster is here already")
@@ -123,7 +123,7 @@ class Cluster:
         return cluster
 
     @classmethod
-    def open(cls, folder: Path) -> Cluster:
+    def open(cls, folder: Path) -> SparkCluster:
         """The cluster in `folder`, running or not."""
         try:
             ports = json.loads((folder / _FILE).read_text())["ports"]
@@ -136,7 +136,7 @@ class Cluster:
         """What a driver names as SPARK_CONF_DIR."""
         return self.folder / "conf"
 
-    def start(self) -> Cluster:
+    def start(self) -> SparkCluster:
         """Start what does not run, and wait until the master counts every worker."""
         for one in (self.master, *self.workers):
             if one.pid is None:
@@ -160,10 +160,10 @@ class Cluster:
             return 0
 
     def stop(self) -> int:
-        """End what runs; how many did."""
+        """End what runs. Returns how many did run."""
         return sum(one.stop() for one in (*self.workers, self.master))
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> SparkCluster:
         return self.start()
 
     def __exit__(self, *_: object) -> None:

@@ -73,7 +73,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Message:
+class CanMessage:
     can_id: int
     name: str
     fields: tuple[Field, ...]
@@ -85,15 +85,15 @@ def dbc_text() -> str:
 
 
 @cache
-def messages() -> tuple[Message, ...]:
+def messages() -> tuple[CanMessage, ...]:
     """The messages of our DBC, in the order in which a vehicle sends them."""
-    found: list[Message] = []
+    found: list[CanMessage] = []
     for line in dbc_text().splitlines():
         if match := _MESSAGE.match(line):
-            found.append(Message(int(match[1]), match[2], ()))
+            found.append(CanMessage(int(match[1]), match[2], ()))
         elif match := _SIGNAL.match(line.strip()):
             field = Field(match[1], int(match[2]), int(match[3]), match[4] == "-", float(match[5]), float(match[6]))
-            found[-1] = Message(found[-1].can_id, found[-1].name, (*found[-1].fields, field))
+            found[-1] = CanMessage(found[-1].can_id, found[-1].name, (*found[-1].fields, field))
     return tuple(found)
 
 

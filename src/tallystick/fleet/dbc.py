@@ -9,8 +9,8 @@ A frame that is no good gives what can be said of it and a problem by name, neve
 stop a fleet's table. `unknown-id`: the DBC has no such message. `short-payload`: shorter than the message; no signal is
 given. `unknown-multiplexer`: no signal belongs to the value of a multiplexer; the others are given.
 
-By our convention a signal whose comment in the DBC is a path of the Vehicle Signal Specification, such as
-`CM_ SG_ 272 VehicleSpeed "Vehicle.Speed";`, has that name; any other is called `Message.Signal`.
+By our convention a signal whose comment in the DBC is a path of the Vehicle DbcSignal Specification, such as
+`CM_ SG_ 272 VehicleSpeed "Vehicle.Speed";`, has that name; any other is called `DbcMessage.Signal`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _PATH = re.compile(r"Vehicle(\.[A-Za-z0-9]+)+")
 
 
 @dataclass(frozen=True)
-class Signal:
+class DbcSignal:
     """A signal compiled: `bits` of the word of the bytes `first_byte` to `end_byte`, above `shift`."""
 
-    key: str  # of the values: its VSS path, or Message.Signal
+    key: str  # of the values: its VSS path, or DbcMessage.Signal
     unit: str
     first_byte: int
     end_byte: int
@@ -89,10 +89,10 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Message:
+class DbcMessage:
     name: str
     payload_bytes: int
-    signals: tuple[Signal, ...]
+    signals: tuple[DbcSignal, ...]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Dbc:
     """A DBC, ready to decode."""
 
     def __init__(self, messages: Iterable[Any]) -> None:
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, DbcMessage] = {}
         for message in messages:
             compiled = _compile(message)
             if not message.is_extended_frame or message.frame_id > STANDARD_MAX:
@@ -150,20 +150,20 @@ class Dbc:
         return found
 
 
-def _compile(message: Any) -> Message:
+def _compile(message: Any) -> DbcMessage:
     names = [signal.name for signal in message.signals]
-    return Message(
+    return DbcMessage(
         message.name, message.length, tuple(_compile_signal(message, signal, names) for signal in message.signals)
     )
 
 
-def _compile_signal(message: Any, signal: Any, names: list[str]) -> Signal:
+def _compile_signal(message: Any, signal: Any, names: list[str]) -> DbcSignal:
     is_big = signal.byte_order == "big_endian"
     first_byte, bit = divmod(signal.start, 8)
     before = 7 - bit if is_big else bit  # bits of the first byte that come before the signal
     count = -(-(before + signal.length) // 8)
     is_path = isinstance(signal.comment, str) and _PATH.fullmatch(signal.comment)
-    return Signal(
+    return DbcSignal(
         key=signal.comment if is_path else f"{message.name}.{signal.name}",
         unit=signal.unit or "",
         first_byte=first_byte,
@@ -180,7 +180,7 @@ def _compile_signal(message: Any, signal: Any, names: list[str]) -> Signal:
     )
 
 
-def _decode(message: Message, rows: npt.NDArray[np.int64], payloads: pa.Array) -> Decoded:
+def _decode(message: DbcMessage, rows: npt.NDArray[np.int64], payloads: pa.Array) -> Decoded:
     data, is_whole = _matrix(payloads, message.payload_bytes)
     decoded = [signal.decode(data) for signal in message.signals]
     valid = [_is_sent(message.signals, number, decoded, is_whole) for number in range(len(decoded))]
@@ -195,7 +195,7 @@ def _decode(message: Message, rows: npt.NDArray[np.int64], payloads: pa.Array) -
     return Decoded(message.name, rows, values, problems)
 
 
-def _is_sent(signals: tuple[Signal, ...], number: int, decoded: list[Floats], is_whole: Bools) -> Bools:
+def _is_sent(signals: tuple[DbcSignal, ...], number: int, decoded: list[Floats], is_whole: Bools) -> Bools:
     """In which frames a signal is: those in which its multiplexer is, with a value of its own."""
     signal = signals[number]
     if signal.multiplexer is None:

@@ -61,7 +61,7 @@ class Source(Protocol):
 
 
 @dataclass
-class Replay:
+class RecordingReplay:
     """A replay of one source, positions or drives by the header of its files, and what was left out so far."""
 
     path: Path

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.errors import Refused
-from tallystick.parcel.header import Header, Kind
+from tallystick.parcel.header import Header, ParcelKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Lanes:
 
     def advance(self, principal: bytes, header: Header) -> None:
         """Remember an accepted parcel as the lane's head."""
-        self.restore(principal, header.lane, Head(header.sequence, header.hash, header.kind is Kind.CLOSE))
+        self.restore(principal, header.lane, Head(header.sequence, header.hash, header.kind is ParcelKind.CLOSE))
 
     def restore(self, principal: bytes, lane: bytes, head: Head | None) -> None:
         """Put a lane's head back to what it was; None forgets the lane."""

@@ -19,7 +19,7 @@ from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse
 from tallystick.runtime.entropy import Entropy
-from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.trustfile import TrustFile
 
 FORMAT = "tallystick identity 1"
@@ -102,7 +102,7 @@ class Identity:
         self.certificate.verify_issued_by(self.authority)
         for node in self.nodes:
             node.verify(self.trust.root_verifier, instance=self.instance)
-            if node.kind is not Kind.NODE:
+            if node.kind is not SubjectKind.NODE:
                 raise Misuse(f"{self.home}: a node's certificate is of another kind")
         if self.certificate.signing_key != self.signing_key.public.raw:
             raise Misuse(f"{self.home}: the certificate is for another key", hint="enrol again into a new folder")

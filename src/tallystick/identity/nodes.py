@@ -14,7 +14,7 @@ from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
-from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.trustfile import TrustFile
 
 
@@ -30,7 +30,7 @@ def ask_node(url: str, trust: TrustFile, clock: Clock, entropy: Entropy, insecur
     with HttpClient([Address(url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
         certificate = Certificate.decode(http.request("GET", "/v1/certificate", attempts_max=1).body)
     certificate.verify(trust.root_verifier, instance=trust.instance)
-    if certificate.kind is not Kind.NODE:
+    if certificate.kind is not SubjectKind.NODE:
         raise Misuse(f"{url}: what answers there is no node")
     return certificate
 

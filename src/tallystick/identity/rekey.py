@@ -22,7 +22,7 @@ from tallystick.runtime.address import Address
 from tallystick.runtime.answers import UNAUTHENTICATED, RefusedByPeer
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.certificate import Certificate
 
@@ -47,6 +47,6 @@ def _ask(
     authority = identity.authority
     address = Address(identity.authority_url, authority.subject, authority.verify_key)
     holder = Holder(identity.instance, identity.principal, signer, identity.sealing_key)
-    with HttpClient([address], Signer(identity.principal, signer), clock, entropy, insecure=insecure) as http:
+    with HttpClient([address], RequestSigner(identity.principal, signer), clock, entropy, insecure=insecure) as http:
         client = AuthorityClient(OverHttp(http), authority, holder, entropy)
         return client.rekey(SigningKey.from_seed(keys.signing_seed), hpke.PrivateKey.decode(keys.sealing_seed))

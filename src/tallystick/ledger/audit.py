@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator
 from struct import unpack
 
 from tallystick import wire
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import HISTORIES
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.engine import AuditItem, HistoryItem, Query
-from tallystick.ledger.sqlite_store import Row
+from tallystick.ledger.sqlite_store import TransactionRow
 
 _OPERATOR, _TOKEN, _REASON = 1, 3, 5  # fields of an operation
 
 
 def find_history(
     state: State,
-    row_at: Callable[[int, int], Row],
+    row_at: Callable[[int, int], TransactionRow],
     token: bytes,
     most: int,
     before: tuple[int, int] | None,
@@ -40,7 +40,7 @@ def find_history(
     return found[:most]
 
 
-def entries_of(row: Row, time_ms: int, only: int | None = None) -> Iterator[AuditItem]:
+def entries_of(row: TransactionRow, time_ms: int, only: int | None = None) -> Iterator[AuditItem]:
     """The entries of a stored transaction, or one of them."""
     entries = _entries(row)
     author = wire.decode(wire.decode(row.data)[0])[2]
@@ -50,7 +50,7 @@ def entries_of(row: Row, time_ms: int, only: int | None = None) -> Iterator[Audi
 
 
 def matches(query: Query, item: AuditItem) -> bool:
-    is_operation = item.kind == Kind.OPERATION
+    is_operation = item.kind == EntryKind.OPERATION
     if query.kind is not None and item.kind != query.kind:
         return False
     if query.refused and not (is_operation and item.fields[_REASON]):
@@ -62,12 +62,12 @@ def matches(query: Query, item: AuditItem) -> bool:
     return True
 
 
-def _entries(row: Row) -> list[bytes]:
+def _entries(row: TransactionRow) -> list[bytes]:
     entries: list[bytes] = wire.decode(row.data, "transaction")[2]
     return entries
 
 
-def _link(row: Row, token: bytes) -> tuple[int, int, int, list[int]]:
+def _link(row: TransactionRow, token: bytes) -> tuple[int, int, int, list[int]]:
     """Operations before this transaction, place of the last of them, and places of those in it."""
     for name, count, height, index, packed in wire.decode(row.result, "result"):
         if name == token:

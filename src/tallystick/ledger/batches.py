@@ -28,7 +28,7 @@ DIGEST_BYTES = 32
 BATCH_MIN = 64  # entries; below it the plain way is as quick
 
 
-class Compiled:
+class CompiledLedger:
     """The kernel, and how it hashes on this machine. All memory that it uses is held here while it runs."""
 
     def __init__(self) -> None:
@@ -108,20 +108,20 @@ def plain_hashes(entries: Sequence[bytes]) -> tuple[bytes, bytes]:
     return hashes, merkle.root(hashes)
 
 
-def compiled() -> Compiled | None:
+def compiled() -> CompiledLedger | None:
     """The compiled way, where there is one; the first call loads it, which takes a second, or fifteen where it is the
     first on a machine."""
     return _compiled.now()
 
 
-def compiled_for(entries: int) -> Compiled | None:
+def compiled_for(entries: int) -> CompiledLedger | None:
     """The compiled way, where these are enough for it and this process has had enough of them to load it for."""
     return _compiled.after(entries) if entries >= BATCH_MIN else None
 
 
-def _load() -> Compiled | None:
+def _load() -> CompiledLedger | None:
     try:
-        found = Compiled()
+        found = CompiledLedger()
         _self_test(found)
     except Exception as error:  # whatever numba or the compiler does, the plain way still works
         log.warning("the ledger goes entry by entry, several times slower: %s: %s", type(error).__name__, error)
@@ -132,7 +132,7 @@ def _load() -> Compiled | None:
 _compiled = OnDemand(_load, enough=4_096)  # entries, hashed and run one by one in a tenth of the time of loading
 
 
-def _self_test(found: Compiled) -> None:
+def _self_test(found: CompiledLedger) -> None:
     """Compare every loop with the reference; raises RuntimeError. Compiles everything on the way."""
     entries = [bytes([size]) * size for size in range(200)]  # messages of one to four blocks
     hashes, root = found.digest(entries)

@@ -19,8 +19,8 @@ from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.reader import Reader
-from tallystick.ledger.sqlite_store import Row, Store
+from tallystick.ledger.reader import LedgerReader
+from tallystick.ledger.sqlite_store import LedgerStore, TransactionRow
 from tallystick.ledger.state_map import StateMap
 from tallystick.ledger.transaction import Transaction, parse
 from tallystick.trust.receipt import EntryProof
@@ -38,16 +38,16 @@ class OpenBlock:
     first: int
     entries: int = 0
     size_bytes: int = 0
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TransactionRow] = field(default_factory=list)
     leaves: dict[bytes, Submitted] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedBlock:
     """A block with its roots, not yet kept."""
 
     block: Block
-    rows: list[Row]
+    rows: list[TransactionRow]
     changes: dict[bytes, bytes | None]
     before: dict[bytes, bytes | None]  # the values that they replace, where versions are retained
     entries: int
@@ -56,18 +56,18 @@ class Sealed:
 class Book:
     """Tree, state and newest block of one ledger file; not for several threads at once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LedgerStore) -> None:
         """Load a file that `found` or an earlier process has begun; raises `Forged` where it does not fit together."""
         height = store.last_height()
         assert height is not None
         self.store = store
-        self.reader = Reader(store)
+        self.reader = LedgerReader(store)
         self.last = self.reader.block(height)
         self.tree = Tree(b"".join(store.leaves()))
         self.map = StateMap(store.values(), height)
         self.state = State(store.value)
         self.open: OpenBlock | None = None
-        self._sealed: Sealed | None = None
+        self._sealed: SealedBlock | None = None
         self._indexed = store.indexed
         if (self.tree.size, self.tree.root()) != (self.last.size, self.last.root):
             raise Forged("ledger: its transactions are not those under its newest block", hint="run tally ledger fsck")
@@ -96,7 +96,7 @@ class Book:
         submitted = Submitted(transaction.leaf, number, opened.height, opened.entries)
         if result.accepted:
             opened.rows.append(
-                Row(
+                TransactionRow(
                     number=number,
                     leaf=submitted.leaf,
                     height=opened.height,
@@ -113,7 +113,7 @@ class Book:
             opened.size_bytes += len(transaction.data)
         return result, submitted
 
-    def seal(self, *, retain: bool) -> Sealed:
+    def seal(self, *, retain: bool) -> SealedBlock:
         """The open block with its roots; with `retain` the values that it replaces can still be proved."""
         opened = self.open
         assert opened is not None
@@ -131,10 +131,10 @@ class Book:
             state_root=state_root,
             previous=self.last.hash,
         )
-        self._sealed = Sealed(block, opened.rows, changes, before, opened.entries)
+        self._sealed = SealedBlock(block, opened.rows, changes, before, opened.entries)
         return self._sealed
 
-    def keep(self, note: bytes, *, can_undo: bool = False) -> Sealed:
+    def keep(self, note: bytes, *, can_undo: bool = False) -> SealedBlock:
         """Store the sealed block with its note, synced; where that fails it is dropped and the error raised."""
         sealed = self._sealed
         assert sealed is not None
@@ -201,15 +201,16 @@ def genesis_block(trust: TrustFile, time_ms: int) -> tuple[Block, dict[bytes, by
     return Block(0, time_ms, 0, 0, 0, EMPTY_ROOT, state.root, NO_PREVIOUS), genesis
 
 
-def found(store: Store, trust: TrustFile, time_ms: int, note: bytes) -> None:
+def found(store: LedgerStore, trust: TrustFile, time_ms: int, note: bytes) -> None:
     """Begin an empty file; `note` is the signed checkpoint of its `genesis_block`."""
     block, genesis = genesis_block(trust, time_ms)
     store.set_meta("genesis", trust.to_json())
     store.write_block(0, block.encoded, note, [], genesis)
 
 
-def roll_back(store: Store) -> int:
-    """Take the newest block of a file back, for a validator that must finalise it again; the height that is left.
+def roll_back(store: LedgerStore) -> int:
+    """Take the newest block of a file back, for a validator that must finalise it again. Returns the height that is
+    left.
 
     Only one: a file keeps how to undo its last block. Signed checkpoints of that height that are abroad stay valid.
     """
@@ -217,6 +218,6 @@ def roll_back(store: Store) -> int:
     undo_height, before = wire.decode(undo, "undo") if undo is not None else (None, [])
     if height is None or undo_height != height:
         raise Misuse("ledger: its newest block cannot be taken back", hint="begin again from a snapshot of a peer")
-    block = Reader(store).block(height)
+    block = LedgerReader(store).block(height)
     store.take_back(height, block.first, dict(before))
     return height - 1

@@ -14,8 +14,8 @@ from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
 from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.identity import REVOKE_CONTEXT, revoke_statement
-from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, Role
+from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, OperatorRole
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
 from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, Promise, Refusal
@@ -23,28 +23,28 @@ from tallystick.trust.signed import Signer
 
 
 def enrol(certificate: Certificate) -> bytes:
-    return wire.encode([int(Kind.ENROL), certificate.encode()])
+    return wire.encode([int(EntryKind.ENROL), certificate.encode()])
 
 
 def replace(certificate: Certificate) -> bytes:
-    return wire.encode([int(Kind.REPLACE), certificate.encode()])
+    return wire.encode([int(EntryKind.REPLACE), certificate.encode()])
 
 
 def revoke(subject: bytes) -> bytes:
-    return wire.encode([int(Kind.REVOKE), subject, b""])
+    return wire.encode([int(EntryKind.REVOKE), subject, b""])
 
 
 def revoke_by_root(instance: bytes, subject: bytes, root: Signer) -> bytes:
     signature = root.sign(REVOKE_CONTEXT, revoke_statement(instance, subject))
-    return wire.encode([int(Kind.REVOKE), subject, signature])
+    return wire.encode([int(EntryKind.REVOKE), subject, signature])
 
 
 def tenant(tenant_id: bytes, owner: bytes) -> bytes:
-    return wire.encode([int(Kind.TENANT), tenant_id, owner])
+    return wire.encode([int(EntryKind.TENANT), tenant_id, owner])
 
 
 def trust(text: str) -> bytes:
-    return wire.encode([int(Kind.TRUST), text])
+    return wire.encode([int(EntryKind.TRUST), text])
 
 
 def topic(
@@ -63,7 +63,7 @@ def topic(
     signature = _sign_schema(owner_key, instance, token, 1, schema_hash)
     return wire.encode(
         [
-            *(int(Kind.TOPIC), token, tenant_id, owner, partitions, replicas, flags),
+            *(int(EntryKind.TOPIC), token, tenant_id, owner, partitions, replicas, flags),
             *(list(nodes), schema_hash, signature),
         ]
     )
@@ -71,50 +71,50 @@ def topic(
 
 def schema(instance: bytes, token: bytes, version: int, schema_hash: bytes, owner_key: SigningKey) -> bytes:
     signature = _sign_schema(owner_key, instance, token, version, schema_hash)
-    return wire.encode([int(Kind.SCHEMA), token, version, schema_hash, signature])
+    return wire.encode([int(EntryKind.SCHEMA), token, version, schema_hash, signature])
 
 
 def assign(token: bytes, partition: int, nodes: Sequence[bytes]) -> bytes:
-    return wire.encode([int(Kind.ASSIGN), token, partition, list(nodes)])
+    return wire.encode([int(EntryKind.ASSIGN), token, partition, list(nodes)])
 
 
 def close_topic(token: bytes) -> bytes:
-    return wire.encode([int(Kind.CLOSE_TOPIC), token])
+    return wire.encode([int(EntryKind.CLOSE_TOPIC), token])
 
 
 def announce_epoch(token: bytes, epoch: int, public_key_hash: bytes, not_before_ms: int) -> bytes:
-    return wire.encode([int(Kind.ANNOUNCE_EPOCH), token, epoch, public_key_hash, not_before_ms])
+    return wire.encode([int(EntryKind.ANNOUNCE_EPOCH), token, epoch, public_key_hash, not_before_ms])
 
 
 def end_epoch(token: bytes, epoch: int, how: End, time_ms: int) -> bytes:
-    return wire.encode([int(Kind.END_EPOCH), token, epoch, int(how), time_ms])
+    return wire.encode([int(EntryKind.END_EPOCH), token, epoch, int(how), time_ms])
 
 
 def grant(token: bytes, principal: bytes, operations: int, *, allow: bool = True, host: str = "*") -> bytes:
-    return wire.encode([int(Kind.GRANT), token, principal, int(allow), int(operations), host])
+    return wire.encode([int(EntryKind.GRANT), token, principal, int(allow), int(operations), host])
 
 
 def withdraw(token: bytes, principal: bytes, operations: int, *, allow: bool = True, host: str = "*") -> bytes:
-    return wire.encode([int(Kind.WITHDRAW), token, principal, int(allow), int(operations), host])
+    return wire.encode([int(EntryKind.WITHDRAW), token, principal, int(allow), int(operations), host])
 
 
 def issue_permit(
     identifier: bytes, operation: PermitOperation, token: bytes, principal: bytes, not_after_ms: int
 ) -> bytes:
-    return wire.encode([int(Kind.ISSUE_PERMIT), identifier, int(operation), token, principal, not_after_ms])
+    return wire.encode([int(EntryKind.ISSUE_PERMIT), identifier, int(operation), token, principal, not_after_ms])
 
 
 def undo_permit(identifier: bytes) -> bytes:
-    return wire.encode([int(Kind.UNDO_PERMIT), identifier])
+    return wire.encode([int(EntryKind.UNDO_PERMIT), identifier])
 
 
 def revoke_permit(identifier: bytes) -> bytes:
-    return wire.encode([int(Kind.REVOKE_PERMIT), identifier])
+    return wire.encode([int(EntryKind.REVOKE_PERMIT), identifier])
 
 
 def operation(
     operator: bytes,
-    role: Role,
+    role: OperatorRole,
     token: bytes,
     kind: int,
     *,
@@ -137,7 +137,7 @@ def operation(
     evidence = evidence if len(evidence) <= EVIDENCE_BYTES_MAX else b""
     return wire.encode(
         [
-            *(int(Kind.OPERATION), operator, int(role), token, int(kind), reason, host),
+            *(int(EntryKind.OPERATION), operator, int(role), token, int(kind), reason, host),
             *(count, partition, first, end, time_ms, request, evidence),
         ]
     )
@@ -146,7 +146,15 @@ def operation(
 def junk(reason: str, count: int, kind: int, *, time_ms: int, host: str = "", requests: bytes = bytes(32)) -> bytes:
     """What nobody can be blamed for, one aggregate per reason and window."""
     return operation(
-        NOBODY, Role.NONE, NOBODY, kind, time_ms=time_ms, request=requests, reason=reason, host=host, count=count
+        NOBODY,
+        OperatorRole.NONE,
+        NOBODY,
+        kind,
+        time_ms=time_ms,
+        request=requests,
+        reason=reason,
+        host=host,
+        count=count,
     )
 
 
@@ -161,78 +169,78 @@ def notarise(
 
 
 def retire(token: bytes, partition: int, below: int, root: bytes) -> bytes:
-    return wire.encode([int(Kind.RETIRE), token, partition, below, root])
+    return wire.encode([int(EntryKind.RETIRE), token, partition, below, root])
 
 
 def broken_promise(promise: Promise, other_leaf: bytes = b"", proof: Sequence[bytes] = ()) -> bytes:
-    return wire.encode([int(Kind.BROKEN_PROMISE), promise.encode(), other_leaf, list(proof)])
+    return wire.encode([int(EntryKind.BROKEN_PROMISE), promise.encode(), other_leaf, list(proof)])
 
 
 def grant_attribute(
     tenant_id: bytes, principal: bytes, pseudonym: bytes, commitment: bytes, not_after_ms: int = 0
 ) -> bytes:
-    return wire.encode([int(Kind.GRANT_ATTRIBUTE), tenant_id, principal, pseudonym, commitment, not_after_ms])
+    return wire.encode([int(EntryKind.GRANT_ATTRIBUTE), tenant_id, principal, pseudonym, commitment, not_after_ms])
 
 
 def withdraw_attribute(tenant_id: bytes, principal: bytes, pseudonym: bytes) -> bytes:
-    return wire.encode([int(Kind.WITHDRAW_ATTRIBUTE), tenant_id, principal, pseudonym])
+    return wire.encode([int(EntryKind.WITHDRAW_ATTRIBUTE), tenant_id, principal, pseudonym])
 
 
 def topic_policy(token: bytes, group_number: int, version: int, commitment: bytes) -> bytes:
     """An empty commitment lifts the policy."""
-    return wire.encode([int(Kind.TOPIC_POLICY), token, group_number, version, commitment])
+    return wire.encode([int(EntryKind.TOPIC_POLICY), token, group_number, version, commitment])
 
 
 def attribute_epoch(epoch: int, public_key_hash: bytes, not_before_ms: int) -> bytes:
-    return wire.encode([int(Kind.ATTRIBUTE_EPOCH), epoch, public_key_hash, not_before_ms])
+    return wire.encode([int(EntryKind.ATTRIBUTE_EPOCH), epoch, public_key_hash, not_before_ms])
 
 
 def group(identifier: bytes, lease_ms: int, tokens: Sequence[bytes]) -> bytes:
-    return wire.encode([int(Kind.GROUP), identifier, lease_ms, sorted(tokens)])
+    return wire.encode([int(EntryKind.GROUP), identifier, lease_ms, sorted(tokens)])
 
 
 def join(group_id: bytes, member: bytes) -> bytes:
-    return wire.encode([int(Kind.JOIN), group_id, member])
+    return wire.encode([int(EntryKind.JOIN), group_id, member])
 
 
 def leave(group_id: bytes, member: bytes) -> bytes:
-    return wire.encode([int(Kind.LEAVE), group_id, member])
+    return wire.encode([int(EntryKind.LEAVE), group_id, member])
 
 
 def commit_offset(
     group_id: bytes, member: bytes, token: bytes, partition: int, *, fence: int, old: int, new: int
 ) -> bytes:
-    return wire.encode([int(Kind.COMMIT_OFFSET), group_id, member, token, partition, fence, old, new])
+    return wire.encode([int(EntryKind.COMMIT_OFFSET), group_id, member, token, partition, fence, old, new])
 
 
 def reset_offset(group_id: bytes, token: bytes, partition: int, *, fence: int, old: int, new: int) -> bytes:
-    return wire.encode([int(Kind.RESET_OFFSET), group_id, NOBODY, token, partition, fence, old, new])
+    return wire.encode([int(EntryKind.RESET_OFFSET), group_id, NOBODY, token, partition, fence, old, new])
 
 
 def lift(principal: bytes) -> bytes:
-    return wire.encode([int(Kind.LIFT), principal])
+    return wire.encode([int(EntryKind.LIFT), principal])
 
 
 def equivocation(
     publisher: bytes, key: bytes, header_a: bytes, signature_a: bytes, header_b: bytes, signature_b: bytes
 ) -> bytes:
-    return wire.encode([int(Kind.EQUIVOCATION), publisher, key, header_a, signature_a, header_b, signature_b])
+    return wire.encode([int(EntryKind.EQUIVOCATION), publisher, key, header_a, signature_a, header_b, signature_b])
 
 
 def write(token: bytes, write_id: bytes, batch: int, digest: bytes) -> bytes:
-    return wire.encode([int(Kind.WRITE), token, write_id, batch, digest])
+    return wire.encode([int(EntryKind.WRITE), token, write_id, batch, digest])
 
 
 def erase(token: bytes, publisher: bytes, period: int) -> bytes:
-    return wire.encode([int(Kind.ERASE), token, publisher, period])
+    return wire.encode([int(EntryKind.ERASE), token, publisher, period])
 
 
 def set_(name: str, value: int) -> bytes:
-    return wire.encode([int(Kind.SET), name, value])
+    return wire.encode([int(EntryKind.SET), name, value])
 
 
 def activate(contract: str, version: int, height: int) -> bytes:
-    return wire.encode([int(Kind.ACTIVATE), contract, version, height])
+    return wire.encode([int(EntryKind.ACTIVATE), contract, version, height])
 
 
 def _sign_schema(key: SigningKey, instance: bytes, token: bytes, version: int, schema_hash: bytes) -> bytes:

@@ -18,7 +18,7 @@ from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.replay import Replay, Step, same, show
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.trust.checkpoint import ledger_verifiers, witness_verifiers
 from tallystick.trust.notes import Note
 from tallystick.trust.trustfile import TrustFile
@@ -37,7 +37,7 @@ class FsckReport:
 def fsck(path: str, trust: TrustFile, vfs: str | None = None) -> FsckReport:
     """Replay the ledger in `path`, of the instance of `trust`; raises `Forged`, naming the first difference."""
     try:
-        store = Store(path, vfs, create=False)
+        store = LedgerStore(path, vfs, create=False)
         try:
             return _Check(store, trust).run()
         finally:
@@ -49,7 +49,7 @@ def fsck(path: str, trust: TrustFile, vfs: str | None = None) -> FsckReport:
 
 
 class _Check:
-    def __init__(self, store: Store, trust: TrustFile) -> None:
+    def __init__(self, store: LedgerStore, trust: TrustFile) -> None:
         self._store = store
         self._trust = trust
         self._replay = Replay(self._first_trust_file())

@@ -54,7 +54,7 @@ class CheckpointMemory:
         return new
 
     def _remember(self, new: Head) -> bool:
-        """Write the new head; False if another process moved the memory, to which ours is set then."""
+        """Write the new head. Returns False if another process moved the memory, to which ours is set then."""
         with self._disk.held(_LOCK):
             kept = self._load()
             if kept is not None and kept != self.head:

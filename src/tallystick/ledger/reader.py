@@ -14,15 +14,15 @@ from tallystick.ledger.block import Block
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.table import R, Table
 from tallystick.ledger.engine import AuditItem, HistoryItem, Query, Submitted
-from tallystick.ledger.sqlite_store import Row, Store
+from tallystick.ledger.sqlite_store import LedgerStore, TransactionRow
 
 _PAGE = 1000  # operations of a topic that an audit looks at together
 
 
-class Reader:
+class LedgerReader:
     """What is stored, as of the newest block; `view` is to be refreshed by whoever learns of a block."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LedgerStore) -> None:
         self.store = store
         self.view = State(store.value)
 
@@ -38,7 +38,7 @@ class Reader:
     def note(self, height: int) -> bytes:
         return self._stored(height)[1]
 
-    def row(self, number: int) -> Row:
+    def row(self, number: int) -> TransactionRow:
         """A stored transaction; `Unavailable` where only its leaf came with a snapshot."""
         row = self.store.row(number)
         if row is None:
@@ -105,7 +105,7 @@ class Reader:
         newest = self.height
         return self.block(height).first if height <= newest else self.block(newest).size
 
-    def _row_at(self, height: int, index: int) -> Row:
+    def _row_at(self, height: int, index: int) -> TransactionRow:
         """The transaction that holds entry `index` of the block at `height`."""
         block = self.block(height)
         low, high = block.first, block.first + block.count - 1

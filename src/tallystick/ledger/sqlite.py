@@ -29,7 +29,7 @@ from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.table import R, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.ledger.transaction import parse
 from tallystick.trust.notes import Note
 from tallystick.trust.receipt import EntryProof
@@ -72,7 +72,7 @@ class SqliteLedger:
         self._listeners: list[BlockListener] = []
         self._entries = self._refusals = 0
         self._opened_ms = 0  # when the open block got its first transaction
-        self._store = Store(path, vfs)
+        self._store = LedgerStore(path, vfs)
         if self._store.last_height() is None:
             note = sign_checkpoint(self.origin, genesis_block(trust, now_ms)[0], key)
             found(self._store, trust, now_ms, note)

@@ -43,7 +43,7 @@ CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT R
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TransactionRow:
     """One stored transaction."""
 
     number: int
@@ -68,7 +68,7 @@ AND (:kind IS NULL OR instr(kinds, :kind) > 0) ORDER BY number
 _NUMBER_BYTES = 8
 
 
-class Store:
+class LedgerStore:
     """One ledger file; not for several threads at once. Foreign errors leave as `Unavailable`."""
 
     def __init__(self, path: str, vfs: str | None = None, *, create: bool = True) -> None:
@@ -111,7 +111,7 @@ class Store:
         height: int,
         data: bytes,
         note: bytes,
-        rows: Sequence[Row],
+        rows: Sequence[TransactionRow],
         changes: Mapping[bytes, bytes | None],
         undo: bytes | None = None,
     ) -> None:
@@ -222,9 +222,9 @@ class Store:
     def leaves(self) -> Iterator[bytes]:
         return (leaf for (leaf,) in self._all("SELECT leaf FROM transactions ORDER BY number"))
 
-    def row(self, number: int) -> Row | None:
+    def row(self, number: int) -> TransactionRow | None:
         found = self._one("SELECT * FROM transactions WHERE number = ?", (number,))
-        return None if found is None else Row(*found)
+        return None if found is None else TransactionRow(*found)
 
     def find(self, leaf: bytes) -> tuple[int, int, int] | None:
         """Number, height and first of a transaction by its leaf."""
@@ -232,9 +232,9 @@ class Store:
         found: tuple[int, int, int] | None = self._one(statement, (leaf,))
         return found
 
-    def rows(self, first: int, end: int) -> Iterator[Row]:
+    def rows(self, first: int, end: int) -> Iterator[TransactionRow]:
         statement = "SELECT * FROM transactions WHERE number >= ? AND number < ? ORDER BY number"
-        return (Row(*row) for row in self._all(statement, (first, end)))
+        return (TransactionRow(*row) for row in self._all(statement, (first, end)))
 
     def numbers(self, first: int, end: int, kind: int | None, refused: bool) -> Iterator[int]:
         """Transactions in `[first, end)` that may hold what an audit looks for, oldest first."""

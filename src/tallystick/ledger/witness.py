@@ -40,7 +40,7 @@ _OLD = re.compile(r"old (0|[1-9][0-9]{0,18})")
 
 
 @dataclass(frozen=True)
-class Answer:
+class WitnessAnswer:
     """What an HTTP server is to send."""
 
     status: int
@@ -70,26 +70,26 @@ class Witness:
         self._disk = disk
         self._lock = threading.Lock()
 
-    def add_checkpoint(self, body: bytes, now_s: int) -> Answer:
+    def add_checkpoint(self, body: bytes, now_s: int) -> WitnessAnswer:
         """The answer to `POST /add-checkpoint`."""
         try:
             old, proof, note = decode_request(body)
             checkpoint = Checkpoint.decode(note.text)
         except Malformed:
-            return Answer(400)
+            return WitnessAnswer(400)
         keys = self._logs.get(checkpoint.origin)
         if keys is None:
-            return Answer(404)
+            return WitnessAnswer(404)
         try:
             note.verify(keys)
         except Forged:
-            return Answer(403)
+            return WitnessAnswer(403)
         if old > checkpoint.size:
-            return Answer(400)
+            return WitnessAnswer(400)
         with self._lock:
             return self._cosign(old, proof, note, checkpoint, now_s)
 
-    def _cosign(self, old: int, proof: list[bytes], note: Note, checkpoint: Checkpoint, now_s: int) -> Answer:
+    def _cosign(self, old: int, proof: list[bytes], note: Note, checkpoint: Checkpoint, now_s: int) -> WitnessAnswer:
         seen = self._load(checkpoint.origin)
         height = _height(checkpoint)
         if old != seen.size or (checkpoint.size == seen.size and seen.text and checkpoint.root != seen.root):
@@ -101,9 +101,9 @@ class Witness:
         try:
             verify_consistency(seen.size, seen.root, checkpoint.size, checkpoint.root, proof)
         except Forged:
-            return Answer(422)
+            return WitnessAnswer(422)
         self._save(checkpoint.origin, _Seen(checkpoint.size, checkpoint.root, height, note.text))
-        return Answer(200, self.signer.sign(note.text, now_s).encode().encode())
+        return WitnessAnswer(200, self.signer.sign(note.text, now_s).encode().encode())
 
     def _load(self, origin: str) -> _Seen:
         name = _name(origin)
@@ -162,8 +162,8 @@ def read_answer(status: int, body: bytes) -> tuple[NoteSignature, ...] | int:
     raise Unavailable(f"witness: it answered with status {status}")
 
 
-def _conflict(seen: _Seen) -> Answer:
-    return Answer(409, f"{seen.size}\n".encode(), SIZE_TYPE)
+def _conflict(seen: _Seen) -> WitnessAnswer:
+    return WitnessAnswer(409, f"{seen.size}\n".encode(), SIZE_TYPE)
 
 
 def _height(checkpoint: Checkpoint) -> int | None:

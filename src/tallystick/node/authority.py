@@ -9,14 +9,14 @@ from pathlib import Path
 from tallystick.authority.authority import MASTER_FILE, STORE_FILE, Authority, open_authority
 from tallystick.authority.http import Service
 from tallystick.authority.master import open_master
-from tallystick.authority.settings import Settings
-from tallystick.authority.store import Store
+from tallystick.authority.settings import AuthoritySettings
+from tallystick.authority.store import AuthorityStore
 from tallystick.carriers.remote import RemoteNode
 from tallystick.crypto.signatures import SigningKey
 from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.server import Server
 from tallystick.trust.certificate import Certificate
@@ -33,7 +33,7 @@ class AuthorityProcess:
         clock: Clock,
         entropy: Entropy,
         *,
-        settings: Settings = Settings(),
+        settings: AuthoritySettings = AuthoritySettings(),
         listen: Listen = Listen(),
     ) -> None:
         """`nodes` are those of the instance, asked in turn where the first does not answer."""
@@ -73,13 +73,13 @@ class AuthorityProcess:
         self.server.stop()
 
 
-def open_signer(folder: Path, passphrase: bytes) -> Signer:
+def open_signer(folder: Path, passphrase: bytes) -> RequestSigner:
     """Whose word the authority's requests to a node are."""
     master = open_master((folder / MASTER_FILE).read_bytes(), passphrase)
-    store = Store(str(folder / STORE_FILE))
+    store = AuthorityStore(str(folder / STORE_FILE))
     try:
         certificate = Certificate.decode(store.meta("certificate") or b"")
         key = SigningKey.from_seed(master.unwrap_own("signing", store.meta("signing") or b""))
     finally:
         store.close()
-    return Signer(certificate.subject, key)
+    return RequestSigner(certificate.subject, key)

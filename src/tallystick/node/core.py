@@ -11,12 +11,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tallystick.carriers.anchored import Anchored, Newest
+from tallystick.carriers.anchored import AnchorBook, Newest
 from tallystick.carriers.front import Front
 from tallystick.carriers.quotas import Quota, Quotas
 from tallystick.carriers.registry import serve
 from tallystick.carriers.rules import LedgerRules
-from tallystick.carriers.scribe import Journal, Numbers, Scribe, ScribeSettings
+from tallystick.carriers.scribe import NoteJournal, Numbers, Scribe, ScribeSettings
 from tallystick.carriers.storage import Place, Storage
 from tallystick.errors import Misuse
 from tallystick.guards.rules import GuardLimits
@@ -32,7 +32,7 @@ from tallystick.ledger.transaction import compose, parse
 from tallystick.node.instance import NodeKeys
 from tallystick.node.settings import NodeSettings
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import Disk
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.promise import Anchor, is_anchor
@@ -65,7 +65,7 @@ class NodeCore:
         self._changed: deque[tuple[Block, tuple[bytes, ...]]] = deque()
         ledger.on_block(self._forget_changed)
         self.rules = LedgerRules(trust.instance, self._read, settings.late_epochs)
-        self.signer = Signer(self.identifier, keys.key)
+        self.signer = RequestSigner(self.identifier, keys.key)
         self.served = serve(settings, self, disk)
         self.carrier, self.anchorer = self.served.front, self.served.anchorer
 
@@ -87,7 +87,7 @@ class NodeCore:
             storage.retire(place, below)
 
     def commit(self) -> bool:
-        """Write what waits to the ledger; False if there was nothing."""
+        """Write what waits to the ledger. Returns False if there was nothing."""
         wrote = self.carrier.commit(self.anchorer.grown(), self.clock.now())
         return self.anchorer.work(self._now_ms) or wrote
 
@@ -98,7 +98,7 @@ class NodeCore:
 
     # What the carrier is lent.
 
-    def front(self, storage: Storage, journal: Journal, anchors: Mapping[Place, Newest]) -> Front:
+    def front(self, storage: Storage, journal: NoteJournal, anchors: Mapping[Place, Newest]) -> Front:
         scribe = Scribe(
             self.trust.instance,
             self.signer,
@@ -110,11 +110,11 @@ class NodeCore:
             ),
         )
         quota = Quota(self.settings.tenant_bytes_stored_max, float(self.settings.tenant_bytes_per_s))
-        anchored = Anchored(storage, anchors, self.ledger.receipt)
+        anchored = AnchorBook(storage, anchors, self.ledger.receipt)
         return Front(storage, anchored, self.rules, scribe, self.signer, self.block, Quotas(quota), self.limits)
 
     def write(self, written: Sequence[bytes]) -> int:
-        """Bring entries to the ledger in one transaction; its number."""
+        """Bring entries to the ledger in one transaction. Returns its number."""
         return self._submit(self._compose(*written)).number
 
     def block(self) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from tallystick.ledger.cometbft.client import CometbftLedger
 from tallystick.ledger.cometbft.rpc import SCHEME
 from tallystick.ledger.contracts.identity import NUMBERS, trust_file
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.ledger.transaction import compose
 from tallystick.node.instance import Folders, NodeKeys, open_node_keys
 from tallystick.node.settings import read_settings, write_settings
@@ -32,8 +32,8 @@ from tallystick.trust.trustfile import TrustFile
 
 
 def hand_over(folder: Path, cards: list[ValidatorCard], root: RootKey, now_ms: int) -> TrustFile:
-    """Make the validators of `cards` the ledger of the instance in `folder`, whose node and authority are stopped; the
-    new trust file, which the ledger has taken and the instance goes by from now on."""
+    """Make the validators of `cards` the ledger of the instance in `folder`, whose node and authority are stopped.
+    Returns the new trust file, which the ledger has taken and the instance goes by from now on."""
     folders = Folders(folder)
     settings = read_settings(folders.node)
     url = SCHEME + ",".join(card.rpc for card in cards)
@@ -115,7 +115,7 @@ def _names(trust: TrustFile, cards: list[ValidatorCard]) -> bool:
 
 
 def _newest_trust(path: Path) -> TrustFile:
-    store = Store(str(path), create=False)
+    store = LedgerStore(str(path), create=False)
     try:
         return Book(store).trust
     finally:

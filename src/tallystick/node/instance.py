@@ -19,7 +19,7 @@ from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.errors import Misuse
 from tallystick.node.settings import NodeSettings, write_settings
 from tallystick.runtime.entropy import Entropy
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
 PASSPHRASE_VARIABLE, PASSPHRASE_FILE_VARIABLE = "TALLY_PASSPHRASE", "TALLY_PASSPHRASE_FILE"
@@ -100,7 +100,9 @@ def create_instance(
     write_secret(folders.root_key, lock_secret(root_seed, passphrase, entropy.bytes(32), cost))
     request = create(folders.authority, passphrase, entropy, cost)
     signer = trust.root_signer(root)
-    authority = _certificate(trust, Kind.AUTHORITY, request.signing_key, request.sealing_key, now_ms).sign(signer)
+    authority = _certificate(trust, SubjectKind.AUTHORITY, request.signing_key, request.sealing_key, now_ms).sign(
+        signer
+    )
     install(folders.authority, authority, trust, founding=True)
     write_secret(folders.node / "ledger.key", ledger_seed)
     _write_node(folders.node, trust, root, node_seed, settings, authority, now_ms)
@@ -135,7 +137,7 @@ def _write_node(
     now_ms: int,
 ) -> Certificate:
     public = SigningKey.from_seed(seed).public.raw
-    node = _certificate(trust, Kind.NODE, public, b"", now_ms).sign(trust.root_signer(root))
+    node = _certificate(trust, SubjectKind.NODE, public, b"", now_ms).sign(trust.root_signer(root))
     write_secret(folder / "key", seed)
     (folder / "certificate").write_bytes(node.encode())
     (folder / "authority.certificate").write_bytes(authority.encode())  # the node enrols it on the ledger
@@ -148,7 +150,7 @@ def open_node_keys(folder: Path, trust: TrustFile) -> NodeKeys:
     certificate = Certificate.decode((folder / "certificate").read_bytes())
     certificate.verify(trust.root_verifier, instance=trust.instance)
     key = SigningKey.from_seed(read_secret(folder / "key"))
-    if certificate.signing_key != key.public.raw or certificate.kind is not Kind.NODE:
+    if certificate.signing_key != key.public.raw or certificate.kind is not SubjectKind.NODE:
         raise Misuse(f"{folder}: the certificate is for another key")
     return NodeKeys(key, SigningKey.from_seed(read_secret(folder / "ledger.key")), certificate)
 
@@ -193,7 +195,7 @@ def read_secret(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _certificate(trust: TrustFile, kind: Kind, signing: bytes, sealing: bytes, now_ms: int) -> Certificate:
+def _certificate(trust: TrustFile, kind: SubjectKind, signing: bytes, sealing: bytes, now_ms: int) -> Certificate:
     return Certificate(
         instance=trust.instance,
         kind=kind,

@@ -70,7 +70,7 @@ def has_ended(pid: int) -> bool:
 
 
 def end(folder: Path, mark: str, clock: Clock, how: signal.Signals = signal.SIGTERM) -> bool:
-    """End the process of `folder`, with SIGKILL where it does not go; whether there was one."""
+    """End the process of `folder`, with SIGKILL where it does not go. Returns whether there was one."""
     pid = running(folder, mark)
     if pid is None:
         return False

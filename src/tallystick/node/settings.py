@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tallystick.authority.settings import Settings as AuthoritySettings
+from tallystick.authority.settings import AuthoritySettings
 from tallystick.carriers import registry
 from tallystick.errors import Misuse
 

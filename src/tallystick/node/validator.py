@@ -34,9 +34,9 @@ from tallystick.ledger.book import Book, roll_back
 from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
-from tallystick.ledger.cometbft.rpc import SCHEME, Endpoint, Endpoints
+from tallystick.ledger.cometbft.rpc import SCHEME, Endpoints, RpcEndpoint
 from tallystick.ledger.cometbft.shelf import Shelf
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.instance import read_secret, write_secret
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import Entropy
@@ -147,7 +147,7 @@ def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledg
 
 def _last_checkpoint(ledger: Path, trust: TrustFile) -> tuple[int, str]:
     """Height and text of the checkpoint under which a ledger ends; it must have taken the new trust file."""
-    store = Store(str(ledger), create=False)
+    store = LedgerStore(str(ledger), create=False)
     try:
         book = Book(store)
         if book.trust.to_json() != trust.to_json():
@@ -183,14 +183,15 @@ def find_cometbft() -> str:
 
 
 def roll_back_validator(folder: Path, cometbft: str | None = None) -> int:
-    """Take the newest block back, in CometBFT and in the ledger, so that it is finalised again; the height left.
+    """Take the newest block back, in CometBFT and in the ledger, so that it is finalised again. Returns the height
+    left.
 
     For a validator whose application was wrong about its last block; it must be stopped. No vote is taken back: the
     block is the one that was decided.
     """
     lock = claim(folder)
     try:
-        store = Store(str(folder / "ledger.sqlite"), create=False)
+        store = LedgerStore(str(folder / "ledger.sqlite"), create=False)
         try:
             height = roll_back(store)
         finally:
@@ -230,7 +231,7 @@ def find_sync(servers: list[str], trust: TrustFile) -> StateSync:
         status = endpoints.attempt(lambda one: one.call("status"), 10)
         height = max(1, int(status["sync_info"]["latest_block_height"]) - 1)
 
-        def header(endpoint: Endpoint) -> str:
+        def header(endpoint: RpcEndpoint) -> str:
             commit = endpoint.call("commit", height=str(height))["signed_header"]["commit"]
             return str(commit["block_id"]["hash"])
 
@@ -252,7 +253,7 @@ def _agreement(servers: list[str], trust: TrustFile) -> Callable[[int], bytes]:
     return agreed_block
 
 
-def _agreed(endpoints: Endpoints, trust: TrustFile, ask: Callable[[Endpoint], A], what: str) -> A:
+def _agreed(endpoints: Endpoints, trust: TrustFile, ask: Callable[[RpcEndpoint], A], what: str) -> A:
     """What as many validators say as the trust file's threshold."""
     said: Counter[A] = Counter()
     for endpoint in endpoints.all:

@@ -38,7 +38,7 @@ SUITE_1 = 1  # AES-256-GCM, HKDF-SHA-256, SHA-256 leaves, BLAKE3 body blocks, Ed
 FLAG_PADDED = 1
 
 
-class Kind(IntEnum):
+class ParcelKind(IntEnum):
     DATA = 0
     HEARTBEAT = 1
     GAP = 2
@@ -88,7 +88,7 @@ class Coding:
 @dataclass(frozen=True)
 class Header:
     instance: bytes
-    kind: Kind
+    kind: ParcelKind
     topics: tuple[TopicRef, ...]
     lane: bytes
     sequence: int
@@ -148,7 +148,7 @@ class Header:
     @property
     def pending(self) -> bool:
         """Data that counts only once the commit parcel of its write lists its lane."""
-        return self.write is not None and self.kind is not Kind.COMMIT
+        return self.write is not None and self.kind is not ParcelKind.COMMIT
 
     @property
     def size_bytes(self) -> int:
@@ -172,7 +172,7 @@ class Header:
         fields.version(1)
         if (suite := fields.number()) != SUITE_1:
             raise Malformed(f"header: unknown suite {suite}", reason="version")
-        if (kind := fields.number()) > max(Kind):
+        if (kind := fields.number()) > max(ParcelKind):
             raise Malformed(f"header: unknown kind {kind}", reason="version")
         if (flags := fields.number()) & ~FLAG_PADDED:
             raise Malformed(f"header: unknown flags {flags:#x}", reason="version")
@@ -190,7 +190,7 @@ class Header:
         extensions = tuple(_extension(item) for item in fields.items(EXTENSIONS_MAX))
         header = cls(
             instance=instance,
-            kind=Kind(kind),
+            kind=ParcelKind(kind),
             topics=topics,
             lane=lane,
             sequence=sequence,
@@ -227,14 +227,14 @@ class Header:
             raise Malformed("header: only the first parcel of a lane continues another")
         if self.body_bytes != sum(group.section_bytes for group in self.groups):
             raise Malformed("header: body size differs from the sum of its sections")
-        carries = self.kind in (Kind.DATA, Kind.GAP, Kind.COMMIT)
+        carries = self.kind in (ParcelKind.DATA, ParcelKind.GAP, ParcelKind.COMMIT)
         if carries != bool(self.groups):
             raise Malformed(f"header: a {self.kind.name.lower()} parcel {'needs' if carries else 'has no'} groups")
-        if self.kind is not Kind.DATA and self.count:
+        if self.kind is not ParcelKind.DATA and self.count:
             raise Malformed("header: only a data parcel has records")
         if self.padded and (self.count or self.time_ms):
             raise Malformed("header: with padding on, count and time are inside the body")
-        if self.kind is Kind.COMMIT and self.write is None:
+        if self.kind is ParcelKind.COMMIT and self.write is None:
             raise Malformed("header: a commit parcel names its write")
         if len({len(label) for label in self.labels if type(label) is bytes}) > 1 or any(
             type(label) is not bytes or not 1 <= len(label) <= 32 for label in self.labels

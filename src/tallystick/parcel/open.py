@@ -18,7 +18,7 @@ import pyarrow as pa
 from tallystick.crypto import aead
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError, Unavailable
-from tallystick.parcel.header import Kind
+from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.keyring import LaneKeys
 from tallystick.parcel.keys import ParcelKeys
 from tallystick.parcel.missing import MissingKey, NotEntitled
@@ -93,7 +93,7 @@ def open_group(
 ) -> OpenedGroup:
     """One column group of a data parcel, verified in full on its own."""
     header = verified.header
-    if header.kind is not Kind.DATA:
+    if header.kind is not ParcelKind.DATA:
         raise Misuse(f"{describe(header)}: holds no records")
     if header.schema_hash != schema.hash or len(header.groups) != len(schema.groups):
         raise CannotOpen(f"{describe(header)}: cannot open", hint="its schema is not the one given")
@@ -114,7 +114,7 @@ def open_content(verified: VerifiedParcel, ring: LaneKeys) -> bytes:
     """The wire object inside a gap or commit parcel, from whichever group opens: all of them hold it. `NotEntitled`
     where none does for want of attributes."""
     header = verified.header
-    if header.kind not in (Kind.GAP, Kind.COMMIT):
+    if header.kind not in (ParcelKind.GAP, ParcelKind.COMMIT):
         raise Misuse(f"{describe(header)}: holds no content")
     for group in range(len(header.groups)):
         try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tallystick.crypto.blocks import body_root
 from tallystick.errors import Forged, Malformed, Misuse
-from tallystick.parcel.header import BODY_BYTES_MAX, HEADER_BYTES_MAX, Header, Kind
+from tallystick.parcel.header import BODY_BYTES_MAX, HEADER_BYTES_MAX, Header, ParcelKind
 from tallystick.trust.permit import Permit
 
 MAGIC = b"TLY\x01"
@@ -128,5 +128,5 @@ def front_bytes(data: bytes | memoryview) -> int:
 
 def describe(header: Header) -> str:
     """How errors name a parcel."""
-    kind = "" if header.kind is Kind.DATA else f"{header.kind.name.lower()} "
+    kind = "" if header.kind is ParcelKind.DATA else f"{header.kind.name.lower()} "
     return f"{kind}parcel {header.sequence} of lane {header.lane.hex()[:8]}"

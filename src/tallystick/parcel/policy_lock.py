@@ -26,7 +26,7 @@ from typing import Any
 from tallystick import wire
 from tallystick.crypto import aead, hpke
 from tallystick.crypto.abe.capsule import CAPSULE_BYTES_MAX, Capsule, decapsulate, encapsulate, satisfies
-from tallystick.crypto.abe.keys import AttributeKey, PublicKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributePublicKey
 from tallystick.crypto.kdf import derive
 from tallystick.errors import CannotOpen
 from tallystick.parcel.missing import NotEntitled
@@ -85,7 +85,7 @@ class OwnPolicyLock:
     @classmethod
     def seal(
         cls,
-        public: PublicKey,
+        public: AttributePublicKey,
         formula: Formula,
         epoch: int,
         instance: bytes,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tallystick import wire
 from tallystick.crypto import aead
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
-from tallystick.crypto.abe.keys import AttributeKey, PublicKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributePublicKey
 from tallystick.errors import CannotOpen
 from tallystick.policy.formula import Formula
 
@@ -36,7 +36,7 @@ class PolicyPlace:
 
 
 def seal_seed(
-    public: PublicKey, formula: Formula, epoch: int, place: PolicyPlace, seed: bytes, entropy: bytes
+    public: AttributePublicKey, formula: Formula, epoch: int, place: PolicyPlace, seed: bytes, entropy: bytes
 ) -> tuple[bytes, bytes]:
     """The capsule, and the seed sealed under its secret. The same arguments give the same bytes."""
     capsule, secret = encapsulate(public, formula, epoch, place.context, entropy)

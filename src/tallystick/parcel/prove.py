@@ -23,7 +23,7 @@ from typing import Any
 from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.errors import Forged, Malformed, Misuse
-from tallystick.parcel.header import COUNT_MAX, GROUPS_MAX, HEADER_BYTES_MAX, SIGNATURE_CONTEXT, Header, Kind
+from tallystick.parcel.header import COUNT_MAX, GROUPS_MAX, HEADER_BYTES_MAX, SIGNATURE_CONTEXT, Header, ParcelKind
 from tallystick.parcel.keyring import KeyRing
 from tallystick.parcel.keys import SALT_BYTES
 from tallystick.parcel.open import open_group
@@ -34,8 +34,7 @@ from tallystick.record.leaves import leaf_hashes
 from tallystick.record.rows import decode_row, encode_row
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
-from tallystick.trust.certificate import ROOT_ID, Certificate
-from tallystick.trust.certificate import Kind as Subject
+from tallystick.trust.certificate import ROOT_ID, Certificate, SubjectKind
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.receipt import RECEIPT_BYTES_MAX, AnchoredAt, Receipt, read_path
 from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields
@@ -149,7 +148,7 @@ class Prover:
         receipt: Receipt | None = None,
     ) -> None:
         header = verified.header
-        if header.kind is not Kind.DATA:
+        if header.kind is not ParcelKind.DATA:
             raise Misuse(f"{describe(header)}: holds no records")
         if not 0 <= group < len(header.groups):
             raise Misuse(f"{describe(header)}: has no column group {group}")
@@ -234,7 +233,7 @@ def verify_proof(data: bytes, trust: TrustFile) -> ProvenRecord:
 
 
 def _check_authority(authority: Certificate, trust: TrustFile) -> None:
-    if authority.kind is not Subject.AUTHORITY or authority.issuer != ROOT_ID:
+    if authority.kind is not SubjectKind.AUTHORITY or authority.issuer != ROOT_ID:
         raise Forged("proof: the certificate is not that of an authority under the root", reason="wrong-authority")
     authority.verify(trust.root_verifier, instance=trust.instance)
 
@@ -250,7 +249,7 @@ def _check_permit(header: Header, permit: Permit, authority: Certificate) -> Non
 
 def _read_schema(header: Header, proof: Proof) -> Schema:
     schema = Schema.decode(proof.schema)
-    if header.kind is not Kind.DATA:
+    if header.kind is not ParcelKind.DATA:
         raise Malformed(f"{describe(header)}: holds no records")
     if schema.hash != header.schema_hash or len(schema.groups) != len(header.groups):
         raise Forged(f"{describe(header)}: the schema is not the one it names", reason="wrong-schema")

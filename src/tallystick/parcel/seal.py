@@ -25,8 +25,8 @@ from tallystick.parcel.header import (
     SIGNATURE_CONTEXT,
     Group,
     Header,
-    Kind,
     LaneRef,
+    ParcelKind,
     TopicRef,
 )
 from tallystick.parcel.keys import IdentifierKeys, LaneKey, ParcelKeys
@@ -147,7 +147,7 @@ class Lane:
             return leaf_root(packed.groups[group][0], salts)
 
         return self._seal(
-            Kind.DATA,
+            ParcelKind.DATA,
             frames,
             root,
             rows,
@@ -160,7 +160,7 @@ class Lane:
 
     def seal_gap(self, gap: Gap, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Say that rows were dropped, and which, so that nobody takes their absence for silence."""
-        return self._seal_content(Kind.GAP, gap.encode(), now_ms, entropy, checkpoint, None)
+        return self._seal_content(ParcelKind.GAP, gap.encode(), now_ms, entropy, checkpoint, None)
 
     def seal_commit(
         self,
@@ -172,19 +172,19 @@ class Lane:
         checkpoint: tuple[int, bytes] | None = None,
     ) -> Parcel:
         """The commit parcel of a write: `content` lists the lanes that count."""
-        return self._seal_content(Kind.COMMIT, content, now_ms, entropy, checkpoint, write)
+        return self._seal_content(ParcelKind.COMMIT, content, now_ms, entropy, checkpoint, write)
 
     def seal_heartbeat(self, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Nothing to say, and still here."""
-        return self._seal(Kind.HEARTBEAT, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
+        return self._seal(ParcelKind.HEARTBEAT, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
 
     def seal_close(self, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Nothing will follow in this lane."""
-        return self._seal(Kind.CLOSE, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
+        return self._seal(ParcelKind.CLOSE, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
 
     def _seal_content(
         self,
-        kind: Kind,
+        kind: ParcelKind,
         content: bytes,
         now_ms: int,
         entropy: bytes,
@@ -201,7 +201,7 @@ class Lane:
 
     def _seal(
         self,
-        kind: Kind,
+        kind: ParcelKind,
         frames: list[bytes],
         root: Callable[[int, bytes], bytes],
         rows: int,

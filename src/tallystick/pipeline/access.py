@@ -39,7 +39,7 @@ T = TypeVar("T", bound="TopicKeys")
 _FIRST_EPOCH = 1  # what lies in the log is older than the permit: ask for the keys of all epochs
 
 
-class Way(Protocol):
+class TaskWay(Protocol):
     """How node and carrier are reached: a session, or what was borrowed from one."""
 
     node: RemoteNode
@@ -53,7 +53,7 @@ class TopicKeys:
 
     def __init__(
         self,
-        way: Way,
+        way: TaskWay,
         instance: bytes,
         permit: bytes,
         grant: Grant,
@@ -111,7 +111,7 @@ class Access(TopicKeys):
             self.update()
 
     def update(self) -> bool:
-        """Ask the authority for keys of new epochs, new schemas and erasures; whether there was news."""
+        """Ask the authority for keys of new epochs, new schemas and erasures. Returns whether there was news."""
         news = False
         while (grant := self.session.authority.keys(self.permit, self.version)) and grant.version > self.version:
             self._take(grant)

@@ -15,7 +15,7 @@ from tallystick.carriers.remote import RemoteNode
 from tallystick.client.reader import Anchored
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.ledger.block import Block
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.pipeline.options import Edge
 from tallystick.trust.promise import Anchor
 
@@ -23,7 +23,7 @@ _PAGE = 10_000  # entries that a node answers at most
 _WINDOW = 64  # heights; grows fourfold while nothing is found
 
 
-class Told(NamedTuple):
+class ToldAnchor(NamedTuple):
     """An anchor as the node tells it: everything below `size` was anchored at this height or before."""
 
     size: int
@@ -76,9 +76,9 @@ def _check_inside(which: str, partition: int, offset: int, below: int, end: int,
         )
 
 
-def anchors_of(node: RemoteNode, token: bytes, partition: int, first: int, newest: Anchored) -> tuple[Told, ...]:
+def anchors_of(node: RemoteNode, token: bytes, partition: int, first: int, newest: Anchored) -> tuple[ToldAnchor, ...]:
     """The anchors that the parcels from `first` on came under, oldest first; the last is the proved one."""
-    found = [Told(newest.size, newest.height, newest.time_ms)]
+    found = [ToldAnchor(newest.size, newest.height, newest.time_ms)]
     for told in _backwards(node, token, partition, newest.height):
         if told.size < found[-1].size and told.height <= found[-1].height:
             found.append(told)
@@ -95,19 +95,19 @@ def _size_below(node: RemoteNode, token: bytes, partition: int, height: int, new
     return 0
 
 
-def _backwards(node: RemoteNode, token: bytes, partition: int, end: int) -> Iterator[Told]:
+def _backwards(node: RemoteNode, token: bytes, partition: int, end: int) -> Iterator[ToldAnchor]:
     """The partition's anchors below the height `end`, newest first."""
     window = _WINDOW
     while end > 0:
         first = max(0, end - window)
-        items = node.audit(kind=int(Kind.ANCHOR), first=first, end=end, most=_PAGE)
+        items = node.audit(kind=int(EntryKind.ANCHOR), first=first, end=end, most=_PAGE)
         if len(items) >= _PAGE and window > 1:
             window //= 2
             continue
         for height, _, time_ms, _, _, entry in reversed(items):
             anchor = Anchor.decode_entry(entry)
             if (anchor.token, anchor.partition) == (token, partition):
-                yield Told(anchor.size, height, time_ms)
+                yield ToldAnchor(anchor.size, height, time_ms)
         end, window = first, window * 4
 
 

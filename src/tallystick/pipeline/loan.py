@@ -28,7 +28,7 @@ from tallystick.identity.nodes import addresses
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.entropy import SystemEntropy
 
 
@@ -58,7 +58,7 @@ class Borrowed:
     """The way to node and brokers of whoever got a loan."""
 
     def __init__(self, loan: Loan) -> None:
-        signer = Signer(loan.principal, SigningKey.from_seed(loan.signing_seed))
+        signer = RequestSigner(loan.principal, SigningKey.from_seed(loan.signing_seed))
         nodes = [Address(url, node, VerifyKey(key) if key else None) for url, node, key in loan.nodes]
         self._http = HttpClient(nodes, signer, SystemClock(), SystemEntropy())
         self.node = RemoteNode(self._http)

@@ -33,13 +33,13 @@ from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.table import Key, R
-from tallystick.parcel.header import Kind
+from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
 from tallystick.pipeline import quarantine
 from tallystick.pipeline.access import Access
 from tallystick.pipeline.committed import CommitReader
-from tallystick.pipeline.edges import Told, anchors_of, offsets_at
+from tallystick.pipeline.edges import ToldAnchor, anchors_of, offsets_at
 from tallystick.pipeline.heads import HeadCache
 from tallystick.pipeline.options import Options
 from tallystick.runtime.answers import RefusedByPeer
@@ -72,7 +72,7 @@ class Slice(NamedTuple):
     version: int  # of the topic's keys, schemas and erasures that the driver knows
     names: bytes  # of the parcels: 32 bytes each
     publishers: bytes  # 16 bytes each
-    anchors: tuple[Told, ...]
+    anchors: tuple[ToldAnchor, ...]
     suspects: tuple[bytes, ...]  # publishers whose key was revoked before the anchor
 
 
@@ -259,7 +259,7 @@ class Planner:
         return [tuple(slices) for slices in work if slices]
 
     def _slice(
-        self, proved: _Proved, at: int, until: int, told: tuple[Told, ...], suspects: Mapping[bytes, int]
+        self, proved: _Proved, at: int, until: int, told: tuple[ToldAnchor, ...], suspects: Mapping[bytes, int]
     ) -> Slice:
         first, end = proved.first + at, proved.first + until
         return Slice(
@@ -299,7 +299,7 @@ class Planner:
                 continue
             header, at, size = item.verified.header, item.offset - first, item.verified.header.size_bytes
             proved.publishers[at] = item.verified.publisher
-            if header.kind is Kind.COMMIT:
+            if header.kind is ParcelKind.COMMIT:
                 proved.commits.append(item)
             # What is of a write counts where its commit parcel lies, and that is read here.
             if header.write is not None or not self._access.wanted.asks_for(header):
@@ -396,9 +396,9 @@ class Planner:
             if row is not None and row.revoked
         }
 
-    def _told(self, proved: Sequence[_Proved]) -> dict[tuple[int, int], tuple[Told, ...]]:
+    def _told(self, proved: Sequence[_Proved]) -> dict[tuple[int, int], tuple[ToldAnchor, ...]]:
         """The anchors that parcels came under, where a column asks for them; else the proved ones."""
-        found: dict[tuple[int, int], tuple[Told, ...]] = {}
+        found: dict[tuple[int, int], tuple[ToldAnchor, ...]] = {}
         for range_ in sorted(proved, key=lambda one: one.first):
             if range_.place in found:  # with a range that begins earlier
                 continue
@@ -408,7 +408,7 @@ class Planner:
             elif self._options.provenance:
                 found[range_.place] = anchors_of(node, self._access.token, range_.partition, range_.first, anchor)
             else:
-                found[range_.place] = (Told(anchor.size, anchor.height, anchor.time_ms),)
+                found[range_.place] = (ToldAnchor(anchor.size, anchor.height, anchor.time_ms),)
         return found
 
     def _report(self, finding: Finding) -> None:

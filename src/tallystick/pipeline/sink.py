@@ -111,7 +111,7 @@ class SinkOptions:
 
 
 @dataclass(frozen=True)
-class Sealed(WriterCommitMessage):
+class SealedShare(WriterCommitMessage):
     """What a task attempt has sealed, pending."""
 
     write: bytes
@@ -137,17 +137,17 @@ class _Sink:
             with closing(BorrowedWriter(loan, folder)) as borrowed:
                 yield borrowed, folder / "lanes"
 
-    def _seal(self, write: tuple[bytes, int], batches: Iterator[pa.RecordBatch]) -> Sealed:
+    def _seal(self, write: tuple[bytes, int], batches: Iterator[pa.RecordBatch]) -> SealedShare:
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
-            return Sealed(*write, ())
+            return SealedShare(*write, ())
         with self._ties() as (ties, lanes), _slot(lanes) as folder:
             writer = PartWriter(ties, self._options.topic, folder)
-            return Sealed(*write, writer.write(write, chain([first], filled), _fitted))
+            return SealedShare(*write, writer.write(write, chain([first], filled), _fitted))
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        sealed = [message for message in messages if isinstance(message, Sealed)]
+        sealed = [message for message in messages if isinstance(message, SealedShare)]
         runs = tuple(run for one in sealed for run in one.runs)
         if not runs:  # nothing to make count; the next batch has another number
             return
@@ -167,7 +167,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         else:
             self._write = _write_id(token, "job", options.write)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sealed:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SealedShare:
         with explained():
             return self._seal((self._write, 0), iterator)
 
@@ -177,7 +177,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sealed:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SealedShare:
         with explained():
             query, batch = (_told(name) for name in (_QUERY, _BATCH))
             return self._seal((_write_id(self._token, "query", query), int(batch)), iterator)

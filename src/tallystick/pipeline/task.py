@@ -18,7 +18,7 @@ from tallystick.carriers.carrier import Fetched
 from tallystick.client.findings import Finding, is_late
 from tallystick.client.opening import ask_once, unopened
 from tallystick.errors import CannotOpen, Refused, Withheld
-from tallystick.parcel.header import Kind
+from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.missing import MissingKey, NotEntitled
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
@@ -26,7 +26,7 @@ from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
 from tallystick.pipeline.access import TopicKeys, borrow, join
 from tallystick.pipeline.columns import DoesNotFit, Projection
-from tallystick.pipeline.edges import Told
+from tallystick.pipeline.edges import ToldAnchor
 from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import NAME_BYTES, NO_NAME, PUBLISHER_BYTES, Slice, report
@@ -140,10 +140,10 @@ class _SliceReader:
         try:
             parcel = Parcel.decode(data)
             verified = verify_named(parcel, name)
-            if parcel.header.kind is Kind.GAP:
+            if parcel.header.kind is ParcelKind.GAP:
                 gap = Gap.decode(open_content(verified, self._access.ring))
                 raise _Told(f"{describe(parcel.header)}: {gap.rows} rows were dropped: {gap.reason}", reason="gap")
-            if parcel.header.kind is not Kind.DATA:
+            if parcel.header.kind is not ParcelKind.DATA:
                 return None
             return self._open(verified, offset)
         except MissingKey as error:
@@ -185,7 +185,7 @@ class _SliceReader:
         mask = None if self._interest is None else pa.array(wanted_rows(self._interest, batch.data))
         return self._projection.apply(batch.data, facts, mask)
 
-    def _anchor(self, offset: int) -> Told | None:
+    def _anchor(self, offset: int) -> ToldAnchor | None:
         return next((one for one in self._slice.anchors if one.size > offset), None)
 
     def _try_open(self, verified: VerifiedParcel, schema: Schema) -> Batch:

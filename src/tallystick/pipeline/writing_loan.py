@@ -37,7 +37,7 @@ from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import SystemEntropy
 from tallystick.trust.certificate import Certificate
@@ -94,7 +94,7 @@ class BorrowedWriter:
     def __init__(self, loan: WritingLoan, folder: Path) -> None:
         self.clock, self.entropy = SystemClock(), SystemEntropy()
         self.identity = identity = _identity(loan, folder, self.entropy)
-        signer = Signer(identity.principal, identity.signing_key)
+        signer = RequestSigner(identity.principal, identity.signing_key)
         self._http = HttpClient(addresses(identity), signer, self.clock, self.entropy)
         self.node = RemoteNode(self._http)
         self._direct = None if loan.way is None else loan.way.open(self.node, identity.principal)

@@ -32,7 +32,7 @@ _FIRST_DAY = date(1970, 1, 1)
 Value = str | int | float | date | bool
 
 
-class Kind(IntEnum):
+class AttributeKind(IntEnum):
     FLAG = 1  # true or false
     CATEGORY = 2  # one of a closed list
     STRING = 3  # any text
@@ -49,7 +49,7 @@ class Encoding(IntEnum):
     RADIX16 = 3
 
 
-_TEXTS = frozenset({Kind.FLAG, Kind.CATEGORY, Kind.STRING})
+_TEXTS = frozenset({AttributeKind.FLAG, AttributeKind.CATEGORY, AttributeKind.STRING})
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Attribute:
     """One declared attribute; make it with `flag`, `category`, `string`, `integer`, `day` or `real`."""
 
     name: str
-    kind: Kind
+    kind: AttributeKind
     values: tuple[str, ...] = ()  # of a flag or category, sorted
     many: bool = False  # a principal may hold several values at once
     bits: int = 0
@@ -70,11 +70,11 @@ class Attribute:
                 f'attribute "{self.name[:NAME_MAX]}": not a name',
                 hint="letters, digits and underscores, after a tenant's name and a dot where it is a tenant's",
             )
-        if self.kind in (Kind.FLAG, Kind.CATEGORY):
+        if self.kind in (AttributeKind.FLAG, AttributeKind.CATEGORY):
             self._check_values()
         elif self.values:
             raise Misuse(f'attribute "{self.name}": only a category lists its values')
-        if self.many and self.kind not in (Kind.CATEGORY, Kind.STRING):
+        if self.many and self.kind not in (AttributeKind.CATEGORY, AttributeKind.STRING):
             raise Misuse(f'attribute "{self.name}": only categories and strings may hold many values')
         if self.is_text != (self.bits == 0) or not 0 <= self.bits <= 64:
             raise Misuse(f'attribute "{self.name}": expected 1 to 64 bits, found {self.bits}')
@@ -106,11 +106,11 @@ class Attribute:
     @property
     def can_lock(self) -> bool:
         """Whether keys can be made for it."""
-        return self.kind is not Kind.REAL
+        return self.kind is not AttributeKind.REAL
 
     def text(self, value: Value) -> str:
         """`value` as one of a text attribute's values; raises `Misuse`."""
-        if self.kind is Kind.FLAG and isinstance(value, bool):
+        if self.kind is AttributeKind.FLAG and isinstance(value, bool):
             value = "true" if value else "false"
         if not isinstance(value, str):
             raise Misuse(f'attribute "{self.name}": expected text, found {value!r}')
@@ -123,9 +123,9 @@ class Attribute:
 
     def ordinal(self, value: Value) -> int:
         """`value` as the ordinal of an ordered attribute; raises `Misuse` if it is out of range."""
-        if self.kind is Kind.REAL and isinstance(value, int | float) and not isinstance(value, bool):
+        if self.kind is AttributeKind.REAL and isinstance(value, int | float) and not isinstance(value, bool):
             return _real_ordinal(self.name, value)
-        if self.kind is Kind.DATE:
+        if self.kind is AttributeKind.DATE:
             value = _day(value) if isinstance(value, str) else value
             if not isinstance(value, date):
                 raise Misuse(f'attribute "{self.name}": expected a date such as 2026-01-31, found {value!r}')
@@ -143,9 +143,9 @@ class Attribute:
 
     def show(self, ordinal: int) -> str:
         """The literal of an ordinal."""
-        if self.kind is Kind.REAL:
+        if self.kind is AttributeKind.REAL:
             return repr(real_of(ordinal)).removesuffix(".0")
-        if self.kind is Kind.DATE:
+        if self.kind is AttributeKind.DATE:
             return (_FIRST_DAY + timedelta(days=ordinal)).isoformat()
         return str(ordinal + self.least)
 
@@ -170,7 +170,9 @@ class Attribute:
         if any(type(value) is not str for value in values):
             raise Malformed("attribute: values are text")
         try:
-            made = cls(name, Kind(kind), tuple(values), many, bits, least, Encoding(encoding or Encoding.PREFIX))
+            made = cls(
+                name, AttributeKind(kind), tuple(values), many, bits, least, Encoding(encoding or Encoding.PREFIX)
+            )
         except (Misuse, ValueError) as error:
             raise Malformed(f"attribute: {error}") from error
         if made.fields() != fields:
@@ -179,27 +181,27 @@ class Attribute:
 
 
 def flag(name: str) -> Attribute:
-    return Attribute(name, Kind.FLAG, ("false", "true"))
+    return Attribute(name, AttributeKind.FLAG, ("false", "true"))
 
 
 def category(name: str, values: Iterable[str], *, many: bool = False) -> Attribute:
-    return Attribute(name, Kind.CATEGORY, tuple(sorted(set(values))), many)
+    return Attribute(name, AttributeKind.CATEGORY, tuple(sorted(set(values))), many)
 
 
 def string(name: str, *, many: bool = False) -> Attribute:
-    return Attribute(name, Kind.STRING, many=many)
+    return Attribute(name, AttributeKind.STRING, many=many)
 
 
 def integer(name: str, bits: int, *, least: int = 0, encoding: Encoding | None = None) -> Attribute:
-    return Attribute(name, Kind.INTEGER, bits=bits, least=least, encoding=encoding or usual_encoding(bits))
+    return Attribute(name, AttributeKind.INTEGER, bits=bits, least=least, encoding=encoding or usual_encoding(bits))
 
 
 def day(name: str, *, encoding: Encoding | None = None) -> Attribute:
-    return Attribute(name, Kind.DATE, bits=DATE_BITS, encoding=encoding or usual_encoding(DATE_BITS))
+    return Attribute(name, AttributeKind.DATE, bits=DATE_BITS, encoding=encoding or usual_encoding(DATE_BITS))
 
 
 def real(name: str) -> Attribute:
-    return Attribute(name, Kind.REAL, bits=64)
+    return Attribute(name, AttributeKind.REAL, bits=64)
 
 
 def usual_encoding(bits: int) -> Encoding:

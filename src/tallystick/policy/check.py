@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from tallystick.errors import Misuse
-from tallystick.policy.formula import Formula, Gate, Interval, Leaf, Node, OneOf, leaves
+from tallystick.policy.formula import Formula, FormulaGate, Interval, Leaf, Node, OneOf, leaves
 
 STEPS_MAX = 1_000_000  # comparisons evaluated; a second or so
 
@@ -83,7 +83,7 @@ class _Search:
 
     def _value(self, node: Node, chosen: Mapping[str, Cell]) -> bool | None:
         """True, False, or None while it hangs on attributes not yet chosen."""
-        if isinstance(node, Gate):
+        if isinstance(node, FormulaGate):
             values = [self._value(part, chosen) for part in node.parts]
             if values.count(True) >= node.need:
                 return True

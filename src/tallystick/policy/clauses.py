@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.errors import Misuse
-from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf, intersection
+from tallystick.policy.formula import Formula, FormulaGate, Leaf, Node, OneOf, intersection
 from tallystick.policy.space import AttributeSpace
 
 CLAUSES_MAX = 16  # of one formula; beyond that it is asked itself
@@ -41,7 +41,7 @@ def clauses_of(formula: Formula) -> tuple[list[Clause], bool]:
 
 def _expand(node: Node) -> list[tuple[Leaf, ...]] | None:
     """The alternatives of a node, or None if they are too many."""
-    if not isinstance(node, Gate):
+    if not isinstance(node, FormulaGate):
         return [(node,)]
     parts = [_expand(part) for part in node.parts]
     known = [part for part in parts if part is not None]
@@ -58,7 +58,7 @@ def _expand(node: Node) -> list[tuple[Leaf, ...]] | None:
 
 def _certain(node: Node) -> tuple[Leaf, ...]:
     """Leaves without which a node cannot hold."""
-    if not isinstance(node, Gate):
+    if not isinstance(node, FormulaGate):
         return (node,)
     if node.need < len(node.parts):
         return ()

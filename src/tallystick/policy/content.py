@@ -6,7 +6,7 @@ from typing import Any
 
 from tallystick.errors import Misuse
 from tallystick.later import pa
-from tallystick.policy.attribute import Attribute, Kind, category, day, flag, integer, real, string
+from tallystick.policy.attribute import Attribute, AttributeKind, category, day, flag, integer, real, string
 from tallystick.policy.check import check_interest
 from tallystick.policy.evaluate import Mask, mask
 from tallystick.policy.formula import Formula, leaves
@@ -15,12 +15,12 @@ from tallystick.policy.space import AttributeSpace
 
 # A type that an absent column of each kind may have: its values are null.
 _ARROW = {
-    Kind.FLAG: "bool",
-    Kind.CATEGORY: "string",
-    Kind.STRING: "string",
-    Kind.INTEGER: "int64",
-    Kind.DATE: "date32",
-    Kind.REAL: "float64",
+    AttributeKind.FLAG: "bool",
+    AttributeKind.CATEGORY: "string",
+    AttributeKind.STRING: "string",
+    AttributeKind.INTEGER: "int64",
+    AttributeKind.DATE: "date32",
+    AttributeKind.REAL: "float64",
 }
 
 

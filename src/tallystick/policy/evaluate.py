@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from tallystick.errors import Misuse
 from tallystick.later import np, pa, pc
-from tallystick.policy.attribute import Attribute, Kind, real_of
-from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf, leaves
+from tallystick.policy.attribute import Attribute, AttributeKind, real_of
+from tallystick.policy.formula import Formula, FormulaGate, Leaf, Node, OneOf, leaves
 from tallystick.policy.space import AttributeSet
 
 Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -24,7 +24,7 @@ def holds(formula: Formula, attributes: AttributeSet) -> bool:
 
 
 def node_holds(node: Node, held: Mapping[str, int | tuple[str, ...]]) -> bool:
-    if isinstance(node, Gate):
+    if isinstance(node, FormulaGate):
         met = 0
         for part in node.parts:
             met += node_holds(part, held)
@@ -55,7 +55,7 @@ def mask(formula: Formula, columns: Mapping[str, Any]) -> Mask:
 
 
 def _combined(node: Node, found: Mapping[Leaf, Mask]) -> Mask:
-    if not isinstance(node, Gate):
+    if not isinstance(node, FormulaGate):
         return found[node]
     masks = [_combined(part, found) for part in node.parts]
     if node.need == 1:
@@ -86,7 +86,7 @@ def _leaf_mask(leaf: Leaf, attribute: Attribute, column: Any) -> Mask:
 
 def _text_mask(leaf: OneOf, attribute: Attribute, column: Any) -> Any:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if attribute.kind is Kind.FLAG and pa.types.is_boolean(kind):
+    if attribute.kind is AttributeKind.FLAG and pa.types.is_boolean(kind):
         return pc.is_in(column, value_set=pa.array([value == "true" for value in leaf.values]))
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise _wrong_type(attribute, column, "text")
@@ -97,11 +97,11 @@ def _text_mask(leaf: OneOf, attribute: Attribute, column: Any) -> Any:
 
 def _ordered(attribute: Attribute, column: Any) -> Any:
     """The column as numbers that compare as the attribute's values do."""
-    if attribute.kind is Kind.DATE:
+    if attribute.kind is AttributeKind.DATE:
         if not pa.types.is_date32(column.type):
             raise _wrong_type(attribute, column, "date32")
         return column.cast(pa.int32())
-    if attribute.kind is Kind.REAL:
+    if attribute.kind is AttributeKind.REAL:
         exact = pa.types.is_integer(column.type) and column.type.bit_width <= 32
         if not (pa.types.is_floating(column.type) or exact):
             raise _wrong_type(attribute, column, "numbers that a double holds exactly")
@@ -112,9 +112,9 @@ def _ordered(attribute: Attribute, column: Any) -> Any:
 
 
 def _interval_mask(attribute: Attribute, column: Any, low: int, high: int) -> Any:
-    if attribute.kind is Kind.REAL:
+    if attribute.kind is AttributeKind.REAL:
         return _real_mask(attribute, column, low, high)
-    least = 0 if attribute.kind is Kind.DATE else attribute.least
+    least = 0 if attribute.kind is AttributeKind.DATE else attribute.least
     return _integer_mask(column, low + least, high + least)
 
 

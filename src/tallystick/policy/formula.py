@@ -44,24 +44,24 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class FormulaGate:
     need: int
     parts: tuple[Node, ...]
 
 
 Leaf = OneOf | Within
-Node = OneOf | Within | Gate
+Node = OneOf | Within | FormulaGate
 
-NEVER = Gate(1, ())
-ALWAYS = Gate(0, ())
-
-
-def all_of(parts: Sequence[Node]) -> Gate:
-    return Gate(len(parts), tuple(parts))
+NEVER = FormulaGate(1, ())
+ALWAYS = FormulaGate(0, ())
 
 
-def any_of(parts: Sequence[Node]) -> Gate:
-    return Gate(1, tuple(parts))
+def all_of(parts: Sequence[Node]) -> FormulaGate:
+    return FormulaGate(len(parts), tuple(parts))
+
+
+def any_of(parts: Sequence[Node]) -> FormulaGate:
+    return FormulaGate(1, tuple(parts))
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Formula:
 
 def leaves(node: Node) -> Iterator[Leaf]:
     """From left to right, each as often as it occurs."""
-    if isinstance(node, Gate):
+    if isinstance(node, FormulaGate):
         for part in node.parts:
             yield from leaves(part)
     else:
@@ -135,7 +135,7 @@ def check_size(root: Node) -> None:
         node, depth = waiting.pop()
         if depth > DEPTH_MAX:
             raise Misuse(f"the formula is nested deeper than {DEPTH_MAX} levels")
-        if isinstance(node, Gate):
+        if isinstance(node, FormulaGate):
             waiting += [(part, depth + 1) for part in node.parts]
             continue
         count += 1
@@ -168,14 +168,14 @@ def canonical(node: Node, space: AttributeSpace) -> Node:
         return _canonical_any(parts)
     if need == len(parts):
         return _canonical_all(parts, space)
-    return Gate(need, tuple(sorted(parts, key=_order)))
+    return FormulaGate(need, tuple(sorted(parts, key=_order)))
 
 
 def _canonical_any(parts: Iterable[Node]) -> Node:
     merged: dict[str, Leaf] = {}
     rest: list[Node] = []
     for part in _flattened(parts, any_kind=True):
-        if isinstance(part, Gate):
+        if isinstance(part, FormulaGate):
             rest.append(part)
         else:
             known = merged.get(part.attribute)
@@ -187,7 +187,7 @@ def _canonical_all(parts: Iterable[Node], space: AttributeSpace) -> Node:
     merged: dict[str, Leaf] = {}
     rest: list[Node] = []
     for part in _flattened(parts, any_kind=False):
-        if isinstance(part, Gate) or space[part.attribute].many:
+        if isinstance(part, FormulaGate) or space[part.attribute].many:
             rest.append(part)
             continue
         known = merged.get(part.attribute)
@@ -200,7 +200,7 @@ def _canonical_all(parts: Iterable[Node], space: AttributeSpace) -> Node:
 
 def _flattened(parts: Iterable[Node], *, any_kind: bool) -> Iterator[Node]:
     for part in parts:
-        if isinstance(part, Gate) and part.need == (1 if any_kind else len(part.parts)):
+        if isinstance(part, FormulaGate) and part.need == (1 if any_kind else len(part.parts)):
             yield from part.parts
         else:
             yield part
@@ -217,12 +217,12 @@ def _gate(parts: list[Node], *, any_kind: bool) -> Node:
     ]
     if len(kept) == 1:
         return kept[0]
-    return Gate(1 if any_kind else len(kept), tuple(kept))
+    return FormulaGate(1 if any_kind else len(kept), tuple(kept))
 
 
 def _factors(order: bytes, part: Node, any_kind: bool) -> frozenset[bytes]:
     """What a part of an OR is an AND of, and the other way round; itself if it is neither."""
-    if isinstance(part, Gate) and part.need == (len(part.parts) if any_kind else 1):
+    if isinstance(part, FormulaGate) and part.need == (len(part.parts) if any_kind else 1):
         return frozenset(_order(one) for one in part.parts)
     return frozenset((order,))
 
@@ -269,7 +269,7 @@ def _order(node: Node) -> bytes:
 
 
 def _postfix(node: Node, names: list[str] | None) -> Iterator[list[Any]]:
-    if isinstance(node, Gate):
+    if isinstance(node, FormulaGate):
         for part in node.parts:
             yield from _postfix(part, names)
         yield [3, node.need, len(node.parts)]
@@ -292,7 +292,7 @@ def _from_postfix(steps: list[Any], space: AttributeSpace) -> Node:
                 raise Malformed("formula: a gate takes parts that are there")
             parts = tuple(stack[-content:])
             del stack[-content:]
-            stack.append(Gate(number, parts))
+            stack.append(FormulaGate(number, parts))
         else:
             stack.append(_leaf(kind, number, content, space))
     if len(stack) != 1:

@@ -35,7 +35,7 @@ _UNREACHED = 1 << 62  # under this key are clauses without a test: every event f
 
 
 @dataclass(frozen=True)
-class Statistics:
+class InterestStatistics:
     interests: int
     clauses: int  # filed, each under up to three blocks or as many values as its set has
     fresh: int  # not filed yet
@@ -86,8 +86,8 @@ class InterestIndex:
         self._filed = _Filed(names, gatherer, inexact)
         self._fresh, self._removed = {}, 0
 
-    def statistics(self) -> Statistics:
-        return Statistics(len(self._formulas), self._filed.count, len(self._fresh), self._filed.bytes_count())
+    def statistics(self) -> InterestStatistics:
+        return InterestStatistics(len(self._formulas), self._filed.count, len(self._fresh), self._filed.bytes_count())
 
 
 class _Filed:

@@ -24,8 +24,19 @@ from datetime import date
 from typing import NoReturn
 
 from tallystick.errors import Misuse
-from tallystick.policy.attribute import Attribute, Kind, Value
-from tallystick.policy.formula import DEPTH_MAX, Formula, Gate, Interval, Leaf, Node, OneOf, Within, all_of, any_of
+from tallystick.policy.attribute import Attribute, AttributeKind, Value
+from tallystick.policy.formula import (
+    DEPTH_MAX,
+    Formula,
+    FormulaGate,
+    Interval,
+    Leaf,
+    Node,
+    OneOf,
+    Within,
+    all_of,
+    any_of,
+)
 from tallystick.policy.space import AttributeSpace
 
 TEXT_MAX = 16 * 1024
@@ -155,7 +166,7 @@ class _Reader:
         self._expect(")")
         if not count.text.isdigit() or not 1 <= int(count.text[:9]) <= len(parts):
             self._fail(f"{count.text} of {len(parts)}: the count lies between 1 and {len(parts)}", count)
-        return Gate(int(count.text), tuple(parts))
+        return FormulaGate(int(count.text), tuple(parts))
 
     def _attribute(self) -> tuple[Attribute, _Token]:
         token = self._take()
@@ -175,7 +186,7 @@ class _Reader:
         operator = self._operator()
         if operator is not None:
             return self._compared(attribute, token, operator, self._take())
-        if attribute.kind is not Kind.FLAG:
+        if attribute.kind is not AttributeKind.FLAG:
             self._fail(f'"{token.text}" is not a flag', token, f"compare it: {_example(attribute)}")
         return OneOf(attribute.name, ("true",))
 
@@ -235,7 +246,7 @@ class _Reader:
         return Within(attribute.name, intervals[operator])
 
     def _others(self, attribute: Attribute, token: _Token, literal: _Token) -> Leaf:
-        if attribute.kind is Kind.STRING:
+        if attribute.kind is AttributeKind.STRING:
             self._fail(f'"{token.text}" is a string: its other values cannot be listed', token, _NEGATION)
         if attribute.many:
             self._fail(
@@ -284,4 +295,8 @@ def _example(attribute: Attribute) -> str:
     name = attribute.name.rpartition(".")[2]
     if attribute.values:
         return f"{name}::{attribute.values[0]}"
-    return f'{name} == "…"' if attribute.kind is Kind.STRING else f"{name} >= {attribute.show(attribute.top // 2)}"
+    return (
+        f'{name} == "…"'
+        if attribute.kind is AttributeKind.STRING
+        else f"{name} >= {attribute.show(attribute.top // 2)}"
+    )

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from tallystick.policy.clauses import Array
-from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf
+from tallystick.policy.formula import Formula, FormulaGate, Leaf, Node, OneOf
 from tallystick.policy.space import AttributeSet
 
 
@@ -47,7 +47,7 @@ class PrincipalIndex:
         return int(np.count_nonzero(self._mask(policy.root)))
 
     def _mask(self, node: Node) -> Array:
-        if not isinstance(node, Gate):
+        if not isinstance(node, FormulaGate):
             mask = np.zeros(len(self._names), bool)
             for holders in self._holders(node):
                 mask[holders] = True

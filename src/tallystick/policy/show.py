@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tallystick.policy.attribute import Attribute, Kind, real_of, real_ordinal
-from tallystick.policy.formula import Formula, Gate, Interval, Leaf, Node, OneOf
+from tallystick.policy.attribute import Attribute, AttributeKind, real_of, real_ordinal
+from tallystick.policy.formula import Formula, FormulaGate, Interval, Leaf, Node, OneOf
 from tallystick.policy.space import AttributeSpace
 
 _BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -22,7 +22,7 @@ def in_words(formula: Formula) -> list[str]:
 
 
 def _text(node: Node, space: AttributeSpace) -> str:
-    if not isinstance(node, Gate):
+    if not isinstance(node, FormulaGate):
         return " || ".join(_terms(node, space))
     if node.need == 1:
         return " || ".join(_text(part, space) for part in node.parts)
@@ -33,18 +33,18 @@ def _text(node: Node, space: AttributeSpace) -> str:
 
 def _enclosed(node: Node, space: AttributeSpace) -> str:
     text = _text(node, space)
-    is_any = node.need == 1 if isinstance(node, Gate) else len(_terms(node, space)) > 1
+    is_any = node.need == 1 if isinstance(node, FormulaGate) else len(_terms(node, space)) > 1
     return f"({text})" if is_any else text
 
 
 def _terms(leaf: Leaf, space: AttributeSpace) -> list[str]:
     attribute = space[leaf.attribute]
     if isinstance(leaf, OneOf):
-        if attribute.kind is Kind.FLAG and leaf.values == ("true",):
+        if attribute.kind is AttributeKind.FLAG and leaf.values == ("true",):
             return [leaf.attribute]
         values = [_quoted(value) for value in leaf.values]
         return [f"{leaf.attribute}::{values[0]}" if len(values) == 1 else f"{leaf.attribute} in ({', '.join(values)})"]
-    if attribute.kind is Kind.REAL and leaf.intervals == ((0, attribute.top),):
+    if attribute.kind is AttributeKind.REAL and leaf.intervals == ((0, attribute.top),):
         return [f"{leaf.attribute} < 0", f"{leaf.attribute} >= 0"]  # no literal names the ends
     return [_interval(attribute, interval) for interval in leaf.intervals]
 
@@ -67,14 +67,14 @@ def _interval(attribute: Attribute, interval: Interval) -> str:
 def _bound(attribute: Attribute, ordinal: int, sign: str, beyond: int) -> str:
     """`>= 3`, or for reals `> 120` where the bound is the double next to 120."""
     inclusive, exclusive = f"{sign}= {attribute.show(ordinal)}", f"{sign} {attribute.show(ordinal + beyond)}"
-    if attribute.kind is Kind.REAL and _is_literal(attribute, ordinal + beyond):
+    if attribute.kind is AttributeKind.REAL and _is_literal(attribute, ordinal + beyond):
         return min(exclusive, inclusive, key=len) if _is_literal(attribute, ordinal) else exclusive
     return inclusive
 
 
 def _is_literal(attribute: Attribute, ordinal: int) -> bool:
     """Minus zero, infinities and NaN have a place among the doubles but no literal."""
-    if attribute.kind is not Kind.REAL:
+    if attribute.kind is not AttributeKind.REAL:
         return True
     value = real_of(ordinal)
     return value - value == 0 and real_ordinal(value) == ordinal
@@ -88,7 +88,7 @@ def _quoted(value: str) -> str:
 
 
 def _lines(node: Node, space: AttributeSpace, indent: str) -> list[str]:
-    if not isinstance(node, Gate):
+    if not isinstance(node, FormulaGate):
         return [indent + _phrase(node, space)]
     if node.need == len(node.parts):
         head = "all of these:"

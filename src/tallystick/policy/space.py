@@ -16,8 +16,8 @@ from tallystick import wire
 from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.policy.attribute import (
     Attribute,
+    AttributeKind,
     Encoding,
-    Kind,
     Value,
     category,
     day,
@@ -180,15 +180,15 @@ class AttributeSpace:
         return cls.of(namespace, *(_declared(name, table) for name, table in tables.items()))
 
 
-_KINDS = {kind.name.lower(): kind for kind in Kind}
+_KINDS = {kind.name.lower(): kind for kind in AttributeKind}
 _ENCODINGS = {encoding.name.lower(): encoding for encoding in Encoding}
 _KEYS = {
-    Kind.FLAG: {"kind"},
-    Kind.CATEGORY: {"kind", "values", "many"},
-    Kind.STRING: {"kind", "many"},
-    Kind.INTEGER: {"kind", "bits", "least", "encoding"},
-    Kind.DATE: {"kind", "encoding"},
-    Kind.REAL: {"kind"},
+    AttributeKind.FLAG: {"kind"},
+    AttributeKind.CATEGORY: {"kind", "values", "many"},
+    AttributeKind.STRING: {"kind", "many"},
+    AttributeKind.INTEGER: {"kind", "bits", "least", "encoding"},
+    AttributeKind.DATE: {"kind", "encoding"},
+    AttributeKind.REAL: {"kind"},
 }
 
 
@@ -211,16 +211,16 @@ def _declared(name: str, table: Any) -> Attribute:
         raise Misuse(f'attribute "{name}": a setting is missing or of the wrong type ({error})') from error
 
 
-def _made(name: str, kind: Kind, table: dict[str, Any], encoding: Encoding | None) -> Attribute:
-    if kind is Kind.CATEGORY:
+def _made(name: str, kind: AttributeKind, table: dict[str, Any], encoding: Encoding | None) -> Attribute:
+    if kind is AttributeKind.CATEGORY:
         return category(name, table["values"], many=bool(table.get("many", False)))
-    if kind is Kind.STRING:
+    if kind is AttributeKind.STRING:
         return string(name, many=bool(table.get("many", False)))
-    if kind is Kind.INTEGER:
+    if kind is AttributeKind.INTEGER:
         return integer(name, table["bits"], least=table.get("least", 0), encoding=encoding)
-    if kind is Kind.DATE:
+    if kind is AttributeKind.DATE:
         return day(name, encoding=encoding)
-    return flag(name) if kind is Kind.FLAG else real(name)
+    return flag(name) if kind is AttributeKind.FLAG else real(name)
 
 
 def _held(item: Any) -> tuple[str, int | tuple[str, ...]]:

@@ -28,8 +28,8 @@ from typing import Any, TypeAlias
 
 from tallystick.errors import Misuse
 from tallystick.later import np, pa, pc
-from tallystick.policy.attribute import Attribute, Kind, Value, real_of, real_ordinal
-from tallystick.policy.formula import Formula, Gate, Leaf, Node, OneOf
+from tallystick.policy.attribute import Attribute, AttributeKind, Value, real_of, real_ordinal
+from tallystick.policy.formula import Formula, FormulaGate, Leaf, Node, OneOf
 from tallystick.policy.space import AttributeSet
 
 BITS_MAX = 16  # of one dimension
@@ -38,7 +38,7 @@ Cells: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 
 @dataclass(frozen=True)
-class Settings:
+class GridSettings:
     length_max: int = 24  # bits of a string
     cells_max: int = 48  # strings of an interest; a permit carries 64 labels
     false_positives_max: float = 0.1  # share of the covered volume
@@ -66,7 +66,7 @@ class Dimension:
             raise Misuse(f'attribute "{attribute.name}": expected 1 to {BITS_MAX} bits of subspace, found {bits}')
         if attribute.is_text:
             return cls(attribute, bits)
-        if attribute.kind is Kind.REAL and (low is None or high is None):
+        if attribute.kind is AttributeKind.REAL and (low is None or high is None):
             raise Misuse(f'attribute "{attribute.name}": the cells of a real number need a range')
         ends = (
             0 if low is None else attribute.ordinal(low),
@@ -80,7 +80,7 @@ class Dimension:
     def edges(self) -> list[int]:
         """The least ordinal of every cell; they never fall. Cells of reals are equally wide in value."""
         count, low, high = 1 << self.bits, self.low, self.high
-        if self.attribute.kind is Kind.REAL:
+        if self.attribute.kind is AttributeKind.REAL:
             first, last = real_of(low), real_of(high)
             inner = [real_ordinal(first + cell * ((last - first) / count)) for cell in range(1, count)]
         else:
@@ -108,13 +108,13 @@ class Dimension:
         if self.attribute.is_text:
             return self._text_cells(column)
         absent = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-        if self.attribute.kind is Kind.DATE:
+        if self.attribute.kind is AttributeKind.DATE:
             column = column.cast(pa.int32())
         if absent is not None:
             column = pc.fill_null(column, 0)
         values = column.to_numpy(zero_copy_only=False)
         cells: Cells = np.searchsorted(self._inner(values.dtype.kind), values, "right").astype(np.int64, copy=False)
-        if self.attribute.kind is Kind.REAL:
+        if self.attribute.kind is AttributeKind.REAL:
             cells[np.isnan(values)] = 0
         if absent is not None:
             cells[absent] = 0
@@ -123,7 +123,7 @@ class Dimension:
     def _inner(self, kind: str) -> Any:
         """The edges between cells as numbers that compare with a column's."""
         if kind not in self._inner_edges:
-            if self.attribute.kind is Kind.REAL:
+            if self.attribute.kind is AttributeKind.REAL:
                 found = np.array([real_of(edge) for edge in self.edges[1:]])
             else:
                 least = self.attribute.least
@@ -171,8 +171,8 @@ class Cover:
 class SubspaceCode:
     """One code over some dimensions, which take turns while they have bits left."""
 
-    def __init__(self, dimensions: Sequence[Dimension], settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
+    def __init__(self, dimensions: Sequence[Dimension], settings: GridSettings | None = None) -> None:
+        self.settings = settings or GridSettings()
         self.dimensions = tuple(dimensions)
         rounds = range(max((one.bits for one in dimensions), default=0))
         turns = [number for turn in rounds for number, one in enumerate(dimensions) if turn < one.bits]
@@ -253,7 +253,7 @@ class SubspaceCode:
 
     def _decide(self, node: Node, box: Sequence[tuple[int, int]], *, otherwise: bool | None) -> bool | None:
         """For all events in a box; `otherwise` is the value of a leaf whose attribute has no dimension here."""
-        if not isinstance(node, Gate):
+        if not isinstance(node, FormulaGate):
             number = self._numbers.get(node.attribute)
             return otherwise if number is None else self.dimensions[number].decide(node, *box[number])
         values = [self._decide(part, box, otherwise=otherwise) for part in node.parts]
@@ -262,7 +262,7 @@ class SubspaceCode:
         return False if len(values) - values.count(False) < node.need else None
 
 
-def codes_for_each(dimensions: Sequence[Dimension], settings: Settings | None = None) -> dict[str, SubspaceCode]:
+def codes_for_each(dimensions: Sequence[Dimension], settings: GridSettings | None = None) -> dict[str, SubspaceCode]:
     """Per attribute: an event matches if under every code its string lies in the interest's cover."""
     return {one.attribute.name: SubspaceCode([one], settings) for one in dimensions}
 

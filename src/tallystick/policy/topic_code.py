@@ -23,11 +23,11 @@ from typing import Any
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
 from tallystick.later import np
-from tallystick.policy.attribute import Attribute, Kind, Value
+from tallystick.policy.attribute import Attribute, AttributeKind, Value
 from tallystick.policy.content import content_space
 from tallystick.policy.formula import Formula
 from tallystick.policy.subspaces import BITS_MAX as DIMENSION_BITS_MAX
-from tallystick.policy.subspaces import Cells, Dimension, Settings, SubspaceCode
+from tallystick.policy.subspaces import Cells, Dimension, GridSettings, SubspaceCode
 
 VERSION_MAX = 255  # one byte of a label
 BITS_MAX = 24  # of all dimensions together
@@ -177,7 +177,7 @@ class TopicCode:
     def covers(self, interest: Formula, strings_max: int, false_positives_max: float) -> dict[int, frozenset[str]]:
         """For each code that can tell anything about the interest the strings that cover it, `strings_max` in all."""
         telling = [code for code in self._codes if "" not in code.cover(interest).strings]
-        settings = Settings(BITS_MAX, strings_max // max(len(telling), 1), false_positives_max)
+        settings = GridSettings(BITS_MAX, strings_max // max(len(telling), 1), false_positives_max)
         covers = {
             number: SubspaceCode(code.dimensions, settings).cover(interest).strings
             for number, code in enumerate(self._codes)
@@ -188,7 +188,7 @@ class TopicCode:
     @cached_property
     def _codes(self) -> tuple[SubspaceCode, ...]:
         parts = [[one] for one in self.dimensions] if self.each else [self.dimensions]
-        return tuple(SubspaceCode(part, Settings(length_max=BITS_MAX)) for part in parts if part)
+        return tuple(SubspaceCode(part, GridSettings(length_max=BITS_MAX)) for part in parts if part)
 
     @property
     def _bits(self) -> int:
@@ -197,7 +197,13 @@ class TopicCode:
 
 def _value(attribute: Attribute, text: str) -> Value:
     try:
-        return float(text) if attribute.kind is Kind.REAL else text if attribute.kind is Kind.DATE else int(text)
+        return (
+            float(text)
+            if attribute.kind is AttributeKind.REAL
+            else text
+            if attribute.kind is AttributeKind.DATE
+            else int(text)
+        )
     except ValueError:
         raise Misuse(f'code: "{text}" is no value of column "{attribute.name}"') from None
 

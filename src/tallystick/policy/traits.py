@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from tallystick import wire
 from tallystick.errors import Misuse
 from tallystick.policy.attribute import Attribute, Encoding
-from tallystick.policy.formula import Formula, Gate, Node, OneOf
+from tallystick.policy.formula import Formula, FormulaGate, Node, OneOf
 from tallystick.policy.space import AttributeSet, AttributeSpace
 
 TREE_TRAITS_MAX = 16_384  # of one formula, each as often as it occurs: twice what a key can hold; 50 ms
@@ -76,7 +76,7 @@ class _Trees:
         self._space, self._left = space, TREE_TRAITS_MAX
 
     def tree(self, node: Node) -> TraitTree:
-        if isinstance(node, Gate):
+        if isinstance(node, FormulaGate):
             return TraitGate(node.need, tuple(self.tree(part) for part in node.parts))
         if isinstance(node, OneOf):
             return _any(self._counted(wire.encode([node.attribute, _VALUE, value])) for value in node.values)

@@ -26,7 +26,7 @@ _KINDS = {"bool": BOOL, "string": PREFIXED, "binary": PREFIXED, "list": LIST, "s
 KEPT_BYTES_MAX = 4 << 20  # scratch that a thread keeps for its next batch; a larger need is met and forgotten
 
 
-class Compiled:
+class CompiledLeaves:
     """The kernel with one set of scratch memory per thread. `transform` is OpenSSL's block function, or 0."""
 
     def __init__(self, transform: int) -> None:

@@ -30,7 +30,7 @@ from tallystick.record.rows import encode_rows
 from tallystick.record.schema import Schema
 
 if TYPE_CHECKING:
-    from tallystick.record.leaf_engine import Compiled
+    from tallystick.record.leaf_engine import CompiledLeaves
 
 SALT_BYTES = 16
 DIGEST_BYTES = 32
@@ -92,15 +92,15 @@ def reference_root(level: list[bytes]) -> bytes:
 
 class _Engine(NamedTuple):
     name: str
-    compiled: Compiled | None
+    compiled: CompiledLeaves | None
 
 
 def _load() -> _Engine:
     try:
-        from tallystick.record.leaf_engine import Compiled
+        from tallystick.record.leaf_engine import CompiledLeaves
 
         transform = best_transform()
-        compiled = Compiled(transform)
+        compiled = CompiledLeaves(transform)
         self_test(compiled)
     except Exception as error:  # whatever numba or the compiler does, plain Python still works
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -114,7 +114,7 @@ def _load() -> _Engine:
 _engine = OnDemand(_load, enough=4_096)  # records, hashed by hashlib in less than a tenth of the time of loading
 
 
-def _compiled_for(rows: int) -> Compiled | None:
+def _compiled_for(rows: int) -> CompiledLeaves | None:
     engine = _engine.after(rows)
     return engine.compiled if engine is not None else None
 
@@ -146,7 +146,7 @@ def openssl_transform() -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def self_test(compiled: Compiled) -> None:
+def self_test(compiled: CompiledLeaves) -> None:
     """Compare a small batch with the reference; raises RuntimeError. Compiles everything on the way."""
     schema = Schema.parse("text string, number int64, small int16, flag bool, tags list<int8>")
     rows = [

@@ -22,9 +22,9 @@ from tallystick.runtime.conversation import (
     ClientLimits,
     ConnectionGone,
     Conversation,
-    Identity,
     Outcome,
     Pause,
+    RequestSigner,
 )
 from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.http1 import Response, ResponseReader
@@ -78,7 +78,7 @@ class HttpClient:
     def __init__(
         self,
         addresses: Sequence[Address],
-        identity: Identity | None,
+        identity: RequestSigner | None,
         clock: Clock,
         entropy: Entropy,
         *,
@@ -196,7 +196,7 @@ class AsyncHttpClient:
     def __init__(
         self,
         addresses: Sequence[Address],
-        identity: Identity | None,
+        identity: RequestSigner | None,
         clock: Clock,
         entropy: Entropy,
         *,

@@ -29,7 +29,7 @@ from tallystick.trust.envelope import NONCE_BYTES, Headers, check_time, sign_req
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RequestSigner:
     """Who signs: a principal and its enrolled key."""
 
     principal: bytes
@@ -82,7 +82,7 @@ class Conversation:
     def __init__(
         self,
         endpoints: Sequence[Endpoint],
-        identity: Identity | None,
+        identity: RequestSigner | None,
         clock: Clock,
         entropy: Entropy,
         limits: ClientLimits,
@@ -137,7 +137,7 @@ class Conversation:
 
     def _sign(
         self,
-        identity: Identity,
+        identity: RequestSigner,
         endpoint: Endpoint,
         method: str,
         path: str,

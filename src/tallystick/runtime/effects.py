@@ -1,7 +1,7 @@
 """What protocol roles ask of their drivers, and what drivers tell them.
 
 A role is a plain class whose `receive(event, now)` returns effects; it reads no clock and opens nothing. A
-driver (a socket loop, a test, `network.Network`) carries the effects out in their order: a `Store` is
+driver (a socket loop, a test, `network.Network`) carries the effects out in their order: a `StoreEffect` is
 durable before a `Send` behind it leaves, so whoever stores first never answers for what a crash can take
 back.
 """
@@ -22,7 +22,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreEffect:
     """Keep `value` under `key` through crashes; None forgets it."""
 
     key: str
@@ -44,7 +44,7 @@ class WakeAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class Arrived:
     """An event: `message` arrived, by its own account from `sender`."""
 
     sender: str
@@ -56,8 +56,8 @@ class Woken:
     """An event: the role was started or started again, or a time it asked for has come."""
 
 
-Effect = Send | Store | Deliver | WakeAt
-Event = Received | Woken
+Effect = Send | StoreEffect | Deliver | WakeAt
+Event = Arrived | Woken
 
 
 class Role(Protocol):

@@ -30,7 +30,7 @@ SignedHandler = Callable[[Request, Envelope, bytes], Awaitable[Answer]]
 NOBODYS = UNAUTHENTICATED | {"stale", "future", "duplicate"}
 
 
-class Head(Protocol):
+class RequestHead(Protocol):
     """What a signature covers of a request, beside its body."""
 
     @property
@@ -87,7 +87,7 @@ class Gate:
 
         return handle
 
-    def verify(self, head: Head) -> Envelope:
+    def verify(self, head: RequestHead) -> Envelope:
         """The envelope of a request whose signature holds; its body has yet to be held to it."""
         try:
             return verify_head(
@@ -107,7 +107,7 @@ class Gate:
     def check_fresh(self, envelope: Envelope) -> None:
         envelope.check_fresh(self.clock.now(), self.delay_max_s, self.skew_max_s)
 
-    def explain(self, head: Head, envelope: Envelope, error: TallystickError) -> Answer:
+    def explain(self, head: RequestHead, envelope: Envelope, error: TallystickError) -> Answer:
         """The answer to a peer whose signature holds."""
         log.info("refused %s %s: %s", head.method, head.path, error)
         reason = error.reason if isinstance(error, Refused) else ""

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 from tallystick.errors import Misuse
-from tallystick.runtime.effects import Deliver, Effect, Event, Received, Role, Send, Store, WakeAt, Woken
+from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Role, Send, StoreEffect, WakeAt, Woken
 
 
 class SimClock:
@@ -49,7 +49,7 @@ class SimClock:
         heapq.heappush(self._events, (max(time, self._now), next(self._order), action))
 
     def step(self, until: float = float("inf")) -> bool:
-        """Let the next event up to `until` happen; False if there is none."""
+        """Let the next event up to `until` happen. Returns False if there is none."""
         if not self._events or self._events[0][0] > until:
             return False
         self._now, _, action = heapq.heappop(self._events)
@@ -157,7 +157,7 @@ class Network:
         if self._side.get(sender) != self._side.get(to):
             return  # drawn all the same, so that a partition shifts no later fate
         for delay in arrivals:
-            self.clock.at(self.clock.now() + delay, lambda: self._arrive(to, Received(sender, message)))
+            self.clock.at(self.clock.now() + delay, lambda: self._arrive(to, Arrived(sender, message)))
 
     def run(self, until: float) -> None:
         """Let everything up to `until` happen."""
@@ -206,9 +206,9 @@ class Network:
         match effect:
             case Send(to, message):
                 self.send(name, to, message)
-            case Store(key, None):
+            case StoreEffect(key, None):
                 self._nodes[name].stored.pop(key, None)
-            case Store(key, bytes(value)):
+            case StoreEffect(key, bytes(value)):
                 self._nodes[name].stored[key] = value
             case Deliver(value):
                 self._note(name, effect)

@@ -21,7 +21,7 @@ from tallystick.identity.folder import Identity
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.seeded_disk import SeededDisk
-from tallystick.sim.checker import Checker, Reader
+from tallystick.sim.checker import CheckedReader, Checker
 from tallystick.sim.clock import SkewedClock
 from tallystick.trust.permit import Operation, UndoOrder
 
@@ -217,7 +217,7 @@ class SubscriberActor:
     def start(self) -> None:
         person = self.person
         self._lives += 1
-        self.reader = Reader(f"{person.name}, life {self._lives}", once=self._group is None)
+        self.reader = CheckedReader(f"{person.name}, life {self._lives}", once=self._group is None)
 
         def member(token: bytes, partitions: int) -> Member:
             name = group_id(person.identity.tenant, self._group or "")

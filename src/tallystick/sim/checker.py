@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.carriers.carrier import Stored
-from tallystick.carriers.scribe import Note
+from tallystick.carriers.scribe import ActNote
 from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
 from tallystick.client.subscribe import Received
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.node.core import NodeCore
 from tallystick.parcel.parcel import Parcel
 
@@ -36,7 +36,7 @@ class Violation(Exception):
 
 
 @dataclass
-class Reader:
+class CheckedReader:
     """What one subscriber got in one life. A member of a group may lose a partition and get it back where the group
     last committed, so it may see a batch again; whoever reads alone may not."""
 
@@ -95,10 +95,10 @@ class Checker:
                     if self.promised.setdefault(place, promise.parcel) != promise.parcel:
                         raise Violation(f"{place}: two parcels were promised for one offset")
 
-    def note(self, notes: Iterable[Note]) -> None:
+    def note(self, notes: Iterable[ActNote]) -> None:
         """A request was answered, and what it did is written down (5)."""
         for note in notes:
-            if note.role is Role.PUBLISHER and not note.reason:
+            if note.role is OperatorRole.PUBLISHER and not note.reason:
                 act = (note.operator, note.nonce, note.token, note.partition, note.first)
                 if act in self._acts:
                     raise Violation(f"request {note.nonce.hex()[:8]} counted a second time")
@@ -123,7 +123,7 @@ class Checker:
 
     # What subscribers get.
 
-    def deliver(self, reader: Reader, received: Received) -> None:
+    def deliver(self, reader: CheckedReader, received: Received) -> None:
         """A batch reaches an application (1, 2)."""
         place = (received.partition, received.offset)
         rows = [row["row"] for row in received.to_pylist()]
@@ -138,7 +138,7 @@ class Checker:
                 raise Violation(f"row {row} lies at {self._where[row]} and at {place}")
             reader.rows[row] = place
 
-    def _check_order(self, reader: Reader, received: Received, rows: list[int]) -> None:
+    def _check_order(self, reader: CheckedReader, received: Received, rows: list[int]) -> None:
         if received.offset < reader.ends.get(received.partition, 0):
             raise Violation(f"{reader.name}: offset {received.offset} came again")
         reader.ends[received.partition] = received.offset + 1

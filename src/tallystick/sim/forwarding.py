@@ -30,13 +30,13 @@ from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.guards.route import Window
 from tallystick.guards.rules import GuardLimits
-from tallystick.runtime.effects import Deliver, Effect, Event, Received, Send
+from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Send
 from tallystick.trust.signed import Fields, sign_fields, split_signed
 
 CONTEXT = "tallystick forwarded message 1"
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """The five messages that travel; routing them is the sixth operation."""
 
     SUBSCRIBE = 1
@@ -47,10 +47,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ForwardedMessage:
     """A well-formed message; whether its signature holds, the guard says."""
 
-    kind: Kind
+    kind: MessageKind
     signer: bytes  # the publisher of a publication, else the authority
     principal: bytes  # on whose behalf
     identifier: bytes  # 128 bits; the paper's r of an ElGamal signature
@@ -60,12 +60,12 @@ class Message:
     signature: bytes
 
     @classmethod
-    def decode(cls, data: bytes) -> Message:
+    def decode(cls, data: bytes) -> ForwardedMessage:
         body, signature = split_signed(data, "message")
         fields = Fields.parse(body, "message", 7)
         fields.version(1)
         message = cls(
-            kind=Kind(fields.number(max(Kind), min(Kind))),
+            kind=MessageKind(fields.number(max(MessageKind), min(MessageKind))),
             signer=fields.octets(16),
             principal=fields.octets(16),
             identifier=fields.octets(16),
@@ -74,13 +74,19 @@ class Message:
             body=body,
             signature=signature,
         )
-        if message.kind is Kind.PUBLISH and message.principal != message.signer:
+        if message.kind is MessageKind.PUBLISH and message.principal != message.signer:
             raise Malformed("message: a publication is its publisher's own")
         return message
 
 
 def sign_message(
-    kind: Kind, signer: bytes, principal: bytes, identifier: bytes, created_ms: int, content: bytes, key: SigningKey
+    kind: MessageKind,
+    signer: bytes,
+    principal: bytes,
+    identifier: bytes,
+    created_ms: int,
+    content: bytes,
+    key: SigningKey,
 ) -> bytes:
     """The bytes of a message signed by `signer`, whose key this is."""
     fields = [1, int(kind), signer, principal, identifier, created_ms, content]
@@ -113,9 +119,9 @@ class RoutingGuard:
         """Identifiers remembered."""
         return len(self._window)
 
-    def accept(self, data: bytes, now: float) -> Message:
+    def accept(self, data: bytes, now: float) -> ForwardedMessage:
         """The message, from now on a duplicate; raises `Refused`. Cheapest first, and only the signed is remembered."""
-        message = Message.decode(data)
+        message = ForwardedMessage.decode(data)
         if message.principal in self._blacklist:
             raise Refused("message: its principal is blacklisted", reason="blacklisted")
         self._check_fresh(message, now)
@@ -123,7 +129,7 @@ class RoutingGuard:
         self._window.check(message.principal, message.identifier, now)
         return message
 
-    def _check_fresh(self, message: Message, now: float) -> None:
+    def _check_fresh(self, message: ForwardedMessage, now: float) -> None:
         """The third step of 4.7, where the paper breaks off: the signed time is neither too old nor yet to come."""
         age_s = now - message.created_ms / 1000
         if age_s > self._delay_max_s + self._skew_max_s:
@@ -131,8 +137,8 @@ class RoutingGuard:
         if age_s < -self._skew_max_s:
             raise Refused(f"message: created {-age_s:.0f} s in the future", reason="future")
 
-    def _check_signature(self, message: Message) -> None:
-        keys = self._publishers if message.kind is Kind.PUBLISH else self._authorities
+    def _check_signature(self, message: ForwardedMessage) -> None:
+        keys = self._publishers if message.kind is MessageKind.PUBLISH else self._authorities
         key = keys.get(message.signer)
         if key is None:
             raise Refused(f"message: signer {message.signer.hex()} is not known", reason="unknown-principal")
@@ -143,7 +149,7 @@ class RoutingGuard:
 
 
 @dataclass(frozen=True)
-class Statistics:
+class ForwardingStatistics:
     """A node's counts since it was started, in messages."""
 
     received: int
@@ -167,7 +173,7 @@ class ForwardingNode:
         self._refused: Counter[str] = Counter()
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
-        if not isinstance(event, Received):
+        if not isinstance(event, Arrived):
             return []
         passed: Passed = event.message
         self._received += 1
@@ -180,9 +186,9 @@ class ForwardingNode:
         self._accepted += 1
         return [Deliver(passed.data), *self._onward(event.sender, passed)]
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> ForwardingStatistics:
         remembered = len(self._guard) if self._guard is not None else 0
-        return Statistics(self._received, self._accepted, self._forwarded, dict(self._refused), remembered)
+        return ForwardingStatistics(self._received, self._accepted, self._forwarded, dict(self._refused), remembered)
 
     def _onward(self, sender: str, passed: Passed) -> list[Send]:
         hops = max(0, passed.hops) + 1  # a liar may claim fewer than none

@@ -14,7 +14,7 @@ from itertools import count
 
 from tallystick.carriers.acts import Asked
 from tallystick.carriers.desk import Desk, Question, Reply, Route, Storing, Wait
-from tallystick.carriers.scribe import Note
+from tallystick.carriers.scribe import ActNote
 from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import Submitted
@@ -48,8 +48,8 @@ class Host:
         self.is_slow = False  # the ledger takes transactions and makes no block for them yet
         self.starts = 0
         self.on_outcomes: Callable[[list[object]], None] = lambda outcomes: None
-        self.on_notes: Callable[[list[Note]], None] = lambda notes: None
-        self._notes: list[Note] = []
+        self.on_notes: Callable[[list[ActNote]], None] = lambda notes: None
+        self._notes: list[ActNote] = []
 
     @property
     def is_up(self) -> bool:

@@ -10,8 +10,8 @@ from tallystick.authority.authority import Authority
 from tallystick.authority.core import Core
 from tallystick.authority.ledger_view import LedgerClient, LedgerView
 from tallystick.authority.master import MasterKey
-from tallystick.authority.settings import Limits, Settings
-from tallystick.authority.store import Store
+from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
+from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger.memory import CheckpointMemory
@@ -19,7 +19,7 @@ from tallystick.node.instance import NodeKeys
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy, SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
 _YEARS_MS = 10 * 365 * 86_400_000
@@ -42,7 +42,7 @@ class Instance:
         sealing = hpke.PrivateKey.generate(entropy.bytes(32))
         trust = TrustFile(1, b"", "sim", (root.public.raw,), 1, (ledger.public.raw,), 1, (), 0).sign(root)
 
-        def certify(kind: Kind, key: SigningKey, public: bytes) -> Certificate:
+        def certify(kind: SubjectKind, key: SigningKey, public: bytes) -> Certificate:
             subject = subject_id(trust.instance, key.public.raw)
             times = (now_ms - 60_000, now_ms + _YEARS_MS)
             unsigned = Certificate(trust.instance, kind, subject, ALL_TENANTS, key.public.raw, public, *times, ROOT_ID)
@@ -50,12 +50,12 @@ class Instance:
 
         return cls(
             trust,
-            NodeKeys(node, ledger, certify(Kind.NODE, node, b"")),
-            certify(Kind.AUTHORITY, authority, sealing.public.encode()),
+            NodeKeys(node, ledger, certify(SubjectKind.NODE, node, b"")),
+            certify(SubjectKind.AUTHORITY, authority, sealing.public.encode()),
             authority,
         )
 
-    def authority(self, ledger: LedgerClient, clock: Clock, entropy: Entropy, settings: Settings) -> Authority:
+    def authority(self, ledger: LedgerClient, clock: Clock, entropy: Entropy, settings: AuthoritySettings) -> Authority:
         """The authority in this process, its store in memory: its own crashes have tests of their own."""
         memory = CheckpointMemory(self.trust, SeededDisk(0))
         core = Core(
@@ -63,12 +63,12 @@ class Instance:
             self.authority_certificate,
             self.authority_key,
             MasterKey(entropy.bytes(32)),
-            Store(":memory:"),
+            AuthorityStore(":memory:"),
             LedgerView(ledger, memory, None),
             self.trust,
             clock,
             entropy,
             settings,
-            Limits(),
+            AuthorityLimits(),
         )
         return Authority(core)

@@ -1,6 +1,6 @@
 """The network between clients and node: real signed requests, carried badly.
 
-A `Link` stands where `HttpClient` stands and drives the same `Conversation`, so signing, trying again and following
+A `NodeLink` stands where `HttpClient` stands and drives the same `Conversation`, so signing, trying again and following
 the node's clock are the real ones. The network loses a request or its answer, holds a request back and lets it arrive
 long after its sender gave up, and lets one arrive a second time: everything that lies between a lost answer and an
 attack by replay. What it does is drawn from the seed.
@@ -18,7 +18,7 @@ from tallystick.errors import Unavailable
 from tallystick.runtime.address import Address, parse_address
 from tallystick.runtime.answers import CBOR
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.conversation import Attempt, ClientLimits, Conversation, Identity, Outcome, Pause
+from tallystick.runtime.conversation import Attempt, ClientLimits, Conversation, Outcome, Pause, RequestSigner
 from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.http1 import Response
 
@@ -40,7 +40,7 @@ class Weather:
 CALM = Weather()
 
 
-class Network:
+class RequestNetwork:
     def __init__(
         self,
         chooser: random.Random,
@@ -105,10 +105,12 @@ class Network:
         heapq.heappush(self._late, (due, next(self._order), attempt))
 
 
-class Link:
+class NodeLink:
     """One client's way to the node, in the place of an `HttpClient`."""
 
-    def __init__(self, network: Network, address: Address, identity: Identity, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self, network: RequestNetwork, address: Address, identity: RequestSigner, clock: Clock, entropy: Entropy
+    ) -> None:
         self._network = network
         self._conversation = Conversation([parse_address(address)], identity, clock, entropy, _LIMITS)
 

@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
-from tallystick.authority.settings import Settings
+from tallystick.authority.settings import AuthoritySettings
 from tallystick.carriers.frames import split_frames
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.publish import PublisherSettings
@@ -34,8 +34,7 @@ from tallystick.parcel.parcel import Parcel
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address
 from tallystick.runtime.clock import ManualClock
-from tallystick.runtime.conversation import Attempt
-from tallystick.runtime.conversation import Identity as Signer
+from tallystick.runtime.conversation import Attempt, RequestSigner
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.sqlite_vfs import DiskVFS
@@ -45,7 +44,7 @@ from tallystick.sim.clock import SkewedClock
 from tallystick.sim.host import LEDGER, Host
 from tallystick.sim.instance import Instance
 from tallystick.sim.sealing import remembered_signatures, seeded_sealing
-from tallystick.sim.transport import CALM, URL, Link, Network, Weather
+from tallystick.sim.transport import CALM, URL, NodeLink, RequestNetwork, Weather
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.right import Right
 
@@ -81,7 +80,7 @@ class World:
         settings = NodeSettings(block_ms=2_000, window_ms=20)
         self.host = Host(self.instance, SeededDisk(seed), self.node_clock, settings, self._check_recovery)
         self.host.on_outcomes, self.host.on_notes = self.checker.store, self.checker.note
-        self.network = Network(self.chooser, self.clock, self.host.serve, self.pass_time, self._watch)
+        self.network = RequestNetwork(self.chooser, self.clock, self.host.serve, self.pass_time, self._watch)
         self.crashes = 0
         self._up_at = 0.0
         self._set_up()
@@ -92,10 +91,10 @@ class World:
         self.host.start()
         node = self.instance.node_keys.certificate
         self._address = Address(URL, node.subject, node.verify_key)
-        signer = Signer(self.instance.authority_certificate.subject, self.instance.authority_key)
+        signer = RequestSigner(self.instance.authority_certificate.subject, self.instance.authority_key)
         entropy = SeededEntropy(f"authority {self.seed}")
-        link = Link(self.network, self._address, signer, self.clock, entropy)
-        settings = Settings(epoch_s=3_600, revoke_s=2, epochs_ahead=1)
+        link = NodeLink(self.network, self._address, signer, self.clock, entropy)
+        settings = AuthoritySettings(epoch_s=3_600, revoke_s=2, epochs_ahead=1)
         self.authority = self.instance.authority(RemoteNode(link), self.clock, entropy, settings)  # type: ignore[arg-type]
         self.authority.work()
         self.owner = self._person("owner", self.authority.create_tenant("acme"))
@@ -158,7 +157,7 @@ class World:
         )
         clock = SkewedClock(self.clock)
         holder = Holder(trust.instance, identity.principal, key, sealing)
-        link = Link(self.network, self._address, Signer(identity.principal, key), clock, entropy)
+        link = NodeLink(self.network, self._address, RequestSigner(identity.principal, key), clock, entropy)
         inner = AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, entropy)
         authority = LossyAuthority(inner, self.chooser, lambda: self.network.weather.lost_requests)
         disk = SeededDisk(int.from_bytes(entropy.bytes(4), "big"))

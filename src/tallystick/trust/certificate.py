@@ -24,7 +24,7 @@ ROOT_ID = bytes(16)  # the issuer's name in what the trust file's root signs
 ALL_TENANTS = bytes(16)  # the tenant of nodes, and of an authority that serves every tenant
 
 
-class Kind(IntEnum):
+class SubjectKind(IntEnum):
     AUTHORITY = 1
     NODE = 2
     PRINCIPAL = 3
@@ -33,7 +33,7 @@ class Kind(IntEnum):
 @dataclass(frozen=True)
 class Certificate:
     instance: bytes
-    kind: Kind
+    kind: SubjectKind
     subject: bytes  # 16 bytes, see `subject_id`
     tenant: bytes  # 16 bytes
     signing_key: bytes
@@ -58,7 +58,7 @@ class Certificate:
         fields.version(1)
         instance = fields.octets(32)
         try:
-            kind = Kind(fields.number())
+            kind = SubjectKind(fields.number())
         except ValueError as error:
             raise Malformed("certificate: unknown kind") from error
         return cls(
@@ -83,7 +83,11 @@ class Certificate:
 
     def verify_issued_by(self, issuer: Certificate) -> None:
         """Raise `Forged` unless `issuer` is an authority that may certify this subject, and did."""
-        if issuer.kind is not Kind.AUTHORITY or self.kind is not Kind.PRINCIPAL or self.issuer != issuer.subject:
+        if (
+            issuer.kind is not SubjectKind.AUTHORITY
+            or self.kind is not SubjectKind.PRINCIPAL
+            or self.issuer != issuer.subject
+        ):
             raise Forged("certificate: its issuer is not the authority it names")
         if issuer.tenant not in (ALL_TENANTS, self.tenant):
             raise Forged("certificate: its issuer is the authority of another tenant")

@@ -73,7 +73,7 @@ _QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,1023}")
 _CREATED_MAX = 10**12
 
 
-class Signer(Protocol):
+class EnvelopeSigner(Protocol):
     """The part of a signing key that an envelope needs."""
 
     def sign_raw(self, message: bytes, /) -> bytes: ...
@@ -151,7 +151,7 @@ class Envelope:
 
 
 def sign_request(
-    signer: Signer,
+    signer: EnvelopeSigner,
     principal_id: bytes,
     node_id: bytes,
     *,

@@ -16,7 +16,7 @@ from tallystick import wire
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed, Refused
-from tallystick.trust.certificate import ALL_TENANTS, Certificate, Kind
+from tallystick.trust.certificate import ALL_TENANTS, Certificate, SubjectKind
 from tallystick.trust.signed import Fields, Signer, split_signed
 
 PERMIT_CONTEXT = "tallystick permit 1"
@@ -202,7 +202,7 @@ def undo_hash(undo_token: bytes) -> bytes:
 
 
 def _check_authority(what: str, named: bytes, tenant: bytes, instance: bytes, authority: Certificate) -> None:
-    if authority.kind is not Kind.AUTHORITY or authority.subject != named:
+    if authority.kind is not SubjectKind.AUTHORITY or authority.subject != named:
         raise Forged(f"{what}: not issued by the authority it names")
     if authority.tenant not in (ALL_TENANTS, tenant):
         raise Forged(f"{what}: its authority serves another tenant")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from tallystick.carriers.log.limits import Limits
+from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.store import LogStore, Staged
 from tallystick.carriers.storage import Entry, Place
 from tallystick.runtime.disk import Disk, parent_of, read_all, write_atomic
@@ -14,7 +14,7 @@ from tallystick.runtime.seeded_disk import SeededDisk
 A = Place(b"A" * 16, 0)
 B = Place(b"B" * 16, 3)
 C = Place(b"C" * 16, 1)
-SMALL = Limits(segment_bytes_max=2000, reserve_bytes=0)
+SMALL = LogLimits(segment_bytes_max=2000, reserve_bytes=0)
 EVERYTHING = 1 << 30
 
 
@@ -33,7 +33,7 @@ def put(store: LogStore, *places: Place, n: int, header_bytes: int = 30, body_by
     return store.stage(places, *opaque(n, header_bytes, body_bytes), now_ms=1000 + n)
 
 
-def fill(disk: Disk, count: int, place: Place = A, limits: Limits = SMALL) -> LogStore:
+def fill(disk: Disk, count: int, place: Place = A, limits: LogLimits = SMALL) -> LogStore:
     """A store with parcels 0 to `count` in one partition, one group each."""
     store = LogStore(disk, limits)
     for n in range(count):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from log_parcels import SMALL, A, B, opaque, put, read_through
 
-from tallystick.carriers.log.report import Unsure
+from tallystick.carriers.log.report import UnsureLog
 from tallystick.carriers.log.store import LogStore
 from tallystick.errors import Unavailable
 from tallystick.runtime.seeded_disk import SeededDisk
@@ -121,12 +121,12 @@ def test_a_failing_sync_stops_the_store_until_it_is_opened_anew(failing: int) ->
     if failing == 1:
         put(store, A, n=1)
     disk.fail_sync()
-    with pytest.raises(Unsure, match="could not be synced"):
+    with pytest.raises(UnsureLog, match="could not be synced"):
         store.sync()
-    with pytest.raises(Unsure):
+    with pytest.raises(UnsureLog):
         put(store, A, n=2)
     store.journal.append(b"operation")
-    with pytest.raises(Unsure):
+    with pytest.raises(UnsureLog):
         store.sync()
     disk.crash()
     reopened = LogStore(disk, SMALL)

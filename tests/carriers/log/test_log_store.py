@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from log_parcels import EVERYTHING, SMALL, A, B, C, fill, opaque, put, read_through
 
-from tallystick.carriers.log.limits import Limits
+from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
 from tallystick.crypto import merkle
@@ -39,7 +39,7 @@ def test_what_is_stored_is_read_again_and_after_reopening(disk: Disk) -> None:
 
 
 def test_a_read_ends_at_its_bound_but_gives_at_least_one(disk: Disk) -> None:
-    store = LogStore(disk, Limits(reserve_bytes=0))
+    store = LogStore(disk, LogLimits(reserve_bytes=0))
     for n in range(20):
         put(store, A, n=n)
     store.sync()
@@ -56,7 +56,7 @@ def test_a_read_ends_at_its_bound_but_gives_at_least_one(disk: Disk) -> None:
 
 
 def test_headers_of_large_parcels_are_read_without_their_bodies(disk: Disk) -> None:
-    store = LogStore(disk, Limits(reserve_bytes=0))
+    store = LogStore(disk, LogLimits(reserve_bytes=0))
     for n in range(4):
         put(store, A, n=n, body_bytes=200_000)
     store.sync()
@@ -120,7 +120,7 @@ def test_the_tree_is_that_of_the_parcel_hashes_and_proves_them(disk: Disk) -> No
 
 def test_one_sync_for_each_touched_file_whatever_the_number_of_parcels() -> None:
     disk = SeededDisk(1)
-    store = LogStore(disk, Limits(reserve_bytes=0))
+    store = LogStore(disk, LogLimits(reserve_bytes=0))
     for n in range(3):
         put(store, A, B, n=n)
     store.sync()
@@ -247,7 +247,7 @@ def test_readers_and_stagers_run_beside_commits(tmp_path: Path) -> None:
 
 def test_ten_thousand_entries_are_reopened_without_reading_their_bodies(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    limits = Limits(segment_bytes_max=4 << 20, reserve_bytes=0)
+    limits = LogLimits(segment_bytes_max=4 << 20, reserve_bytes=0)
     store = LogStore(disk, limits)
     for n in range(10_000):
         put(store, A, n=n, header_bytes=600, body_bytes=2400)

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from tallystick.crypto.abe import group
-from tallystick.crypto.abe.keys import MasterKey
+from tallystick.crypto.abe.keys import AttributeMasterKey
 
 
 @pytest.fixture(scope="session")
-def master() -> MasterKey:
+def master() -> AttributeMasterKey:
     if not group.available():
         assert sys.version_info >= (3, 13), "pymcl has a wheel for this Python: pip install 'tallystick[policy]'"
         pytest.skip("pymcl has no wheel for Python 3.13")
-    return MasterKey.generate(bytes(32))
+    return AttributeMasterKey.generate(bytes(32))

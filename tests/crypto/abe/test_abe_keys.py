@@ -7,7 +7,7 @@ from formulas import ACME
 
 from tallystick import wire
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
-from tallystick.crypto.abe.keys import AttributeKey, MasterKey, PublicKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey, AttributePublicKey
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.policy.parse import parse
 from tallystick.policy.traits import traits_of
@@ -15,15 +15,15 @@ from tallystick.policy.traits import traits_of
 TRAITS = traits_of(ACME.values({"role": "insurer", "clearance": 9}), ACME)
 
 
-def test_the_same_arguments_give_the_same_key_and_others_other_randomness(master: MasterKey) -> None:
+def test_the_same_arguments_give_the_same_key_and_others_other_randomness(master: AttributeMasterKey) -> None:
     key = master.issue(b"p", TRAITS, [1])
     assert key.encode() == master.issue(b"p", TRAITS, [1]).encode()
-    assert MasterKey.decode(master.encode()).public == master.public
+    assert AttributeMasterKey.decode(master.encode()).public == master.public
     others = [master.issue(b"q", TRAITS, [1]), master.issue(b"p", list(TRAITS)[1:], [1])]
     assert len({one.randomness.serialize() for one in (key, *others)}) == 3
 
 
-def test_a_refresh_is_one_point_under_the_keys_own_randomness(master: MasterKey) -> None:
+def test_a_refresh_is_one_point_under_the_keys_own_randomness(master: AttributeMasterKey) -> None:
     key = AttributeKey.decode(master.issue(b"p", TRAITS, [1]).encode())
     part = master.refresh(b"p", TRAITS, 2)
     assert len(part) == 48
@@ -40,7 +40,7 @@ def test_a_refresh_is_one_point_under_the_keys_own_randomness(master: MasterKey)
             key.with_epoch(2, wrong)
 
 
-def test_malformed_keys_are_refused(master: MasterKey) -> None:
+def test_malformed_keys_are_refused(master: AttributeMasterKey) -> None:
     good = wire.decode(master.issue(b"p", TRAITS, [1]).encode())
 
     def with_field(place: int, value: object) -> bytes:
@@ -66,12 +66,12 @@ def test_malformed_keys_are_refused(master: MasterKey) -> None:
         with pytest.raises(Malformed):
             AttributeKey.decode(data)
     with pytest.raises(Malformed):
-        MasterKey.decode(bytes(31))
+        AttributeMasterKey.decode(bytes(31))
     with pytest.raises(Malformed):
-        PublicKey.decode(bytes(96))
+        AttributePublicKey.decode(bytes(96))
 
 
-def test_a_part_that_is_no_point_is_refused_when_it_is_used(master: MasterKey) -> None:
+def test_a_part_that_is_no_point_is_refused_when_it_is_used(master: AttributeMasterKey) -> None:
     fields = wire.decode(master.issue(b"p", TRAITS, [1]).encode())
     fields[5] = b"\xff" * len(fields[5])
     key = AttributeKey.decode(wire.encode(fields))
@@ -80,13 +80,13 @@ def test_a_part_that_is_no_point_is_refused_when_it_is_used(master: MasterKey) -
         decapsulate(key, capsule, b"")
 
 
-def test_bad_arguments_are_named(master: MasterKey) -> None:
+def test_bad_arguments_are_named(master: AttributeMasterKey) -> None:
     with pytest.raises(Misuse, match="traits"):
         master.issue(b"p", [], [1])
     with pytest.raises(Misuse, match="entropy"):
-        MasterKey.generate(bytes(31))
+        AttributeMasterKey.generate(bytes(31))
 
 
-def test_secrets_are_not_printed(master: MasterKey) -> None:
+def test_secrets_are_not_printed(master: AttributeMasterKey) -> None:
     assert master.seed.hex() not in repr(master)
     assert "Point" not in repr(master.issue(b"p", TRAITS, [1]))

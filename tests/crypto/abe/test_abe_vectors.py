@@ -9,7 +9,7 @@ import pytest
 
 from tallystick import errors
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
-from tallystick.crypto.abe.keys import AttributeKey, MasterKey, PublicKey
+from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey, AttributePublicKey
 from tallystick.policy.formula import Formula
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
@@ -19,8 +19,8 @@ unhex = bytes.fromhex
 CONTEXT, EPOCH = unhex(VECTORS["context"]), VECTORS["epoch"]
 
 
-def test_keys(master: MasterKey) -> None:
-    master = MasterKey.decode(unhex(VECTORS["master"]))
+def test_keys(master: AttributeMasterKey) -> None:
+    master = AttributeMasterKey.decode(unhex(VECTORS["master"]))
     traits = [unhex(trait) for trait in VECTORS["traits"]]
     assert master.public.encode().hex() == VECTORS["public"]
     assert master.public.identifier.hex() == VECTORS["identifier"]
@@ -29,11 +29,11 @@ def test_keys(master: MasterKey) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["opened"], ids=lambda vector: vector["policy"])
-def test_capsules(master: MasterKey, vector: dict[str, str]) -> None:
+def test_capsules(master: AttributeMasterKey, vector: dict[str, str]) -> None:
     formula = parse(vector["policy"], AttributeSpace.decode(unhex(VECTORS["space"])))
     assert formula.encode().hex() == vector["formula"]
     assert Formula.decode(unhex(vector["formula"])) == formula
-    public = PublicKey.decode(unhex(VECTORS["public"]))
+    public = AttributePublicKey.decode(unhex(VECTORS["public"]))
     capsule, secret = encapsulate(public, formula, EPOCH, CONTEXT, unhex(VECTORS["entropy"]))
     assert (capsule.encode().hex(), secret.hex()) == (vector["capsule"], vector["secret"])
     key = AttributeKey.decode(unhex(VECTORS["key"]))
@@ -43,7 +43,7 @@ def test_capsules(master: MasterKey, vector: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "vector", VECTORS["refused"] + VECTORS["altered"], ids=lambda v: v.get("what", v.get("policy"))
 )
-def test_what_must_fail(master: MasterKey, vector: dict[str, str]) -> None:
+def test_what_must_fail(master: AttributeMasterKey, vector: dict[str, str]) -> None:
     key = AttributeKey.decode(unhex(VECTORS["key"]))
     with pytest.raises(getattr(errors, vector["error"])):
         decapsulate(key, Capsule.decode(unhex(vector["capsule"])), CONTEXT)

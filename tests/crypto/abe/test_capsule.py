@@ -14,7 +14,7 @@ from tallystick import wire
 from tallystick.crypto.abe import capsule as capsule_module
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
-from tallystick.crypto.abe.keys import AttributeKey, MasterKey, epoch_trait
+from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey, epoch_trait
 from tallystick.errors import CannotOpen, Malformed, Misuse
 from tallystick.policy.attribute import Encoding, flag, integer
 from tallystick.policy.evaluate import holds
@@ -31,7 +31,7 @@ drawn = settings(max_examples=30, suppress_health_check=[HealthCheck.function_sc
 
 
 def key_for(
-    master: MasterKey, held: dict[str, object], name: bytes = b"p", space: AttributeSpace = ACME
+    master: AttributeMasterKey, held: dict[str, object], name: bytes = b"p", space: AttributeSpace = ACME
 ) -> AttributeKey:
     return master.issue(name, traits_of(space.values(held), space), [EPOCH])  # type: ignore[arg-type]
 
@@ -54,7 +54,7 @@ def pooled(one: AttributeKey, other: AttributeKey) -> AttributeKey:
     ],
 )
 def test_opening_takes_three_pairings_and_one_for_each_repetition(
-    master: MasterKey, text: str, pairings: int, monkeypatch: pytest.MonkeyPatch
+    master: AttributeMasterKey, text: str, pairings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capsule, secret = encapsulate(master.public, parse(text, LETTERS), EPOCH, CONTEXT, ENTROPY)
     key, pair, paired = key_for(master, dict.fromkeys("abpq", True), space=LETTERS), group.pair, []
@@ -65,7 +65,7 @@ def test_opening_takes_three_pairings_and_one_for_each_repetition(
 
 @drawn
 @given(RANDOMS)
-def test_authorised_opens_and_unauthorised_does_not(master: MasterKey, random: Random) -> None:
+def test_authorised_opens_and_unauthorised_does_not(master: AttributeMasterKey, random: Random) -> None:
     formula = some_formula(random)
     capsule, secret = encapsulate(master.public, formula, EPOCH, CONTEXT, ENTROPY)
     again = Capsule.decode(capsule.encode())
@@ -83,7 +83,7 @@ def test_authorised_opens_and_unauthorised_does_not(master: MasterKey, random: R
 
 @drawn
 @given(RANDOMS)
-def test_colluding_keys_do_not_open(master: MasterKey, random: Random) -> None:
+def test_colluding_keys_do_not_open(master: AttributeMasterKey, random: Random) -> None:
     formula = some_formula(random)
     capsule, secret = encapsulate(master.public, formula, EPOCH, CONTEXT, ENTROPY)
     holders = [some_holding(random, share=0.6) for _ in range(4)]
@@ -101,7 +101,7 @@ def test_colluding_keys_do_not_open(master: MasterKey, random: Random) -> None:
             assert found != secret
 
 
-def test_two_halves_of_a_policy_do_not_make_a_whole(master: MasterKey) -> None:
+def test_two_halves_of_a_policy_do_not_make_a_whole(master: AttributeMasterKey) -> None:
     formula = parse("role::insurer && region::EU", ACME)
     capsule, secret = encapsulate(master.public, formula, EPOCH, CONTEXT, ENTROPY)
     insurer, european = key_for(master, {"role": "insurer"}, b"1"), key_for(master, {"region": ["EU"]}, b"2")
@@ -128,7 +128,7 @@ def reused_attribute_attack(capsule: Capsule, key: AttributeKey) -> bytes:
     return capsule_module._secret(target, capsule, CONTEXT)
 
 
-def test_the_reused_attribute_attack_fails(master: MasterKey) -> None:
+def test_the_reused_attribute_attack_fails(master: AttributeMasterKey) -> None:
     formula = parse("(a || p) && (a || q)", LETTERS)
     key = key_for(master, {"p": True}, space=LETTERS)
     capsule, secret = encapsulate(master.public, formula, EPOCH, CONTEXT, ENTROPY)
@@ -147,7 +147,7 @@ def test_the_reused_attribute_attack_fails(master: MasterKey) -> None:
         capsule_module.program_for.cache_clear()
 
 
-def test_a_capsule_of_another_place_gives_another_secret(master: MasterKey) -> None:
+def test_a_capsule_of_another_place_gives_another_secret(master: AttributeMasterKey) -> None:
     formula = parse("role::insurer || region::EU", ACME)
     key = key_for(master, {"role": "insurer"})
     capsule, secret = encapsulate(master.public, formula, EPOCH, CONTEXT, ENTROPY)
@@ -167,7 +167,7 @@ def test_a_capsule_of_another_place_gives_another_secret(master: MasterKey) -> N
     assert decapsulate(police, replace(capsule, formula=renamed), CONTEXT) != secret
 
 
-def test_a_repeated_random_state_repeats_no_secret(master: MasterKey) -> None:
+def test_a_repeated_random_state_repeats_no_secret(master: AttributeMasterKey) -> None:
     formulas = [parse(text, ACME) for text in ("role::insurer", "role::police")]
     made = [
         encapsulate(master.public, formula, epoch, context, ENTROPY)
@@ -179,7 +179,7 @@ def test_a_repeated_random_state_repeats_no_secret(master: MasterKey) -> None:
     assert encapsulate(master.public, formulas[0], 1, b"a", ENTROPY) == made[0]
 
 
-def test_old_and_new_parts_do_not_mix(master: MasterKey) -> None:
+def test_old_and_new_parts_do_not_mix(master: AttributeMasterKey) -> None:
     """An attribute is dropped: the new key has other randomness, so the old part is worth nothing in the new epoch."""
     before = traits_of(ACME.values({"role": "insurer", "clearance": 9}), ACME)
     after = traits_of(ACME.values({"clearance": 9}), ACME)
@@ -197,8 +197,8 @@ def test_old_and_new_parts_do_not_mix(master: MasterKey) -> None:
     assert decapsulate(old.with_epoch(2, same), capsule, CONTEXT) == secret
 
 
-def test_a_key_of_another_authority_or_epoch_does_not_open(master: MasterKey) -> None:
-    other = MasterKey.generate(b"\x01" * 32)
+def test_a_key_of_another_authority_or_epoch_does_not_open(master: AttributeMasterKey) -> None:
+    other = AttributeMasterKey.generate(b"\x01" * 32)
     formula = parse("role::insurer", ACME)
     capsule, secret = encapsulate(master.public, formula, EPOCH, CONTEXT, ENTROPY)
     foreign = key_for(other, {"role": "insurer"})
@@ -212,7 +212,7 @@ def test_a_key_of_another_authority_or_epoch_does_not_open(master: MasterKey) ->
 
 @pytest.mark.parametrize("encoding", Encoding)
 @pytest.mark.parametrize("bits", [8, 32, 64])
-def test_numbers_in_every_encoding(master: MasterKey, encoding: Encoding, bits: int) -> None:
+def test_numbers_in_every_encoding(master: AttributeMasterKey, encoding: Encoding, bits: int) -> None:
     space = AttributeSpace.of("t", integer("n", bits, encoding=encoding))
     middle = (1 << bits - 1) + 5
     formula = parse(f"n in {middle - 2}..{middle + 2}", space)
@@ -231,7 +231,7 @@ def changed(capsule: Capsule, place: int, value: object) -> bytes:
     return wire.encode(fields)
 
 
-def test_malformed_capsules_are_refused(master: MasterKey) -> None:
+def test_malformed_capsules_are_refused(master: AttributeMasterKey) -> None:
     capsule, _ = encapsulate(master.public, parse("role::insurer || region::EU", ACME), EPOCH, CONTEXT, ENTROPY)
     bad = [
         changed(capsule, 0, 2),
@@ -252,7 +252,7 @@ def test_malformed_capsules_are_refused(master: MasterKey) -> None:
             Capsule.decode(data)
 
 
-def test_points_that_are_none_are_refused_when_they_are_needed(master: MasterKey) -> None:
+def test_points_that_are_none_are_refused_when_they_are_needed(master: AttributeMasterKey) -> None:
     capsule, _ = encapsulate(master.public, parse("role::insurer && region::EU", ACME), EPOCH, CONTEXT, ENTROPY)
     key = key_for(master, {"role": "insurer", "region": ["EU"]})
     for broken in (
@@ -265,7 +265,7 @@ def test_points_that_are_none_are_refused_when_they_are_needed(master: MasterKey
             decapsulate(key, broken, CONTEXT)
 
 
-def test_only_the_rows_that_are_needed_are_read(master: MasterKey) -> None:
+def test_only_the_rows_that_are_needed_are_read(master: AttributeMasterKey) -> None:
     capsule, secret = encapsulate(master.public, parse("role::insurer || region::EU", ACME), EPOCH, CONTEXT, ENTROPY)
     broken = replace(capsule, rows=capsule.rows[:96] + b"\xff" * 48)
     assert len(capsule.program.rows) == 3
@@ -279,7 +279,7 @@ def test_only_the_rows_that_are_needed_are_read(master: MasterKey) -> None:
     assert secret not in opened  # and still the change was noticed
 
 
-def test_bad_arguments_are_named(master: MasterKey) -> None:
+def test_bad_arguments_are_named(master: AttributeMasterKey) -> None:
     formula = parse("role::insurer", ACME)
     with pytest.raises(Misuse, match="32 bytes of entropy"):
         encapsulate(master.public, formula, EPOCH, CONTEXT, bytes(31))

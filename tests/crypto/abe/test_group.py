@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from tallystick.crypto.abe import group
-from tallystick.crypto.abe.keys import MasterKey
+from tallystick.crypto.abe.keys import AttributeMasterKey
 from tallystick.crypto.abe.sharing import ORDER
 from tallystick.errors import Malformed, Misuse
 
@@ -161,7 +161,7 @@ def test_tables_give_what_multiplication_gives() -> None:
         assert [base.power(exponent) for exponent in exponents] == plain
 
 
-def test_the_target_has_a_table_too(monkeypatch: pytest.MonkeyPatch, master: MasterKey) -> None:
+def test_the_target_has_a_table_too(monkeypatch: pytest.MonkeyPatch, master: AttributeMasterKey) -> None:
     monkeypatch.setattr(group, "TABLE_USES", 1)
     target = group.TargetBase(master.public.point)
     exponents = [group.scalar(value) for value in _some(4)]
@@ -188,6 +188,6 @@ def test_without_the_library_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(Misuse, match="pymcl"):
             work()
     with pytest.raises(Misuse, match="pymcl") as caught:
-        MasterKey.generate(bytes(32))
+        AttributeMasterKey.generate(bytes(32))
     assert "tallystick[policy]" in str(caught.value.hint)
     assert "3.11 or 3.12" in str(caught.value.hint)

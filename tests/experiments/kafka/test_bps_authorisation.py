@@ -10,26 +10,26 @@ from broker import broker
 from experiments.bps import fig08, transfer
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
-from tallystick.engines.kafka import Cluster
+from tallystick.engines.kafka import KafkaCluster
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def disarmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def disarmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     broker()  # skips where Kafka cannot be had
     with fig08.create_disarmed(tmp_path_factory.mktemp("disarmed")) as cluster:
         yield cluster
 
 
-def test_both_kafkas_take_what_the_user_may_write_and_are_measured(disarmed: Cluster) -> None:
+def test_both_kafkas_take_what_the_user_may_write_and_are_measured(disarmed: KafkaCluster) -> None:
     rows = list(fig08.measure_kafka(broker(), disarmed, transfer.SMALL))
     assert [(row.arm, row.messages) for row in rows] == [
         (arm, messages) for messages in transfer.SMALL.messages for arm in ("on", "off")
     ]
 
 
-def test_a_cluster_that_was_disarmed_lets_anybody_write(disarmed: Cluster) -> None:
+def test_a_cluster_that_was_disarmed_lets_anybody_write(disarmed: KafkaCluster) -> None:
     operator = KafkaClient(disarmed.operator())
     operator.make_user(fig08.USER, b"p")
     operator.make_topic(bytes(16), 1, 1)

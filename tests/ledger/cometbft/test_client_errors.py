@@ -16,7 +16,7 @@ from ledger_world import World, operation_batch, token
 from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
-from tallystick.ledger.cometbft.rpc import Endpoint, Endpoints
+from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
 from tallystick.runtime.clock import SystemClock
 from tallystick.trust.right import Right
 
@@ -64,11 +64,11 @@ class Says(BaseHTTPRequestHandler):
 def saying() -> Iterator[Any]:
     servers = []
 
-    def start(answer: Any) -> Endpoint:
+    def start(answer: Any) -> RpcEndpoint:
         server = HTTPServer(("127.0.0.1", 0), type("Handler", (Says,), {"answer": answer}))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
-        return Endpoint("127.0.0.1", server.server_port)
+        return RpcEndpoint("127.0.0.1", server.server_port)
 
     yield start
     for server in servers:
@@ -130,7 +130,7 @@ def test_another_chain(chain: Chain) -> None:
 
 def test_another_version_of_the_questions(chain: Chain) -> None:
     host, _, port = chain.world.cards[0].rpc.rpartition(":")
-    endpoint = Endpoint(host, int(port))
+    endpoint = RpcEndpoint(host, int(port))
     with pytest.raises(Misuse, match="nothing answers to /tally/1/tomorrow") as told:
         endpoint.ask("tomorrow")
     assert "upgrade" in (told.value.hint or "")
@@ -144,7 +144,7 @@ def test_junk_is_refused_before_it_reaches_a_block(chain: Chain, engine: Cometbf
     world, other = chain.world, World()
     stranger = other.actor("stranger", 3, b"tenant: hospital")  # type: ignore[arg-type]
     host, _, port = world.cards[0].rpc.rpartition(":")
-    endpoint = Endpoint(host, int(port))
+    endpoint = RpcEndpoint(host, int(port))
     good = world.node.sign(*operation_batch(world, 1, [HEART], [world.monitor.id])).data
     flipped = bytearray(good)
     flipped[120] ^= 1

@@ -21,7 +21,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.validator import roll_back_validator
 from tallystick.trust.notes import Note, NoteSigner
 from tallystick.trust.right import Right
@@ -59,7 +59,7 @@ def act(chain: Chain) -> bytes:
 
 
 def chain_height(folder: Path) -> int:
-    store = Store(str(folder / "ledger.sqlite"), create=False)
+    store = LedgerStore(str(folder / "ledger.sqlite"), create=False)
     try:
         return store.last_height() or 0
     finally:

@@ -31,8 +31,8 @@ from tallystick.errors import Refused, Unavailable
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.fsck import fsck
-from tallystick.ledger.reader import Reader
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.reader import LedgerReader
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.validator import threshold
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.entropy import SystemEntropy
@@ -47,13 +47,13 @@ def node_of(pid: int) -> int | None:
 
 
 def height_of(folder: Path) -> int:
-    with closing(Store(str(folder / "ledger.sqlite"), create=False)) as store:
+    with closing(LedgerStore(str(folder / "ledger.sqlite"), create=False)) as store:
         return store.last_height() or 0
 
 
 def block_of(folder: Path, height: int) -> bytes:
-    with closing(Store(str(folder / "ledger.sqlite"), create=False)) as store:
-        return Reader(store).block(height).encoded
+    with closing(LedgerStore(str(folder / "ledger.sqlite"), create=False)) as store:
+        return LedgerReader(store).block(height).encoded
 
 
 def kill(folders: list[Path], dice: random.Random, clock: SystemClock) -> None:

@@ -18,7 +18,7 @@ from tallystick.errors import Forged, Malformed, Misuse, TallystickError, Unavai
 from tallystick.ledger.cometbft import headers
 from tallystick.ledger.cometbft.client import chain_id
 from tallystick.ledger.cometbft.light import LightClient, LightSettings, fetch
-from tallystick.ledger.cometbft.rpc import Endpoint
+from tallystick.ledger.cometbft.rpc import RpcEndpoint
 from tallystick.runtime.clock import ManualClock, SystemClock
 
 TARGET = 8
@@ -44,7 +44,7 @@ class Bent:
 
     name = "bent"
 
-    def __init__(self, endpoint: Endpoint, bend: Callable[[str, Any], Any] = lambda method, answer: answer) -> None:
+    def __init__(self, endpoint: RpcEndpoint, bend: Callable[[str, Any], Any] = lambda method, answer: answer) -> None:
         self._endpoint, self._bend = endpoint, bend
 
     def call(self, method: str, **params: Any) -> Any:
@@ -53,9 +53,9 @@ class Bent:
 
 
 @pytest.fixture
-def true(chain: Chain) -> Iterator[Endpoint]:
+def true(chain: Chain) -> Iterator[RpcEndpoint]:
     host, _, port = chain.world.cards[0].rpc.rpartition(":")
-    endpoint = Endpoint(host, int(port))
+    endpoint = RpcEndpoint(host, int(port))
     yield endpoint
     endpoint.close()
 
@@ -66,7 +66,7 @@ def light(chain: Chain, primary: Any, *witnesses: Any, clock: Any = None) -> Lig
     return LightClient(name, (2, first.hash), primary, list(witnesses), clock or SystemClock())
 
 
-def test_headers_of_a_real_chain_are_believed(chain: Chain, true: Endpoint) -> None:
+def test_headers_of_a_real_chain_are_believed(chain: Chain, true: RpcEndpoint) -> None:
     client = light(chain, true, true)
     assert client.verify(3).height == 3, "the next one"
     assert client.verify(TARGET).height == TARGET, "a later one"
@@ -78,7 +78,7 @@ def test_headers_of_a_real_chain_are_believed(chain: Chain, true: Endpoint) -> N
         client.verify(2)
 
 
-def test_the_hash_is_cometbft_s_own(true: Endpoint) -> None:
+def test_the_hash_is_cometbft_s_own(true: RpcEndpoint) -> None:
     for height in (1, 2, TARGET):
         told = true.call("commit", height=str(height))["signed_header"]["commit"]["block_id"]["hash"]
         assert fetch(true, height).hash.hex().upper() == told
@@ -149,7 +149,7 @@ class Usurper:
     ],
 )
 def test_a_forgery_is_refused_and_succeeds_without_its_check(
-    chain: Chain, true: Endpoint, bend: Any, switched_off: tuple[str, ...]
+    chain: Chain, true: RpcEndpoint, bend: Any, switched_off: tuple[str, ...]
 ) -> None:
     with pytest.raises(TallystickError):
         light(chain, Bent(true, bend)).verify(TARGET)
@@ -159,7 +159,7 @@ def test_a_forgery_is_refused_and_succeeds_without_its_check(
     assert believed != honest, "the attack succeeds"
 
 
-def test_an_old_trust_is_none(chain: Chain, true: Endpoint) -> None:
+def test_an_old_trust_is_none(chain: Chain, true: RpcEndpoint) -> None:
     """Keys that counted a month ago may be anybody's by now."""
     later = ManualClock(SystemClock().now() + 30 * 86_400)
     with pytest.raises(Unavailable, match="trusting period"):
@@ -168,7 +168,7 @@ def test_an_old_trust_is_none(chain: Chain, true: Endpoint) -> None:
         assert light(chain, true, clock=later).verify(TARGET).height == TARGET
 
 
-def test_a_witness_that_shows_another_signed_header_stops_belief(chain: Chain, true: Endpoint) -> None:
+def test_a_witness_that_shows_another_signed_header_stops_belief(chain: Chain, true: RpcEndpoint) -> None:
     client = light(chain, true, Bent(true, Usurper()))
     with pytest.raises(Withheld, match="the primary"):
         client.verify(TARGET)
@@ -178,7 +178,7 @@ def test_a_witness_that_shows_another_signed_header_stops_belief(chain: Chain, t
         assert light(chain, true, Bent(true, Usurper())).verify(TARGET).height == TARGET
 
 
-def test_trust_begins_with_the_hash_that_one_was_told(chain: Chain, true: Endpoint) -> None:
+def test_trust_begins_with_the_hash_that_one_was_told(chain: Chain, true: RpcEndpoint) -> None:
     with pytest.raises(Forged, match="expected, found"):
         LightClient(chain_id(chain.world.instance), (2, bytes(32)), true, [], SystemClock(), LightSettings())
 

@@ -20,7 +20,7 @@ from tallystick.errors import TallystickError
 from tallystick.ledger.cometbft.application import ChainSettings
 from tallystick.ledger.cometbft.client import chain_id
 from tallystick.ledger.cometbft.home import NodeAddresses
-from tallystick.ledger.cometbft.rpc import Endpoint
+from tallystick.ledger.cometbft.rpc import RpcEndpoint
 from tallystick.node.validator import Validator, create_validator, find_sync, join_chain
 
 HEART = token("heart")
@@ -45,9 +45,9 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
         chain.close()
 
 
-def endpoint(chain: Chain, index: int = 0) -> Endpoint:
+def endpoint(chain: Chain, index: int = 0) -> RpcEndpoint:
     host, _, port = chain.world.cards[index].rpc.rpartition(":")
-    return Endpoint(host, int(port))
+    return RpcEndpoint(host, int(port))
 
 
 def header_hash(chain: Chain, height: int) -> str:
@@ -97,7 +97,7 @@ def test_cometbft_s_light_client_verifies_our_roots(
         *("--primary", servers[0], "--witnesses", ",".join(servers[1:3]), "--home-dir", str(tmp_path)),
         *("--height", "2", "--hash", header_hash(chain, 2)),
     ]
-    proxy = Endpoint("127.0.0.1", port)
+    proxy = RpcEndpoint("127.0.0.1", port)
     with (tmp_path / "light.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

@@ -24,7 +24,7 @@ from streams import into
 
 from tallystick.errors import TallystickError
 from tallystick.pipeline.jobs import audit, ingest, prove
-from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.warehouse import Warehouse
 from tallystick.runtime.clock import SystemClock
 
@@ -57,7 +57,7 @@ def read(spark: SparkSession, options: Options) -> DataFrame:
 
 def jobs(spark: SparkSession, folder: Path, options: Options) -> None:
     """Ingest a topic, prove all of its rows, audit its log; `rows` has the three summaries."""
-    run = Run(Warehouse(folder / "tables"), SystemClock(), {"out": folder / "proofs"}, Path(options["home"]))
+    run = JobRun(Warehouse(folder / "tables"), SystemClock(), {"out": folder / "proofs"}, Path(options["home"]))
     run.topic = options["topic"]
     _write(folder / "rows", json.dumps([one.run(run) for one in (ingest, prove, audit)]))
     _write(folder / "shown", "\n".join(_shown(spark)))
@@ -73,7 +73,7 @@ def refused(spark: SparkSession, folder: Path, options: Options, onto: Options) 
         lambda: read(spark, options).collect(),
         lambda: numbers.write.format("tally").options(**onto).mode("append").save(),
         lambda: coming.writeStream.format("tally").options(**lists).start().awaitTermination(),
-        lambda: Run(Warehouse(folder / "tables"), SystemClock()).spark,
+        lambda: JobRun(Warehouse(folder / "tables"), SystemClock()).spark,
     ]
     told = []
     for attempt in attempts:

@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tallystick.engines.spark import Cluster
+from tallystick.engines.spark import SparkCluster
 from tallystick.errors import Unavailable
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     try:
-        with Cluster.create(tmp_path_factory.mktemp("cluster")) as started:
+        with SparkCluster.create(tmp_path_factory.mktemp("cluster")) as started:
             yield started
     except Unavailable as error:
         pytest.skip(f"no Spark cluster here: {error}")

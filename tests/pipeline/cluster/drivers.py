@@ -17,7 +17,7 @@ from typing import Any
 from stack import python_path, wait_until
 from tap import DRIVER, TAPPED, Tap
 
-from tallystick.engines.spark import Cluster
+from tallystick.engines.spark import SparkCluster
 from tallystick.node.processes import free_ports
 
 HERE = Path(__file__).parent
@@ -34,7 +34,7 @@ SETTINGS = {
 class ClusterDriver:
     """`cluster_child.py` at work; `folder` is where it runs and tells."""
 
-    def __init__(self, cluster: Cluster, folder: Path, work: str, options: Mapping[str, Any], **more: Any) -> None:
+    def __init__(self, cluster: SparkCluster, folder: Path, work: str, options: Mapping[str, Any], **more: Any) -> None:
         """`work` is one of its functions, which gets `options` and `more`."""
         self.folder, self._cluster, self._work, self._more = folder, cluster, work, more
         self._options = {name: str(value) for name, value in options.items()}
@@ -105,7 +105,11 @@ def tapped(driver: ClusterDriver) -> Iterator[list[Tap]]:
 
 
 def kill_each(
-    killed: Sequence[str], driver: ClusterDriver, cluster: Cluster, chance: random.Random, batches: Callable[[], int]
+    killed: Sequence[str],
+    driver: ClusterDriver,
+    cluster: SparkCluster,
+    chance: random.Random,
+    batches: Callable[[], int],
 ) -> None:
     """Kill the driver or a worker, one after the other, anywhere in one of the next batches; `batches` tells how many
     there are. A worker comes back at once, a driver before the next is killed."""

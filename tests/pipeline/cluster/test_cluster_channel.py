@@ -20,7 +20,7 @@ from lake import Lake, Topic
 from searches import descendants, files_under, found, memory_of, read
 from test_spark_sink import delivered_seqs
 
-from tallystick.engines.spark import Cluster
+from tallystick.engines.spark import SparkCluster
 from tallystick.identity.folder import read_keys
 from tallystick.parcel.prove import verify_proof
 from tallystick.trust.permit import Operation
@@ -49,25 +49,25 @@ def homes(lake: Lake, folder: Path) -> None:
     shutil.copytree(lake.car.identity.home, folder / "writer")
 
 
-def through(cluster: Cluster, topic: Topic, onto: Topic, folder: Path, **options: Any) -> ClusterDriver:
+def through(cluster: SparkCluster, topic: Topic, onto: Topic, folder: Path, **options: Any) -> ClusterDriver:
     """A driver that reads a topic and writes it onto another."""
     homes(topic.lake, folder)
     sink = {"home": "writer", "topic": onto.name, **options}
     return ClusterDriver(cluster, folder, "through", topic.options(home="reader", **options), onto=sink, shuffled=4)
 
 
-def spark_secret(cluster: Cluster) -> bytes:
+def spark_secret(cluster: SparkCluster) -> bytes:
     """What authenticates executors, from the one file that holds it."""
     path = cluster.conf / "spark-defaults.conf"
     assert path.stat().st_mode & 0o077 == 0
     return next(line.split()[1] for line in path.read_bytes().splitlines() if b"authenticate.secret" in line)
 
 
-def on_workers(cluster: Cluster) -> list[int]:
+def on_workers(cluster: SparkCluster) -> list[int]:
     return [pid for one in cluster.workers for pid in descendants(one.pid or 0)]
 
 
-def test_nobody_hears_a_key_and_a_lost_worker_costs_nothing(lake: Lake, cluster: Cluster, tmp_path: Path) -> None:
+def test_nobody_hears_a_key_and_a_lost_worker_costs_nothing(lake: Lake, cluster: SparkCluster, tmp_path: Path) -> None:
     topic, onto = lake.topic("clustered"), lake.topic("clustered-onto", partitions=2)
     secrets = sensitive(topic)
     driver = through(cluster, topic, onto, tmp_path)
@@ -99,7 +99,7 @@ def test_nobody_hears_a_key_and_a_lost_worker_costs_nothing(lake: Lake, cluster:
     cluster.start()  # whoever comes next finds two
 
 
-def test_jobs_run_with_what_the_driver_lends(lake: Lake, cluster: Cluster, tmp_path: Path) -> None:
+def test_jobs_run_with_what_the_driver_lends(lake: Lake, cluster: SparkCluster, tmp_path: Path) -> None:
     topic = lake.topic("clustered-jobs", partitions=2)
     secrets = sensitive(topic, 50)
     homes(lake, tmp_path)
@@ -120,7 +120,7 @@ def test_jobs_run_with_what_the_driver_lends(lake: Lake, cluster: Cluster, tmp_p
 def test_on_an_open_channel_the_keys_are_anybodys(lake: Lake, tmp_path: Path) -> None:
     topic, onto = lake.topic("overheard"), lake.topic("overheard-onto")
     secrets = sensitive(topic)
-    with Cluster.create(tmp_path / "cluster", workers=1, settings=OPEN) as cluster:
+    with SparkCluster.create(tmp_path / "cluster", workers=1, settings=OPEN) as cluster:
         homes(lake, tmp_path / "refused")
         sink = {"home": "writer", "topic": onto.name}
         refused = ClusterDriver(cluster, tmp_path / "refused", "refused", topic.options(home="reader"), onto=sink)

@@ -22,7 +22,7 @@ from stack import Stack
 from streams import arrived_seqs, run
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.engines.spark import Cluster
+from tallystick.engines.spark import SparkCluster
 from tallystick.identity.kafka import go_direct
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka]
@@ -51,7 +51,7 @@ def published(lake: Lake, name: str) -> Topic:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whoever_is_killed_each_row_is_there_once(
-    kafka_lake: Lake, cluster: Cluster, tmp_path: Path, seed: int
+    kafka_lake: Lake, cluster: SparkCluster, tmp_path: Path, seed: int
 ) -> None:
     topic, out, checkpoint = published(kafka_lake, f"cluster-{seed}"), tmp_path / "out", tmp_path / "checkpoint"
     driver = ClusterDriver(

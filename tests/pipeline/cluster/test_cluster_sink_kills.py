@@ -16,7 +16,7 @@ from lake import Lake, rows, seqs
 from test_cluster_channel import homes
 from test_spark_sink import delivered, stream
 
-from tallystick.engines.spark import Cluster
+from tallystick.engines.spark import SparkCluster
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +25,9 @@ KILLS, PARCELS = 3, 24  # a parcel of one row is a micro-batch
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whoever_is_killed_each_row_is_written_once(lake: Lake, cluster: Cluster, tmp_path: Path, seed: int) -> None:
+def test_whoever_is_killed_each_row_is_written_once(
+    lake: Lake, cluster: SparkCluster, tmp_path: Path, seed: int
+) -> None:
     source, onto = lake.topic(f"cluster-from-{seed}"), lake.topic(f"cluster-onto-{seed}", partitions=2)
     source.publish_parcels(range(PARCELS))
     homes(lake, tmp_path)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tallystick.cli import main
-from tallystick.engines.spark import Cluster
+from tallystick.engines.spark import SparkCluster
 from tallystick.errors import Misuse
 
 
-def test_a_running_cluster_is_found_again(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_cluster_is_found_again(cluster: SparkCluster, capsys: pytest.CaptureFixture[str]) -> None:
     before = [one.pid for one in (cluster.master, *cluster.workers)]
     assert main.run(["dev", "spark", "up", str(cluster.folder), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -23,6 +23,6 @@ def test_a_running_cluster_is_found_again(cluster: Cluster, capsys: pytest.Captu
 def test_where_there_is_none_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["dev", "spark", "down", str(tmp_path)]) == 2
     assert f"{tmp_path}: no Spark cluster is here" in capsys.readouterr().err
-    Cluster.create(tmp_path)
+    SparkCluster.create(tmp_path)
     with pytest.raises(Misuse, match="is here already"):
-        Cluster.create(tmp_path)
+        SparkCluster.create(tmp_path)

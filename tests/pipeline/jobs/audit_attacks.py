@@ -19,7 +19,7 @@ from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Gap
 from tallystick.trust.promise import Promise
@@ -134,8 +134,8 @@ def accuse_falsely(crime: Crime) -> None:
     """A refusal of who has the right, and an accusation with somebody's made-up evidence."""
     car, token, time = crime.topic.car.identity.principal, crime.topic.token, now_ms(crime)
     claim: dict[str, Any] = {"time_ms": time, "request": bytes(32), "reason": "no-right"}
-    crime.write(entries.operation(car, Role.PUBLISHER, token, 2, **claim))
-    crime.write(entries.operation(car, Role.PUBLISHER, token, 2, **claim, evidence=b"made up"))
+    crime.write(entries.operation(car, OperatorRole.PUBLISHER, token, 2, **claim))
+    crime.write(entries.operation(car, OperatorRole.PUBLISHER, token, 2, **claim, evidence=b"made up"))
 
 
 def break_promise(crime: Crime) -> None:
@@ -160,7 +160,7 @@ def keep_false_books(crime: Crime) -> None:
     def took(token: bytes, first: int, end: int, time: int) -> bytes:
         count, request = end - first, bytes(32)
         place = {"partition": 0, "first": first, "end": end, "count": count}
-        return entries.operation(car, Role.PUBLISHER, token, 2, time_ms=time, request=request, **place)
+        return entries.operation(car, OperatorRole.PUBLISHER, token, 2, time_ms=time, request=request, **place)
 
     lost, slipped, late = crime.another("lost"), crime.another("slipped"), crime.another("late")
     crime.write(took(lost, 0, 5, now_ms(crime)))

@@ -28,7 +28,7 @@ from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.transaction import compose
 from tallystick.pipeline.jobs import audit_ledger
-from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.pipeline.jobs.warehouse import WarehouseTable
 
 # Seconds instead of minutes; what is counted stays as large as in earnest, but for the flood.
 # One window for all time: a test that runs at the full hour is no other test.
@@ -228,7 +228,7 @@ def test_results_that_the_rules_do_not_give_are_found(crime: Crime, tmp_path: Pa
         wrong.flush(now_ms)
     head = read_head(wrong.checkpoint(), trust)
     with pytest.raises(Forged, match="the contracts refuse it"):
-        audit_ledger.follow(Table(tmp_path / "ledger"), spark, wrong, trust, head)
+        audit_ledger.follow(WarehouseTable(tmp_path / "ledger"), spark, wrong, trust, head)
     wrong.close()
 
 
@@ -252,14 +252,14 @@ def test_a_node_that_leaves_something_out_is_found(
             return blocks
 
     with pytest.raises(Forged):
-        audit_ledger.follow(Table(tmp_path / "ledger"), spark, Lying(), crime.stack.node.trust, head)
+        audit_ledger.follow(WarehouseTable(tmp_path / "ledger"), spark, Lying(), crime.stack.node.trust, head)
 
 
 def test_a_table_does_not_go_on_with_another_history(
     crime: Crime, found: list[dict[str, Any]], warehouse: Path, spark: SparkSession
 ) -> None:
     """Whoever audits next, with a memory of its own: the table remembers too."""
-    table, node, trust = Table(warehouse / "ledger"), crime.topic.owner.node, crime.stack.node.trust
+    table, node, trust = WarehouseTable(warehouse / "ledger"), crime.topic.owner.node, crime.stack.node.trust
     facts = table.last()
     assert facts is not None
     height = facts["height"]

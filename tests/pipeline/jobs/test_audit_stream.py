@@ -20,7 +20,7 @@ from stack import Stack
 
 from tallystick.cli import main
 from tallystick.pipeline.jobs.audit_findings import TABLE
-from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.pipeline.jobs.warehouse import WarehouseTable
 
 pytestmark = pytest.mark.long
 
@@ -78,7 +78,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def newest(warehouse: Path) -> set[str]:
-    table = Table(warehouse / TABLE)
+    table = WarehouseTable(warehouse / TABLE)
     if not table.batches():
         return set()
     place = table.place(table.batches()[-1])
@@ -92,7 +92,7 @@ def entries(warehouse: Path) -> list[tuple[int, int]]:
 
 
 def has_batches(warehouse: Path) -> bool:
-    return bool(Table(warehouse / TABLE).batches())
+    return bool(WarehouseTable(warehouse / TABLE).batches())
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +115,11 @@ def test_findings_come_while_it_runs_and_it_ends_in_order(first_status: int, war
 
 @pytest.mark.usefixtures("first_status")
 def test_a_restart_goes_on_and_says_nothing_twice(crime: Crime, warehouse: Path) -> None:
-    batches, known = Table(warehouse / TABLE).batches(), len(entries(warehouse))
+    batches, known = WarehouseTable(warehouse / TABLE).batches(), len(entries(warehouse))
 
     def act() -> None:
         wait_until(lambda: len(entries(warehouse)) > known)  # rounds that find nothing new
-        assert Table(warehouse / TABLE).batches() == batches
+        assert WarehouseTable(warehouse / TABLE).batches() == batches
         attacks.replay(crime)
         wait_until(lambda: "replay" in newest(warehouse))
 
@@ -133,9 +133,9 @@ def test_a_restart_goes_on_and_says_nothing_twice(crime: Crime, warehouse: Path)
 def test_a_crash_between_ledger_and_findings_loses_nothing(
     crime: Crime, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Table.write
+    honest = WarehouseTable.write
 
-    def write(table: Table, *args: Any, **options: Any) -> Any:
+    def write(table: WarehouseTable, *args: Any, **options: Any) -> Any:
         if table.name == TABLE:
             raise OSError("the power went")
         return honest(table, *args, **options)
@@ -143,7 +143,7 @@ def test_a_crash_between_ledger_and_findings_loses_nothing(
     attacks.flood(crime)
     attacks.settle(crime.stack)
     with monkeypatch.context() as crashing:
-        crashing.setattr(Table, "write", write)
+        crashing.setattr(WarehouseTable, "write", write)
         with pytest.raises(OSError, match="the power went"):
             main.run(command(crime, warehouse))
     assert "flood" not in newest(warehouse)

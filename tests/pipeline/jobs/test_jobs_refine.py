@@ -13,7 +13,7 @@ from tables import frame
 from tallystick.errors import Misuse
 from tallystick.fleet import can
 from tallystick.fleet.city import Sensors
-from tallystick.fleet.replay import POSITIONS_HEADER, Replay
+from tallystick.fleet.replay import POSITIONS_HEADER, RecordingReplay
 from tallystick.fleet.schemas import schema
 from tallystick.fleet.signals import SIGNALS
 from tallystick.fleet.vehicles import simulate
@@ -97,7 +97,7 @@ def test_positions_of_buses_keep_what_has_no_vss_name(spark: SparkSession, tmp_p
     day = tmp_path / "2015-06-07.csv"
     lines = ["8,2015-06-07T08:15:59-05:00,10.0,3,76,30.2,-97.8,NORTH", "9,2015-06-07T08:16:59-05:00,255.0,3,76,0,0,"]
     day.write_text("\n".join([POSITIONS_HEADER, *lines, ""]))
-    known, unknown = refine(frame(spark, Replay(day).batches())).orderBy("ts").collect()
+    known, unknown = refine(frame(spark, RecordingReplay(day).batches())).orderBy("ts").collect()
     assert known["Vehicle"]["Speed"] == pytest.approx(16.09344)
     assert (known["Vehicle"]["CurrentLocation"]["Latitude"], known["route"], known["headsign"]) == (30.2, "3", "NORTH")
     assert unknown["Vehicle"]["Speed"] is None
@@ -108,7 +108,7 @@ def test_a_recorded_drive_has_its_obd_names_and_a_trip_from_its_speeds(spark: Sp
     names = ["ENGINE_RUN_TINE ()", *(f"PID_{number} ()" for number in range(26))]
     lines = [",".join([str(at), rpm, speed, *["1"] * 24]) for at, rpm, speed in DRIVE]
     (tmp_path / "drive1.csv").write_text("\n".join([",".join(names), *lines, ""]))
-    signals = refine(frame(spark, Replay(tmp_path).batches()))
+    signals = refine(frame(spark, RecordingReplay(tmp_path).batches()))
     first = signals.orderBy("ts").first()
     assert first["vehicle_id"] == "drive1"
     assert first["Vehicle"]["Speed"] == 0.0

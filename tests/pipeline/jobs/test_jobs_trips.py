@@ -20,13 +20,13 @@ from tables import frame, pipeline, rows_of
 
 from tallystick.errors import Misuse
 from tallystick.fleet import can
-from tallystick.fleet.replay import Replay
+from tallystick.fleet.replay import RecordingReplay
 from tallystick.fleet.schemas import schema
 from tallystick.fleet.vehicles import Fleet, simulate
 from tallystick.pipeline.jobs import refine as refine_job
 from tallystick.pipeline.jobs import trips as trips_job
 from tallystick.pipeline.jobs.refine import refine
-from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.trips import trips
 from tallystick.pipeline.jobs.warehouse import Warehouse
 from tallystick.runtime.clock import SystemClock
@@ -59,7 +59,7 @@ def buses(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> pa.Tab
         for member in packed:
             if Path(member.name).stem in days:
                 (folder / Path(member.name).name).write_bytes(packed.extractfile(member).read())  # type: ignore[union-attr]
-    replay = Replay(folder)
+    replay = RecordingReplay(folder)
     table = pa.Table.from_batches(list(replay.batches()))
     assert (replay.files, replay.empty) == (4, 1)
     return table
@@ -247,11 +247,11 @@ def test_late_rows_are_told_and_other_settings_or_tables_are_refused(spark: Spar
 
     def add(table: pa.Table) -> None:
         bronze.write(frame(spark, table.to_batches()), {"end": {"0": len(bronze.batches()) + 1}})
-        run = Run(warehouse, SystemClock(), follow=True, tell=lambda _line: run.stop.set())
+        run = JobRun(warehouse, SystemClock(), follow=True, tell=lambda _line: run.stop.set())
         refine_job.run(run)
 
     def cut(**options: float) -> dict[str, Any]:
-        return trips_job.run(Run(warehouse, SystemClock(), options, tell=told.append))
+        return trips_job.run(JobRun(warehouse, SystemClock(), options, tell=told.append))
 
     add(drive([0, 10, 20, 1000], [True, True, False, False]))
     assert {name: cut()[name] for name in ("trips", "open", "late")} == {"trips": 1, "open": 0, "late": 0}

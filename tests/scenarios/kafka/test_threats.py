@@ -16,7 +16,7 @@ from city import City
 from stack import READ, Stack, wait_until
 from without import without
 
-from tallystick.carriers.kafka.administration import Entry, Spot
+from tallystick.carriers.kafka.administration import AccessEntry, Spot
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
 from tallystick.client.findings import Finding
@@ -25,7 +25,7 @@ from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.parcel import Parcel
 
@@ -63,7 +63,7 @@ def test_threat_1_a_right_that_only_kafka_knows_is_taken_away_and_told(city: Cit
     sensor = straight(city.stack, city.sensor, kafka)
     own = sensor.carrier._kafka  # type: ignore[attr-defined]
     user = f"User:{sensor.identity.principal.hex()}"
-    given = [Entry(user, token.hex(), operation) for operation in ("READ", "WRITE", "DESCRIBE")]
+    given = [AccessEntry(user, token.hex(), operation) for operation in ("READ", "WRITE", "DESCRIBE")]
     with without("the reconciler"):
         await_round(anchorer)  # no earlier check is under way
         kafka.change_access(given, [])
@@ -130,7 +130,7 @@ def test_threat_2_an_offset_moved_in_kafka_moves_nobody_and_is_put_back_and_told
     city.doctor.author.write(back)
     with city.doctor.subscriber(PRESSURE, group="ward") as ward:
         assert read_rows(ward, 4) == [0, 1, 2, 3]
-    moves = city.stack.node.ledger.audit(Query(kind=int(Kind.RESET_OFFSET)))
+    moves = city.stack.node.ledger.audit(Query(kind=int(EntryKind.RESET_OFFSET)))
     assert [(move.author, *move.fields[3:]) for move in moves] == [
         (city.doctor.identity.principal, token, 0, fence, stands, 0)
     ]

@@ -33,7 +33,7 @@ TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is 
 }
 
 
-class Entry(NamedTuple):
+class AccessEntry(NamedTuple):
     """One entry of Kafka's access control: whether `user` ("User:*": anybody) may do `operation` on the resource `name`
     ("*": on any)."""
 
@@ -52,7 +52,7 @@ class Spot(NamedTuple):
     place: Place
 
 
-class Found(NamedTuple):
+class FoundAccess(NamedTuple):
     """A sealed topic as Kafka has it."""
 
     identity: bytes  # that Kafka gave it when it was made: another topic of the same name has another
@@ -114,11 +114,11 @@ class Administration:
             found = self.admin.list_topics(timeout=ASK_S).topics
         return {token: len(topic.partitions) for name, topic in found.items() if (token := token_of(name))}
 
-    def find_topics(self, tokens: Sequence[bytes]) -> dict[bytes, Found]:
+    def find_topics(self, tokens: Sequence[bytes]) -> dict[bytes, FoundAccess]:
         """Which of these topics Kafka has, and what they are there."""
         if not tokens:
             return {}
-        found: dict[bytes, Found] = {}
+        found: dict[bytes, FoundAccess] = {}
         names = library().TopicCollection([token.hex() for token in tokens])
         with self._asking("describe topics"):
             answers = self.admin.describe_topics(names, request_timeout=ASK_S)
@@ -167,7 +167,7 @@ class Administration:
 
     # Access.
 
-    def access_entries(self) -> frozenset[Entry]:
+    def access_entries(self) -> frozenset[AccessEntry]:
         """Every entry of Kafka's access control."""
         admin = library("confluent_kafka.admin")
         everything = admin.AclBindingFilter(
@@ -177,7 +177,7 @@ class Administration:
         with self._asking("read access control"):
             found = self.admin.describe_acls(everything, request_timeout=ASK_S).result(ASK_S)
         return frozenset(
-            Entry(
+            AccessEntry(
                 *(one.principal, one.name, one.operation.name, one.permission_type is admin.AclPermissionType.ALLOW),
                 *(one.resource_pattern_type.name, one.restype.name),
             )
@@ -185,7 +185,7 @@ class Administration:
             if one.restype is not admin.ResourceType.UNKNOWN  # of a Kafka newer than the library
         )
 
-    def change_access(self, added: Iterable[Entry], removed: Iterable[Entry]) -> None:
+    def change_access(self, added: Iterable[AccessEntry], removed: Iterable[AccessEntry]) -> None:
         admin = library("confluent_kafka.admin")
         new, old = [_binding(admin.AclBinding, one) for one in added], list(removed)
         with self._asking("change access control"):
@@ -248,16 +248,16 @@ class Administration:
                     raise explain(one.error, f"write the offsets of group {group}")
 
 
-def _found(topic: Any) -> Found:
+def _found(topic: Any) -> FoundAccess:
     high, low = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
     if not high and not low:
         raise Misuse(f"kafka: topic {topic.name} has no identity", hint=FINAL["UNSUPPORTED_VERSION"])
     identity = high.to_bytes(8, "big", signed=True) + low.to_bytes(8, "big", signed=True)
     offline = frozenset(one.id for one in topic.partitions if one.leader is None or one.leader.id < 0)
-    return Found(identity, len(topic.partitions), offline)
+    return FoundAccess(identity, len(topic.partitions), offline)
 
 
-def _binding(kind: Any, entry: Entry) -> Any:
+def _binding(kind: Any, entry: AccessEntry) -> Any:
     admin = library("confluent_kafka.admin")
     return kind(
         admin.ResourceType[entry.resource],

@@ -15,19 +15,19 @@ from typing import NamedTuple, Protocol
 
 from tallystick.carriers.deposits import permit_name, undo_name
 from tallystick.carriers.front import Front
-from tallystick.carriers.kafka.behind import Behind, Written
+from tallystick.carriers.kafka.behind import BehindAnchors, Written
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
 from tallystick.carriers.kafka.reconcile import Drift, Reconciler
 from tallystick.carriers.kafka.shared import Shared, What
 from tallystick.carriers.kafka.storage import KafkaStorage
-from tallystick.carriers.kafka.topics import Topics
+from tallystick.carriers.kafka.topics import KafkaTopics
 from tallystick.carriers.kafka.turns import Turns
-from tallystick.carriers.storage import Found, Place
+from tallystick.carriers.storage import Location, Place
 from tallystick.errors import Refused, Unavailable
 from tallystick.guards.publish import Contradiction
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.call import NOBODY
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.parcel.locks import lock_hash
 from tallystick.trust.permit import Permit, UndoOrder
 from tallystick.trust.promise import Anchor
@@ -48,14 +48,14 @@ class Carried(NamedTuple):
     nodes: Sequence[bytes]
 
 
-class Ledger(Protocol):
+class NotarySide(Protocol):
     """What a notary asks of the ledger."""
 
     def topics(self) -> Mapping[bytes, Carried]:
         """The sealed topics that this node carries, by token."""
 
     def write(self, entries: Sequence[bytes]) -> int:
-        """Bring entries to the ledger in one transaction; its number."""
+        """Bring entries to the ledger in one transaction. Returns its number."""
 
     def follow(self, above: int) -> tuple[int, list[Written]]:
         """How high the ledger is, and the notaries' anchors above a height."""
@@ -69,10 +69,10 @@ class KafkaAnchorer:
         front: Front,
         storage: KafkaStorage,
         notary: Notary,
-        sealed: Topics,
+        sealed: KafkaTopics,
         shared: Shared,
         reconciler: Reconciler,
-        ledger: Ledger,
+        ledger: NotarySide,
         turns: Turns,
     ) -> None:
         self._front, self._storage, self.notary, self._ledger, self._turns = front, storage, notary, ledger, turns
@@ -80,7 +80,7 @@ class KafkaAnchorer:
         self._drift: list[bytes] = []  # found, and not yet on the ledger
         self._followed = -1
         self._made: dict[bytes, Carried] = {}
-        self._behind = Behind(sealed.trouble, self._follow_anchor)
+        self._behind = BehindAnchors(sealed.trouble, self._follow_anchor)
         shared.catch_up(self._take_shared)
         storage.sync()
 
@@ -168,7 +168,7 @@ class KafkaAnchorer:
         for one in items:
             if one.parcel is not None:
                 self._storage.indexed(one.parcel)
-                self._front.heads.stored(one.principal, one.parcel.header, Found((place,), (one.offset,)))
+                self._front.heads.stored(one.principal, one.parcel.header, Location((place,), (one.offset,)))
 
     def _take_shared(self, what: What, data: bytes) -> None:
         """A permit, order or lock that some gateway took; checked."""
@@ -206,7 +206,7 @@ def convict(front: Front, error: Contradiction, place: Place) -> None:
 def _tell(drift: Drift, now_ms: int) -> bytes:
     """A drift as an operation of nobody's, in the topic's own history where it has one."""
     return entries.operation(
-        *(NOBODY, Role.NONE, drift.token or NOBODY, int(Right.DESCRIBE)),
+        *(NOBODY, OperatorRole.NONE, drift.token or NOBODY, int(Right.DESCRIBE)),
         time_ms=now_ms,
         request=sha256(drift.what.encode()).digest(),
         reason=drift.reason,

@@ -20,7 +20,7 @@ AGAIN_MS = 10_000  # before anchors that could not be taken over are tried again
 Written = tuple[Anchor, int, int]  # with the number of its transaction, and its place in it
 
 
-class Behind:
+class BehindAnchors:
     """For one thread."""
 
     def __init__(

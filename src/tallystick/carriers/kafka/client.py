@@ -48,7 +48,7 @@ class Outgoing(NamedTuple):
 
 
 @dataclass
-class Sent:
+class SentRecord:
     """A record on its way."""
 
     place: Place
@@ -72,7 +72,7 @@ class KafkaClient(Administration):
 
     # Writing.
 
-    def store(self, parcels: Sequence[Sequence[Outgoing]], trouble: Trouble = lambda _: None) -> list[list[Sent]]:
+    def store(self, parcels: Sequence[Sequence[Outgoing]], trouble: Trouble = lambda _: None) -> list[list[SentRecord]]:
         """Write each parcel's records, those of several topics together; all are stored by all replicas, or failed,
         when it returns. `trouble` tells why a place cannot be written to now, as far as anybody knows."""
         several = [one for records in parcels if len(records) > 1 for one in records]
@@ -89,9 +89,9 @@ class KafkaClient(Administration):
                 one.error = one.error or (error if one.offset is None else None)
         return sent
 
-    def _store_together(self, records: Sequence[Outgoing]) -> list[Sent]:
+    def _store_together(self, records: Sequence[Outgoing]) -> list[SentRecord]:
         """All of them, or none that anybody ever sees; then each has the error."""
-        sent: list[Sent] = []
+        sent: list[SentRecord] = []
         with self._together:
             try:
                 with self._asking("store records together"):
@@ -106,7 +106,7 @@ class KafkaClient(Administration):
                     producer.commit_transaction(TOGETHER_S)
             except TallystickError as error:
                 self._abort()
-                return [Sent(one.place, error=error) for one in records]
+                return [SentRecord(one.place, error=error) for one in records]
         return sent
 
     def _abort(self) -> None:
@@ -134,7 +134,7 @@ class KafkaClient(Administration):
         producer.init_transactions(ASK_S)
         return producer
 
-    def produce(self, place: Place, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]) -> Sent:
+    def produce(self, place: Place, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]) -> SentRecord:
         """Hand a record over; it is stored when `flush` has returned and it has an offset."""
         return self._hand_over(self._producing(), place.token.hex(), place, key, value, headers)
 
@@ -146,8 +146,8 @@ class KafkaClient(Administration):
         key: bytes,
         value: bytes,
         headers: Sequence[tuple[str, bytes]],
-    ) -> Sent:
-        sent = Sent(place)
+    ) -> SentRecord:
+        sent = SentRecord(place)
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
@@ -171,7 +171,7 @@ class KafkaClient(Administration):
             if one.error is not None:
                 raise one.error
 
-    def flush(self, sent: Sequence[Sent], timeout_s: float = SEND_S, trouble: Trouble = lambda _: None) -> None:
+    def flush(self, sent: Sequence[SentRecord], timeout_s: float = SEND_S, trouble: Trouble = lambda _: None) -> None:
         """Wait until each is stored by all its replicas, or failed; one whose place is in trouble is not waited for."""
         producer, deadline = self._producing(), time.monotonic() + timeout_s
         while waiting := [one for one in sent if one.offset is None and one.error is None]:

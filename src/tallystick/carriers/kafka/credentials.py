@@ -17,7 +17,7 @@ from tallystick.crypto import hpke
 from tallystick.errors import Forged, Misuse, Refused
 from tallystick.guards.rules import Rules
 from tallystick.runtime.entropy import Entropy
-from tallystick.trust.certificate import Certificate, Kind
+from tallystick.trust.certificate import Certificate, SubjectKind
 
 if TYPE_CHECKING:
     from tallystick.carriers.kafka.client import KafkaClient
@@ -38,7 +38,7 @@ class Credentials:
         """Settings with a new password, sealed to the principal; raises `Refused`."""
         shown = Certificate.decode(certificate)
         authority = self._rules.authority(shown.issuer)
-        if shown.kind is not Kind.PRINCIPAL or shown.subject != principal or authority is None:
+        if shown.kind is not SubjectKind.PRINCIPAL or shown.subject != principal or authority is None:
             raise Refused("the certificate is not the caller's", reason="wrong-certificate")
         shown.verify_issued_by(authority)
         if self._rules.blacklisted(principal):

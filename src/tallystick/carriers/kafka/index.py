@@ -22,7 +22,7 @@ from tallystick.parcel.parcel import Parcel
 READ_BYTES = 64 << 20  # of headers at once
 
 
-class Index:
+class KafkaIndex:
     """Single-threaded by the front's lock, but for reads."""
 
     def __init__(self, store: LogStore, principal_of: Callable[[Header], bytes], lanes_max: int) -> None:

@@ -8,8 +8,8 @@ from tallystick.carriers.kafka.administration import Spot
 from tallystick.carriers.kafka.anchorer import Carried
 from tallystick.carriers.kafka.behind import Written
 from tallystick.carriers.kafka.notary import HOST
-from tallystick.carriers.kafka.reconcile import Wanted, operations_of
-from tallystick.carriers.registry import Host
+from tallystick.carriers.kafka.reconcile import WantedAccess, operations_of
+from tallystick.carriers.registry import CarrierHost
 from tallystick.carriers.storage import Place
 from tallystick.ledger.block import Block
 from tallystick.ledger.contracts import access
@@ -26,7 +26,7 @@ _BLOCKS_AT_ONCE = 256
 
 
 class NotaryLedger:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CarrierHost) -> None:
         self._ledger, self._node, self.write = host.ledger, host.signer.principal, host.write
 
     def topics(self) -> dict[bytes, Carried]:
@@ -53,7 +53,7 @@ class NotaryLedger:
                         found += [(Anchor.decode_entry(e), number, i) for i, e in entries_in if is_notarised(e)]
         return top, found
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedAccess:
         """Kafka's rules as the ledger has them."""
         partitions = {token: topic.partitions for token, topic in self.topics().items()}
         rights = {
@@ -64,7 +64,7 @@ class NotaryLedger:
         principals = [principal for (principal,), _ in self._ledger.scan(IDENTITIES, most=_EVERYTHING)]
         standings = self._ledger.scan(STANDINGS, most=_EVERYTHING)
         blacklisted = [principal for (principal,), standing in standings if standing.blacklisted]
-        return Wanted(rights, partitions, principals, blacklisted, self._group_offsets(partitions))
+        return WantedAccess(rights, partitions, principals, blacklisted, self._group_offsets(partitions))
 
     def _group_offsets(self, partitions: Mapping[bytes, int]) -> dict[Spot, int]:
         """Where groups go on reading in these topics."""

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from tallystick.carriers.deposits import Deposits
 from tallystick.carriers.kafka.client import KafkaClient, Record
-from tallystick.carriers.kafka.index import Index
+from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.kafka.tails import Tail
 from tallystick.carriers.storage import Place
@@ -36,7 +36,7 @@ from tallystick.guards.live import Live
 from tallystick.guards.publish import Contradiction, Repeated, check_sender, judge
 from tallystick.guards.rules import Act, GuardLimits, Rules, TopicRules
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.operations import Role
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.promise import REFUSALS_MAX, Anchor, Refusal
@@ -104,7 +104,7 @@ class Notary:
     def __init__(
         self,
         kafka: KafkaClient,
-        index: Index,
+        index: KafkaIndex,
         rules: Rules,
         live: Live,
         deposits: Deposits,
@@ -124,7 +124,7 @@ class Notary:
     # New records.
 
     def poll(self, places: Iterable[Place], timeout_s: float) -> bool:
-        """Read on in these partitions, unless too much waits already; whether anything waits to be judged."""
+        """Read on in these partitions, unless too much waits already. Returns whether anything waits to be judged."""
         if self._waiting_bytes < WAITING_BYTES:
             self._tail.follow({place: self._read_end(place) for place in places})
             for place, records in self._tail.poll(timeout_s).items():
@@ -218,7 +218,7 @@ class Notary:
         written = [
             entries.operation(
                 principal,
-                Role.PUBLISHER,
+                OperatorRole.PUBLISHER,
                 place.token,
                 int(Right.WRITE),
                 time_ms=now_ms,
@@ -246,7 +246,8 @@ class Notary:
         self._waiting[place] = [record for record in self._waiting.get(place, []) if record.offset >= anchor.size]
 
     def catch_up(self, anchor: Anchor, now_ms: int) -> list[Judged]:
-        """Bring the index up to an anchor that another notary wrote (or this one, before a crash); what is new in it.
+        """Bring the index up to an anchor that another notary wrote (or this one, before a crash). Returns what is new
+        in it.
 
         Raises `Withheld` where Kafka shows other records than that notary saw.
         """
@@ -325,7 +326,7 @@ def _rising(records: Iterable[Record], first: int) -> Iterator[Record]:
 
 
 def _add(refused: list[Refusal], one: Judged) -> bool:
-    """Tell of one more refusal; False where an anchor can tell no more."""
+    """Tell of one more refusal. Returns False where an anchor can tell no more."""
     last = refused[-1] if refused else None
     if last is not None and (last.end, last.reason) == (one.offset, one.reason):
         refused[-1] = last._replace(end=one.offset + 1)

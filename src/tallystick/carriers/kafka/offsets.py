@@ -45,7 +45,8 @@ class Offsets:
         self._told: dict[Spot, int] = {}
 
     def check(self, wanted: Mapping[Spot, int]) -> list[Moved]:
-        """Bring Kafka to what the ledger says of some groups, in turn; what nobody of ours had moved."""
+        """Bring Kafka to what the ledger says of some groups, in turn. Returns what was moved behind the ledger's
+        back."""
         groups = self._next_groups({spot.group for spot in wanted})
         found, stale, moved = self._kafka.group_offsets(sorted(groups)), dict[Spot, int](), list[Moved]()
         self._looks += 1

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tallystick.carriers.kafka.administration import Administration, Entry, Spot, token_of
+from tallystick.carriers.kafka.administration import AccessEntry, Administration, Spot, token_of
 from tallystick.carriers.kafka.offsets import Offsets
 
 USER, ANYBODY = "User:", "User:*"
@@ -39,7 +39,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedAccess:
     """What the ledger says: (principal, token) → operations, topics with their partitions, who there is, who of them is
     blacklisted, and where groups stand."""
 
@@ -49,22 +49,24 @@ class Wanted:
     blacklisted: Collection[bytes] = ()
     offsets: Mapping[Spot, int] = field(default_factory=dict)
 
-    def entries(self) -> frozenset[Entry]:
-        denied = {Entry(USER + principal.hex(), "*", "ALL", False) for principal in self.blacklisted}
+    def entries(self) -> frozenset[AccessEntry]:
+        denied = {AccessEntry(USER + principal.hex(), "*", "ALL", False) for principal in self.blacklisted}
         allowed = {
-            Entry(USER + principal.hex(), token.hex(), operation)
+            AccessEntry(USER + principal.hex(), token.hex(), operation)
             for (principal, token), operations in self.rights.items()
             for operation in (*operations, "DESCRIBE")
             if operations
         }
         together = {
-            Entry(USER + principal.hex(), principal.hex(), "WRITE", pattern="PREFIXED", resource="TRANSACTIONAL_ID")
+            AccessEntry(
+                USER + principal.hex(), principal.hex(), "WRITE", pattern="PREFIXED", resource="TRANSACTIONAL_ID"
+            )
             for (principal, _), operations in self.rights.items()
             if "WRITE" in operations
         }
         return frozenset(allowed | denied | together)
 
-    def concerns(self, found: Iterable[Entry]) -> frozenset[Entry]:
+    def concerns(self, found: Iterable[AccessEntry]) -> frozenset[AccessEntry]:
         """The entries that are this instance's business."""
         users = {USER + principal.hex() for principal in self.principals}
         names = {
@@ -74,7 +76,7 @@ class Wanted:
         return frozenset(entry for entry in found if entry.user in users or _reaches(entry, names))
 
 
-def _reaches(entry: Entry, names: Mapping[str, Collection[str]]) -> bool:
+def _reaches(entry: AccessEntry, names: Mapping[str, Collection[str]]) -> bool:
     """Whether an entry names something of ours, or gives everybody something wide that covers it."""
     ours = names.get(entry.resource, ())
     if entry.name in ours and entry.pattern == "LITERAL":
@@ -91,27 +93,27 @@ def _reaches(entry: Entry, names: Mapping[str, Collection[str]]) -> bool:
 class Reconciler:
     """One notary's; several do no harm, since all bring Kafka to the same state."""
 
-    def __init__(self, kafka: Administration, wanted: Callable[[], Wanted]) -> None:
+    def __init__(self, kafka: Administration, wanted: Callable[[], WantedAccess]) -> None:
         self._kafka, self._wanted = kafka, wanted
-        self._initial: frozenset[Entry] | None = None  # there when this reconciler began: nobody can say by whom
-        self._ever_wanted: set[Entry] = set()  # since then; what the owner withdrew is no drift
-        self._seen: set[Entry] = set()  # wanted, and found in Kafka
-        self._told: frozenset[Entry] = frozenset()  # taken away, and still shown
-        self._added: frozenset[Entry] = frozenset()  # differences at the last look
-        self._missing: frozenset[Entry] = frozenset()
+        self._initial: frozenset[AccessEntry] | None = None  # there when this reconciler began: nobody can say by whom
+        self._ever_wanted: set[AccessEntry] = set()  # since then; what the owner withdrew is no drift
+        self._seen: set[AccessEntry] = set()  # wanted, and found in Kafka
+        self._told: frozenset[AccessEntry] = frozenset()  # taken away, and still shown
+        self._added: frozenset[AccessEntry] = frozenset()  # differences at the last look
+        self._missing: frozenset[AccessEntry] = frozenset()
         self._denied: set[str] = set()
         self._offsets = Offsets(kafka)
         self._untold: list[Drift] = []  # found, where the rest of the round failed
 
     def check(self) -> list[Drift]:
-        """Bring Kafka to what the ledger says; what nobody of ours had changed."""
+        """Bring Kafka to what the ledger says. Returns what was changed behind the ledger's back."""
         wanted = self._wanted()
         self._untold += self._check_entries(wanted)
         self._untold += self._check_offsets(wanted)
         told, self._untold = self._untold, []
         return told
 
-    def _check_entries(self, wanted: Wanted) -> list[Drift]:
+    def _check_entries(self, wanted: WantedAccess) -> list[Drift]:
         desired, found = wanted.entries(), wanted.concerns(self._kafka.access_entries())
         if self._initial is None:
             self._initial = found
@@ -129,7 +131,7 @@ class Reconciler:
         drift = [Drift("acl-added", _say(entry), _token(entry)) for entry in sorted(odd)]
         return drift + [Drift("acl-removed", _say(entry), _token(entry)) for entry in sorted(lost)]
 
-    def _check_offsets(self, wanted: Wanted) -> list[Drift]:
+    def _check_offsets(self, wanted: WantedAccess) -> list[Drift]:
         return [
             Drift(
                 "offset-moved",
@@ -141,13 +143,13 @@ class Reconciler:
         ]
 
 
-def _say(entry: Entry) -> str:
+def _say(entry: AccessEntry) -> str:
     what = {"TOPIC": "topic", "GROUP": "group", "BROKER": "cluster", "TRANSACTIONAL_ID": "transaction"}[entry.resource]
     which = f"{what}s that begin with" if entry.pattern == "PREFIXED" else what
     return f"{entry.user} {'may' if entry.allowed else 'may not'} {entry.operation} {which} {entry.name}"
 
 
-def _token(entry: Entry) -> bytes:
+def _token(entry: AccessEntry) -> bytes:
     return (token_of(entry.name) if entry.resource == "TOPIC" else None) or b""
 
 

@@ -11,17 +11,17 @@ from tallystick.carriers.deposits import Deposits
 from tallystick.carriers.kafka.anchorer import KafkaAnchorer, convict
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.credentials import PATH, Credentials, client_settings
-from tallystick.carriers.kafka.index import Index
+from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.ledger import NotaryLedger
 from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.kafka.reconcile import Reconciler
 from tallystick.carriers.kafka.shared import Shared
 from tallystick.carriers.kafka.storage import KafkaStorage
-from tallystick.carriers.kafka.topics import Topics
+from tallystick.carriers.kafka.topics import KafkaTopics
 from tallystick.carriers.kafka.turns import Turns
 from tallystick.carriers.log.server import open_store
-from tallystick.carriers.registry import Host, Served, Settings
+from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
 from tallystick.errors import Misuse
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.entropy import SystemEntropy
@@ -29,13 +29,13 @@ from tallystick.runtime.entropy import SystemEntropy
 CAN = (Can.SENDING | Can.READING) & ~Can.RETIRE  # of a gateway; Kafka's retention is off on sealed topics
 
 
-def serve(settings: Settings, host: Host, disk: Disk) -> Served:
+def serve(settings: CarrierSettings, host: CarrierHost, disk: Disk) -> Served:
     kafka, node = open_client(settings), host.signer
     ledger = NotaryLedger(host)
     store = open_store(disk, {})  # the index grows behind the ledger, so it may be shorter than what is anchored
     deposits = Deposits(store.blobs)
-    index = Index(store, deposits.principal_of, host.limits.lanes_max)
-    shared, sealed = Shared(kafka, host.rules), Topics(kafka, index.log, ledger.is_anchored)
+    index = KafkaIndex(store, deposits.principal_of, host.limits.lanes_max)
+    shared, sealed = Shared(kafka, host.rules), KafkaTopics(kafka, index.log, ledger.is_anchored)
     storage = KafkaStorage(
         kafka, index, sealed, shared, lambda hashes: sign_passages(node.principal, host.block()[0], hashes, node.key)
     )
@@ -52,7 +52,7 @@ def serve(settings: Settings, host: Host, disk: Disk) -> Served:
     return Served(front, anchorer, {PATH: credentials.issue})
 
 
-def open_client(settings: Settings) -> KafkaClient:
+def open_client(settings: CarrierSettings) -> KafkaClient:
     given: dict[str, str] = {}
     if path := settings.carrier_settings.get("kafka_settings"):
         try:

@@ -47,7 +47,7 @@ class Shared:
         self._kafka.put_shared(self._name, [(_what(name, data).value, data) for name, data in blobs.items()])
 
     def poll(self, take: Take, timeout_s: float = 0.0) -> int:
-        """Take what came; how many."""
+        """Take what came. Returns how many there were."""
         found = self._tail.poll(timeout_s)
         for kind, data in found:
             try:
@@ -60,8 +60,8 @@ class Shared:
         return len(found)
 
     def catch_up(self, take: Take) -> int:
-        """Take everything that is there now; how much. Whoever wrote a parcel gave its permit and locks to some gateway
-        before: what is there when the parcel was read is enough to judge it."""
+        """Take everything that is there now. Returns how much there was. Whoever wrote a parcel gave its permit and
+        locks to some gateway before: what is there when the parcel was read is enough to judge it."""
         end, taken = self._tail.end(), 0
         while self._tail.is_behind(end):
             taken += self.poll(take, 0.1)

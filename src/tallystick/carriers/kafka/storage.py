@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Outgoing, describe
-from tallystick.carriers.kafka.index import Index
+from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.kafka.shared import Shared
-from tallystick.carriers.kafka.topics import Topics
+from tallystick.carriers.kafka.topics import KafkaTopics
 from tallystick.carriers.log.report import Damaged
-from tallystick.carriers.log.store import Statistics
-from tallystick.carriers.storage import Entry, Place, Taken, Tree
+from tallystick.carriers.log.store import LogStatistics
+from tallystick.carriers.storage import Entry, PartitionTree, Place, Taken
 from tallystick.carriers.voids import is_void
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.parcel.parcel import Parcel, front_bytes
@@ -33,8 +33,8 @@ class KafkaStorage:
     def __init__(
         self,
         kafka: KafkaClient,
-        index: Index,
-        sealed: Topics,
+        index: KafkaIndex,
+        sealed: KafkaTopics,
         shared: Shared,
         passages: Callable[[Sequence[bytes]], list[Passage]],
     ) -> None:
@@ -130,7 +130,7 @@ class KafkaStorage:
             return passed.offsets[passed.places.index(place)]
         return self._log.find(place, parcel)
 
-    def tree(self, place: Place) -> Tree:
+    def tree(self, place: Place) -> PartitionTree:
         return self._log.tree(place)
 
     def bytes_stored(self, place: Place) -> int:
@@ -142,7 +142,7 @@ class KafkaStorage:
     def retire(self, place: Place, below: int) -> None:
         raise Misuse("parcels on Kafka are not retired")
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> LogStatistics:
         return self._log.statistics()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Administration, Found
+from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Administration, FoundAccess
 from tallystick.carriers.kafka.failures import REPLICAS
 from tallystick.carriers.kafka.reconcile import Drift
 from tallystick.carriers.log.storage import LogStorage
@@ -33,7 +33,7 @@ def identity_name(token: bytes) -> bytes:
     return named_hash("tallystick kafka topic blob 1", token)
 
 
-class Topics:
+class KafkaTopics:
     """One node's; `check` and `make` belong to one thread, `trouble` may be asked by any."""
 
     def __init__(self, kafka: Administration, beside: LogStorage, is_anchored: Callable[[bytes], bool]) -> None:
@@ -66,7 +66,8 @@ class Topics:
         return _lost(token, REPLACED)
 
     def check(self, wanted: Mapping[bytes, int]) -> list[Drift]:
-        """Look at these topics (token → partitions on the ledger); what nobody of ours changed."""
+        """Look at these topics (token → partitions on the ledger). Returns what was changed behind the ledger's
+        back."""
         try:
             found = self._kafka.find_topics(list(wanted))
         except Unavailable:  # perhaps only the controller is away, without whom brokers go on
@@ -88,7 +89,7 @@ class Topics:
             return error
         return None
 
-    def _check_lost(self, wanted: Mapping[bytes, int], found: Mapping[bytes, Found]) -> list[Drift]:
+    def _check_lost(self, wanted: Mapping[bytes, int], found: Mapping[bytes, FoundAccess]) -> list[Drift]:
         before = self._lost
         closed = {token: what for token, what in before.items() if token not in wanted}
         lost = {token: what for token in wanted if (what := self._what_happened(token, found.get(token)))}
@@ -99,7 +100,7 @@ class Topics:
             if before.get(token) != what
         ]
 
-    def _what_happened(self, token: bytes, found: Found | None) -> str | None:
+    def _what_happened(self, token: bytes, found: FoundAccess | None) -> str | None:
         """How a topic was lost, if it was; one that is seen for the first time is remembered."""
         known = self._identity(token)
         if found is None:
@@ -114,7 +115,7 @@ class Topics:
     def _identity(self, token: bytes) -> bytes | None:
         return self._beside.blobs.get(identity_name(token))
 
-    def _check_settings(self, kept: Mapping[bytes, Found]) -> list[Drift]:
+    def _check_settings(self, kept: Mapping[bytes, FoundAccess]) -> list[Drift]:
         drift = []
         for token, settings in self._kafka.topic_settings(list(kept)).items():
             changed = {name: value for name, value in settings.items() if value != TOPIC_SETTINGS[name]}
@@ -124,7 +125,7 @@ class Topics:
                 drift.append(Drift("topic-changed", f"topic {token.hex()}: {what}", token))
         return drift
 
-    def _check_partitions(self, wanted: Mapping[bytes, int], kept: Mapping[bytes, Found]) -> list[Drift]:
+    def _check_partitions(self, wanted: Mapping[bytes, int], kept: Mapping[bytes, FoundAccess]) -> list[Drift]:
         grown = {token for token, topic in kept.items() if topic.partitions != wanted[token]} - self._grown
         self._grown |= grown
         return [

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tallystick import wire
-from tallystick.carriers.log.limits import Limits
-from tallystick.carriers.log.report import Cut, Damage, Damaged, Recovery, Unsure
+from tallystick.carriers.log.limits import LogLimits
+from tallystick.carriers.log.report import Cut, Damage, Damaged, Recovery, UnsureLog
 from tallystick.carriers.log.segments import (
     FILE_HEADER_BYTES,
     JOURNAL_MAGIC,
@@ -70,7 +70,7 @@ class Journal:
     The store calls it under its own locks; a node uses `append`, `replay` and `trim`.
     """
 
-    def __init__(self, disk: Disk, limits: Limits, recovery: Recovery, lock: threading.RLock) -> None:
+    def __init__(self, disk: Disk, limits: LogLimits, recovery: Recovery, lock: threading.RLock) -> None:
         self._disk = disk
         self._limits = limits
         self._lock = lock
@@ -157,7 +157,7 @@ class Journal:
     def commit(self, marks: Mapping[Place, Mark]) -> None:
         """Make the next group durable: these marks and the records taken.
 
-        An `OSError` leaves the file as it was before; `Unsure` says that nobody knows.
+        An `OSError` leaves the file as it was before; `UnsureLog` says that nobody knows.
         """
         with self._lock:
             group = _Group(self.number + 1, self._trimmed, dict(marks), self.replay_end, self._taken)
@@ -201,7 +201,7 @@ class Journal:
         except OSError as error:
             if error.errno == errno.ENOSPC:  # before the rename: only writing takes space
                 raise
-            raise Unsure(f"journal: could not be replaced: {error.strerror}") from error
+            raise UnsureLog(f"journal: could not be replaced: {error.strerror}") from error
         self.close()
         with _unsure("could not be opened again"):
             self._file = self._disk.open(PATH)
@@ -262,7 +262,7 @@ def _unsure(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unsure(f"journal: {what}: {error.strerror}") from error
+        raise UnsureLog(f"journal: {what}: {error.strerror}") from error
 
 
 def _whole_file(state: _Group) -> bytes:

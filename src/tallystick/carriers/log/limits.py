@@ -9,7 +9,7 @@ MIB = 1024 * KIB
 
 
 @dataclass(frozen=True)
-class Limits:
+class LogLimits:
     """Every number is a bound that some caller could otherwise push without end."""
 
     segment_bytes_max: int = 64 * MIB  # retention works by whole segments; opening reads the newest of each

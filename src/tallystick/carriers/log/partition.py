@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tallystick.carriers.log.limits import Limits
+from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.report import Damage, Damaged, Retired
 from tallystick.carriers.log.segments import (
     BODY,
@@ -27,10 +27,10 @@ from tallystick.carriers.log.segments import (
     REFERENCE,
     SEGMENT_MAGIC,
     Frame,
-    Index,
     NewEntry,
     Reference,
-    Row,
+    SegmentIndex,
+    SegmentRow,
     file_header,
     frames,
     pack_frame,
@@ -50,7 +50,7 @@ ResolveBody = Callable[[Reference, bytes], bytes]
 class Segment:
     """A segment file, or the headers file that has replaced it."""
 
-    index: Index
+    index: SegmentIndex
     is_sealed: bool = False
     is_retired: bool = False
 
@@ -67,7 +67,7 @@ class _Plan(NamedTuple):
 
     path: str
     first: int
-    rows: list[Row]
+    rows: list[SegmentRow]
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Write:
     position: int
     data: bytes
     is_new: bool
-    added: Index
+    added: SegmentIndex
     file: File | None = field(default=None)
 
     @property
@@ -119,7 +119,7 @@ class Write:
 class Partition:
     """The entries of one partition; `load` in `recovery.py` makes it from what the disk holds."""
 
-    def __init__(self, disk: Disk, folder: str, place: Place, limits: Limits, resolve: ResolveBody) -> None:
+    def __init__(self, disk: Disk, folder: str, place: Place, limits: LogLimits, resolve: ResolveBody) -> None:
         self.folder = folder
         self.place = place
         self.damage: Damage | None = None
@@ -234,7 +234,7 @@ class Partition:
                 if self.damage is not None and offset >= self._end:
                     raise Damaged(str(self.damage))
                 return None
-            rows: list[Row] = []
+            rows: list[SegmentRow] = []
             taken = 0
             end = min(segment.index.end, self._end)
             for at in range(offset, end if below is None else min(end, below)):
@@ -320,14 +320,14 @@ class Partition:
             assert newest is not None
             base, position = newest.index.base, newest.index.file_bytes()
             parts = []
-        added = Index(self._end)
+        added = SegmentIndex(self._end)
         start = 0 if is_new else position
         for offset, entry in enumerate(entries, self._end):
             head, rest = pack_frame(entry, offset, after)
             parts += (head, rest)
             reference = entry.body if isinstance(entry.body, Reference) else None
             kind = REFERENCE if reference else BODY
-            row = Row(position, len(entry.header), entry.body_bytes, entry.stored_ms, kind, entry.parcel_hash)
+            row = SegmentRow(position, len(entry.header), entry.body_bytes, entry.stored_ms, kind, entry.parcel_hash)
             added.add(row, reference)
             position += row.frame_bytes
         return Write(self, segment_path(self.folder, base, "segment"), start, b"".join(parts), is_new, added)
@@ -382,7 +382,7 @@ class Partition:
             return below
 
     def collect(self, limit: int) -> int:
-        """Replace the segments wholly below `limit` by their headers; the number of them."""
+        """Replace the segments wholly below `limit` by their headers. Returns the number of them."""
         collected = 0
         for segment in self._segments:
             if segment.index.end > limit:

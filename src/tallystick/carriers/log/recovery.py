@@ -21,7 +21,7 @@ from tallystick.carriers.log.segments import (
     REFERENCE,
     SEGMENT_MAGIC,
     Frame,
-    Index,
+    SegmentIndex,
     check_file_header,
     frames,
     unpack_reference,
@@ -97,15 +97,15 @@ def _load_segment(
             _rebuild(disk, partition, index, known, recovery)
 
 
-def _read_index(disk: Disk, partition: Partition, path: str, base: int) -> Index | None:
+def _read_index(disk: Disk, partition: Partition, path: str, base: int) -> SegmentIndex | None:
     """The index, or None if it cannot be used and the segment must be scanned."""
     try:
-        return Index.decode(read_all(disk, path), partition.place, base, path)
+        return SegmentIndex.decode(read_all(disk, path), partition.place, base, path)
     except Damaged:
         return None
 
 
-def _check_sealed(disk: Disk, partition: Partition, path: str, index: Index) -> None:
+def _check_sealed(disk: Disk, partition: Partition, path: str, index: SegmentIndex) -> None:
     _check_header(disk, partition, path, SEGMENT_MAGIC, index.base)
     if disk.size(path) < index.file_bytes():
         raise Damaged(f"{path}: {index.file_bytes()} bytes expected, {disk.size(path)} found")
@@ -124,7 +124,7 @@ def _adopt_retired(
     partition: Partition,
     segment: str,
     headers: str,
-    sealed: Index,
+    sealed: SegmentIndex,
     present: set[str],
     known: Known,
 ) -> None:
@@ -145,7 +145,7 @@ def _adopt_headers(
     """Take headers whose index is gone."""
     data = read_all(disk, headers)
     check_file_header(data, HEADERS_MAGIC, partition.place, base, headers)
-    index = Index(base)
+    index = SegmentIndex(base)
     try:
         for frame in frames(data, base):
             index.add(frame.row, None)
@@ -160,7 +160,7 @@ def _scan(disk: Disk, partition: Partition, path: str, base: int, known: Known, 
     """Take the committed frames of a segment without an index; cut what follows them."""
     data = read_all(disk, path)
     check_file_header(data, SEGMENT_MAGIC, partition.place, base, path)
-    index = Index(base)
+    index = SegmentIndex(base)
     rest = frames(data, base)
     try:
         while known.is_journal_damaged or index.end < known.mark.end:
@@ -219,6 +219,6 @@ def _rebuild(disk: Disk, partition: Partition, path: str, known: Known, recovery
     recovery.rebuilt.append(path)
 
 
-def _add(index: Index, frame: Frame) -> None:
+def _add(index: SegmentIndex, frame: Frame) -> None:
     reference = unpack_reference(frame.rest) if frame.row.kind == REFERENCE else None
     index.add(frame.row, reference)

@@ -26,7 +26,7 @@ class Damaged(Unavailable):
     """Stored bytes are not what was written; trying again will not help before the disk is restored."""
 
 
-class Unsure(Unavailable):
+class UnsureLog(Unavailable):
     """The disk failed in a sync: what it holds is known only once the store is opened anew."""
 
 

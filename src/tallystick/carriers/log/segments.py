@@ -73,7 +73,7 @@ class NewEntry(NamedTuple):
     stored_ms: int
 
 
-class Row(NamedTuple):
+class SegmentRow(NamedTuple):
     """What the index knows of an entry."""
 
     position: int
@@ -97,7 +97,7 @@ class Row(NamedTuple):
 class Frame(NamedTuple):
     """A frame that passed its checks; `rest` is empty if only the head was asked for."""
 
-    row: Row
+    row: SegmentRow
     offset: int
     after: int
     header: bytes
@@ -183,7 +183,7 @@ def parse_frame(data: bytes, at: int, position: int, offset: int, *, head_only: 
         raise Damaged("the frame is cut short")
     if zlib.crc32(memoryview(data)[at + _CRC.size : header_end]) != _CRC.unpack_from(data, at)[0]:
         raise Damaged("the frame's head does not match its checksum")
-    row = Row(position, header_bytes, body_bytes, stored_ms, kind, parcel_hash)
+    row = SegmentRow(position, header_bytes, body_bytes, stored_ms, kind, parcel_hash)
     if found != offset:
         raise Damaged(f"the frame is that of offset {found}")
     if length != row.frame_bytes:
@@ -222,7 +222,7 @@ def unpack_reference(data: bytes | memoryview) -> Reference:
 
 
 @dataclass
-class Index:
+class SegmentIndex:
     """The rows of one segment, and the lowest offset that it pins in each other partition."""
 
     base: int
@@ -238,10 +238,10 @@ class Index:
         """The offset after the last."""
         return self.base + self.count
 
-    def row(self, offset: int) -> Row:
-        return Row(*_ROW.unpack_from(self.rows, (offset - self.base) * ROW_BYTES))
+    def row(self, offset: int) -> SegmentRow:
+        return SegmentRow(*_ROW.unpack_from(self.rows, (offset - self.base) * ROW_BYTES))
 
-    def add(self, row: Row, reference: Reference | None) -> None:
+    def add(self, row: SegmentRow, reference: Reference | None) -> None:
         self.rows += _ROW.pack(*row)
         if reference is not None:
             self.pin(reference)
@@ -263,12 +263,12 @@ class Index:
     def hashes(self) -> list[bytes]:
         return [row[5] for row in _ROW.iter_unpack(self.rows)]
 
-    def retired(self) -> Index:
+    def retired(self) -> SegmentIndex:
         """The index of the headers file that replaces the segment: the same entries without their rests."""
         position = FILE_HEADER_BYTES
-        index = Index(self.base)
+        index = SegmentIndex(self.base)
         for fields in _ROW.iter_unpack(self.rows):
-            row = Row(*fields)._replace(position=position, kind=RETIRED)
+            row = SegmentRow(*fields)._replace(position=position, kind=RETIRED)
             index.rows += _ROW.pack(*row)
             position += row.frame_bytes
         return index
@@ -279,7 +279,7 @@ class Index:
         return file_header(INDEX_MAGIC, place, self.base) + _CRC.pack(zlib.crc32(payload)) + payload
 
     @classmethod
-    def decode(cls, data: bytes, place: Place, base: int, path: str) -> Index:
+    def decode(cls, data: bytes, place: Place, base: int, path: str) -> SegmentIndex:
         """Raises `Damaged`."""
         check_file_header(data, INDEX_MAGIC, place, base, path)
         payload = data[FILE_HEADER_BYTES + _CRC.size :]

@@ -9,7 +9,7 @@ from tallystick.carriers.anchored import Growth
 from tallystick.carriers.carrier import Can
 from tallystick.carriers.log.storage import LogStorage
 from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.registry import Host, Served, Settings
+from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
 from tallystick.carriers.storage import Place
 from tallystick.errors import Misuse
 from tallystick.runtime.disk import Disk
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 CAN = Can.SENDING | Can.READING
 
 
-def serve(settings: Settings, host: Host, disk: Disk) -> Served:
+def serve(settings: CarrierSettings, host: CarrierHost, disk: Disk) -> Served:
     if not settings.gateway:
         raise Misuse("a notary reads Kafka, and no Kafka is named", hint="set carrier = kafka://host:port")
     anchors = host.anchors()

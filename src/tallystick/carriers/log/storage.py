@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tallystick.carriers.log.blobs import Blobs
 from tallystick.carriers.log.partition import Partition
-from tallystick.carriers.log.store import LogStore, Statistics
+from tallystick.carriers.log.store import LogStatistics, LogStore
 from tallystick.carriers.storage import Entry, Place, Taken
 
 
@@ -59,7 +59,7 @@ class LogStorage:
     def retire(self, place: Place, below: int) -> None:
         self._store.retire(place, below)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> LogStatistics:
         return self._store.statistics()
 
     def close(self) -> None:

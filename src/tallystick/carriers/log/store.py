@@ -37,10 +37,10 @@ from typing import NoReturn
 from tallystick.carriers.log.blobs import Blobs
 from tallystick.carriers.log.journal import PATH as JOURNAL_PATH
 from tallystick.carriers.log.journal import Journal, Mark
-from tallystick.carriers.log.limits import Limits
+from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.partition import Partition, Write
 from tallystick.carriers.log.recovery import Known, load
-from tallystick.carriers.log.report import Damaged, Recovery, Unsure
+from tallystick.carriers.log.report import Damaged, Recovery, UnsureLog
 from tallystick.carriers.log.segments import (
     HASH_BYTES,
     HEAD_BYTES,
@@ -109,7 +109,7 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class Statistics:
+class LogStatistics:
     """A snapshot of the store; counts of groups and parcels are since it was opened."""
 
     partitions: int
@@ -135,8 +135,10 @@ class LogStore:
     entries is damaged, whatever the journal says.
     """
 
-    def __init__(self, disk: Disk, limits: Limits | None = None, anchored: Mapping[Place, int] | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(
+        self, disk: Disk, limits: LogLimits | None = None, anchored: Mapping[Place, int] | None = None
+    ) -> None:
+        self.limits = limits or LogLimits()
         self.recovery = Recovery()
         self.staging = threading.RLock()
         self.disk = disk
@@ -218,13 +220,13 @@ class LogStore:
             except OSError as error:
                 what = "full" if error.errno == errno.ENOSPC else "failing"
                 self._fail(group, Unavailable(f"disk {what}: {error.strerror}", retry_after_s=5.0))
-            except Unsure as error:
+            except UnsureLog as error:
                 self._stopped = error
                 self._fail(group, error)
             except Unavailable as error:
                 self._fail(group, error)
             except BaseException:  # an interrupt, say: only the disk knows how far the group came
-                self._stopped = Unsure("log: a commit was interrupted")
+                self._stopped = UnsureLog("log: a commit was interrupted")
                 raise
 
     def _commit(self, group: _Group) -> None:
@@ -260,14 +262,14 @@ class LogStore:
             for write in writes:
                 write.sync(self.disk)
         except OSError as error:
-            raise Unsure(f"log: a segment could not be synced: {error.strerror}") from error
+            raise UnsureLog(f"log: a segment could not be synced: {error.strerror}") from error
 
     def _undo(self, writes: Iterable[Write]) -> None:
         try:
             for write in writes:
                 write.undo(self.disk)
         except OSError as error:
-            raise Unsure(f"log: a failed write could not be undone: {error.strerror}") from error
+            raise UnsureLog(f"log: a failed write could not be undone: {error.strerror}") from error
 
     def _fail(self, group: _Group, error: Unavailable) -> NoReturn:
         """Tell everybody in the group, and all who staged behind it: their offsets built on it."""
@@ -311,10 +313,10 @@ class LogStore:
             partition.bytes_stored() for place, partition in list(self._partitions.items()) if place.token == token
         )
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> LogStatistics:
         partitions = [p for place, p in list(self._partitions.items()) if place.token]
         with self.staging:
-            return Statistics(
+            return LogStatistics(
                 partitions=len(partitions),
                 segments=sum(partition.segment_count() for partition in partitions),
                 entries=sum(partition.end_offset for partition in partitions),
@@ -355,7 +357,7 @@ class LogStore:
                 self._collect()
             except OSError as error:
                 raise Unavailable(f"{place}: retiring stopped: {error.strerror}") from error
-            except Unsure as error:
+            except UnsureLog as error:
                 self._stopped = error
                 raise
 

@@ -29,8 +29,8 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.crypto.abe import group
-from tallystick.crypto.abe.keys import EPOCH_MAX, IDENTIFIER_BYTES, AttributeKey, PublicKey, epoch_trait
-from tallystick.crypto.abe.sharing import ORDER, Program, Row, coefficients, program_of, shares
+from tallystick.crypto.abe.keys import EPOCH_MAX, IDENTIFIER_BYTES, AttributeKey, AttributePublicKey, epoch_trait
+from tallystick.crypto.abe.sharing import ORDER, Program, ShareRow, coefficients, program_of, shares
 from tallystick.crypto.kdf import KEY_BYTES, derive, extract
 from tallystick.errors import CannotOpen, Malformed, Misuse
 from tallystick.policy.formula import Formula
@@ -113,7 +113,7 @@ def program_for(formula: Formula, epoch: int) -> Program:
 
 
 def encapsulate(
-    public: PublicKey, formula: Formula, epoch: int, context: bytes, entropy: bytes
+    public: AttributePublicKey, formula: Formula, epoch: int, context: bytes, entropy: bytes
 ) -> tuple[Capsule, bytes]:
     """A fresh 32-byte secret, and the capsule that brings it to whoever satisfies `formula` in `epoch`.
 
@@ -145,7 +145,7 @@ def encapsulate(
     return capsule, _secret(public.target.power(head), capsule, context)
 
 
-def _rows(rows: Sequence[Row], split: Sequence[int], occurrences: Sequence[group.Scalar]) -> list[bytes]:
+def _rows(rows: Sequence[ShareRow], split: Sequence[int], occurrences: Sequence[group.Scalar]) -> list[bytes]:
     base = group.share_base()
     known: dict[int, group.Point] = {}  # the alternatives of an OR have one share
     found = []

@@ -40,14 +40,14 @@ def epoch_trait(epoch: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class PublicKey:
+class AttributePublicKey:
     """What encapsulating takes: g2^alpha."""
 
     raw: bytes
     point: group.Point = field(repr=False, compare=False)
 
     @classmethod
-    def decode(cls, data: bytes) -> PublicKey:
+    def decode(cls, data: bytes) -> AttributePublicKey:
         """Raises `Malformed`."""
         return cls(bytes(data), group.decode_g2(data, "attribute authority's public key"))
 
@@ -65,28 +65,28 @@ class PublicKey:
 
 
 @dataclass(frozen=True)
-class MasterKey:
+class AttributeMasterKey:
     """The authority's secret; `seed` is all of it."""
 
     seed: bytes = field(repr=False)
-    public: PublicKey = field(compare=False)
+    public: AttributePublicKey = field(compare=False)
     _secret_point: group.Point = field(repr=False, compare=False)  # g1^alpha
 
     @classmethod
-    def generate(cls, entropy: bytes) -> MasterKey:
+    def generate(cls, entropy: bytes) -> AttributeMasterKey:
         """The key that `entropy` (at least 32 bytes) determines."""
         if len(entropy) < KEY_BYTES:
             raise Misuse(f"master key: expected at least {KEY_BYTES} bytes of entropy, found {len(entropy)}")
         return cls.decode(extract(b"tallystick abe master 1", entropy))
 
     @classmethod
-    def decode(cls, seed: bytes) -> MasterKey:
+    def decode(cls, seed: bytes) -> AttributeMasterKey:
         """Raises `Malformed`."""
         if len(seed) != KEY_BYTES:
             raise Malformed(f"master key: expected {KEY_BYTES} bytes, found {len(seed)}")
         alpha = _scalar(derive(seed, "tallystick abe master 1"))
         point = group.generator2().power(alpha)
-        return cls(bytes(seed), PublicKey(group.encode_point(point), point), group.generator1().power(alpha))
+        return cls(bytes(seed), AttributePublicKey(group.encode_point(point), point), group.generator1().power(alpha))
 
     def encode(self) -> bytes:
         """The seed: a secret."""

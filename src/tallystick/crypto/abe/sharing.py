@@ -28,7 +28,7 @@ Traits = frozenset[bytes]
 
 
 @dataclass(frozen=True)
-class Row:
+class ShareRow:
     traits: Traits
     occurrence: int
 
@@ -43,7 +43,7 @@ class _Gate:
 class Program:
     """The rows of a tree in order, and the tree over their numbers."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ShareRow, ...]
     root: _Gate | int
 
     @property
@@ -117,7 +117,7 @@ def _new_row(traits: Traits, found: list[Traits]) -> int:
     return len(found) - 1
 
 
-def _with_occurrences(found: Sequence[Traits]) -> Iterator[Row]:
+def _with_occurrences(found: Sequence[Traits]) -> Iterator[ShareRow]:
     """Each row gets the first occurrence at which none of its traits was used before."""
     used: list[set[bytes]] = []
     for traits in found:
@@ -125,10 +125,10 @@ def _with_occurrences(found: Sequence[Traits]) -> Iterator[Row]:
         if occurrence == len(used):
             used.append(set())
         used[occurrence] |= traits
-        yield Row(traits, occurrence)
+        yield ShareRow(traits, occurrence)
 
 
-def _bounded(rows: Iterable[Row]) -> Iterator[Row]:
+def _bounded(rows: Iterable[ShareRow]) -> Iterator[ShareRow]:
     """Given up at the first row too many: each is compared with all occurrences before it."""
     for row in rows:
         if row.occurrence >= OCCURRENCES_MAX:

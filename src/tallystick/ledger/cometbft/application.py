@@ -33,15 +33,15 @@ from tallystick.abci.application import Application
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError
 from tallystick.ledger.batches import compiled
-from tallystick.ledger.book import Book, Sealed, found, genesis_block
+from tallystick.ledger.book import Book, SealedBlock, found, genesis_block
 from tallystick.ledger.checkpoints import checkpoint_text, sign_checkpoint
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.roots import STORE, app_hash_of, prove, value_of
 from tallystick.ledger.cometbft.shelf import Shelf
 from tallystick.ledger.cometbft.snapshot import FORMAT, Description, Restore
 from tallystick.ledger.contracts.execute import WHOLE, authenticate
-from tallystick.ledger.reader import Reader
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.reader import LedgerReader
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.ledger.transaction import Transaction, parse
 from tallystick.trust.trustfile import TrustFile
 
@@ -66,7 +66,7 @@ class _Window:
     """A reader with a connection of its own, for one of the node's connections."""
 
     def __init__(self, path: str) -> None:
-        self._reader = Reader(Store(path))
+        self._reader = LedgerReader(LedgerStore(path))
         self._lock = threading.Lock()
         self._changed: deque[tuple[bytes, ...]] = deque()
 
@@ -75,7 +75,7 @@ class _Window:
         self._changed.append(keys)
 
     @contextmanager
-    def open(self) -> Iterator[Reader]:
+    def open(self) -> Iterator[LedgerReader]:
         with self._lock:
             while self._changed:
                 self._reader.view.refresh(self._changed.popleft())
@@ -109,11 +109,11 @@ class LedgerApplication(Application):
         self.instance, self.origin = trust.instance, trust.origin
         self._path, self._key, self._settings = path, key, settings
         self._lock = threading.RLock()
-        self._store = Store(path)
+        self._store = LedgerStore(path)
         self._book: Book | None = None
         self._asked: _Window | None = None
         self._checked: _Window | None = None
-        self._sealed: Sealed | None = None
+        self._sealed: SealedBlock | None = None
         self._transactions: OrderedDict[bytes, Transaction] = OrderedDict()  # parsed, the oldest first
         self._transactions_bytes = 0
         self._parsing = threading.Lock()
@@ -401,7 +401,7 @@ class LedgerApplication(Application):
         return transaction
 
     @contextmanager
-    def _window(self) -> Iterator[Reader]:
+    def _window(self) -> Iterator[LedgerReader]:
         assert self._asked is not None
         with self._asked.open() as reader:
             yield reader

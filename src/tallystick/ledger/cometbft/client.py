@@ -27,7 +27,7 @@ from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickErro
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head, read_head
 from tallystick.ledger.cometbft import queries
-from tallystick.ledger.cometbft.rpc import Endpoint, Endpoints
+from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.table import R, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
@@ -83,7 +83,7 @@ class CometbftLedger:
         self._newest: tuple[int, Note] | None = None  # signed by enough validators
         self._published: Head | None = None  # and, where that is asked for, by witnesses
         self._collecting = threading.Lock()
-        self._resting: dict[Endpoint, float] = {}  # until when
+        self._resting: dict[RpcEndpoint, float] = {}  # until when
         self._entries = self._refusals = 0
         self._stopping = threading.Event()
         try:
@@ -257,7 +257,7 @@ class CometbftLedger:
     def _ask(self, name: str, *arguments: Any, read: Callable[[Any], A]) -> A:
         """What `read` makes of the first answer that it takes; an endpoint whose answer fails is as good as away."""
 
-        def fetch(endpoint: Endpoint) -> A:
+        def fetch(endpoint: RpcEndpoint) -> A:
             answer = endpoint.ask(name, *arguments)
             try:
                 return read(answer)
@@ -280,7 +280,7 @@ class CometbftLedger:
 
         return self._ask("find", leaf, read=read)
 
-    def _connect(self, endpoint: Endpoint) -> int:
+    def _connect(self, endpoint: RpcEndpoint) -> int:
         """The application's height, if it is that of our chain."""
         network = endpoint.call("status")["node_info"]["network"]
         expected = chain_id(self.instance)
@@ -380,7 +380,7 @@ class CometbftLedger:
 
     def _collect(self) -> tuple[int, Note]:
         threshold = self._trust.ledger_threshold
-        heights: dict[Endpoint, int] = {}
+        heights: dict[RpcEndpoint, int] = {}
         troubles: list[str] = []
         for endpoint in self._awake(threshold):
             try:
@@ -404,13 +404,13 @@ class CometbftLedger:
             raise Unavailable(f"ledger: {len(signatures)} of {threshold} validators signed the checkpoint of {height}")
         return height, Note(text, tuple(signatures.values()))
 
-    def _awake(self, threshold: int) -> list[Endpoint]:
+    def _awake(self, threshold: int) -> list[RpcEndpoint]:
         """Those to ask for a signature: one that did not answer is left alone for a while, if the others suffice."""
         now = self._clock.monotonic()
         awake = [one for one in self._endpoints.all if self._resting.get(one, 0.0) <= now]
         return awake if len(awake) >= threshold else self._endpoints.all
 
-    def _add_signatures(self, endpoint: Endpoint, data: bytes, texts: dict[str, dict[bytes, NoteSignature]]) -> None:
+    def _add_signatures(self, endpoint: RpcEndpoint, data: bytes, texts: dict[str, dict[bytes, NoteSignature]]) -> None:
         """The good ones of one endpoint's note."""
         verifiers = {(one.name, one.key_id): one for one in ledger_verifiers(self._trust)}
         try:
@@ -437,7 +437,7 @@ class CometbftLedger:
                 with suppress(Unavailable):
                     self._signed()  # before anybody waits for it
 
-    def _look(self, endpoint: Endpoint) -> list[tuple[Block, list[bytes] | None]]:
+    def _look(self, endpoint: RpcEndpoint) -> list[tuple[Block, list[bytes] | None]]:
         """Blocks that are new, each with the keys that it changed; None: nobody knows any more."""
         try:
             newest, page = endpoint.ask("follow", self._seen)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick.errors import Forged, Malformed, TallystickError
-from tallystick.ledger.cometbft.rpc import Endpoint, Endpoints
+from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
 from tallystick.trust.checkpoint import ledger_verifiers
 from tallystick.trust.notes import Note
 from tallystick.trust.trustfile import TrustFile
@@ -74,12 +74,14 @@ def look(endpoints: Endpoints, trust: TrustFile) -> ChainHealth:
     return ChainHealth(tuple(validators), newest, trust.ledger_threshold, split_height, names)
 
 
-def _compare(reached: dict[Endpoint, int], trust: TrustFile) -> tuple[int | None, list[list[Endpoint]], set[Endpoint]]:
+def _compare(
+    reached: dict[RpcEndpoint, int], trust: TrustFile
+) -> tuple[int | None, list[list[RpcEndpoint]], set[RpcEndpoint]]:
     """The lowest height at which they differ, with the sides, and who signs nothing; the height is None where they
     agree."""
-    unsigned: set[Endpoint] = set()
+    unsigned: set[RpcEndpoint] = set()
     for height in sorted(set(reached.values())):
-        signers: dict[str, list[Endpoint]] = {}
+        signers: dict[str, list[RpcEndpoint]] = {}
         for endpoint in [one for one, top in reached.items() if top >= height and one not in unsigned]:
             text = _signed(endpoint, height, trust)
             if text:
@@ -91,7 +93,7 @@ def _compare(reached: dict[Endpoint, int], trust: TrustFile) -> tuple[int | None
     return None, [], unsigned
 
 
-def _heights(endpoint: Endpoint) -> tuple[int, str, int] | None:
+def _heights(endpoint: RpcEndpoint) -> tuple[int, str, int] | None:
     try:
         height = int(endpoint.ask("status", timeout_s=ANSWER_S)[1])
         state = endpoint.call("consensus_state", ANSWER_S)["round_state"]["height/round/step"]
@@ -101,7 +103,7 @@ def _heights(endpoint: Endpoint) -> tuple[int, str, int] | None:
     return height, str(state), peers
 
 
-def _signed(endpoint: Endpoint, height: int, trust: TrustFile) -> str:
+def _signed(endpoint: RpcEndpoint, height: int, trust: TrustFile) -> str:
     """The checkpoint's text at `height`, if a key of the trust file signed it; else empty."""
     try:
         note = Note.decode(endpoint.ask("note", height, timeout_s=ANSWER_S))

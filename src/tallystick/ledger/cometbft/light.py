@@ -23,7 +23,7 @@ from tallystick.errors import Forged, Malformed, Misuse, Unavailable, Withheld
 from tallystick.ledger.cometbft import headers
 from tallystick.ledger.cometbft.headers import LightBlock
 from tallystick.ledger.cometbft.roots import app_hash
-from tallystick.ledger.cometbft.rpc import Endpoint
+from tallystick.ledger.cometbft.rpc import RpcEndpoint
 from tallystick.runtime.clock import Clock
 
 _PAGE = 100
@@ -42,8 +42,8 @@ class LightClient:
         self,
         chain_id: str,
         trusted: tuple[int, bytes],
-        primary: Endpoint,
-        witnesses: list[Endpoint],
+        primary: RpcEndpoint,
+        witnesses: list[RpcEndpoint],
         clock: Clock,
         settings: LightSettings = LightSettings(),
     ) -> None:
@@ -116,7 +116,7 @@ def check_period(trusted: LightBlock, now: float, trusting_s: int) -> None:
         )
 
 
-def compare_witnesses(block: LightBlock, witnesses: list[Endpoint], chain_id: str) -> None:
+def compare_witnesses(block: LightBlock, witnesses: list[RpcEndpoint], chain_id: str) -> None:
     """Raise `Withheld` if a witness shows another header that is as well signed; at least one must answer."""
     answered = not witnesses
     for witness in witnesses:
@@ -137,7 +137,7 @@ def compare_witnesses(block: LightBlock, witnesses: list[Endpoint], chain_id: st
         raise Unavailable(f"header {block.height}: no witness shows it", hint="name witnesses that are reachable")
 
 
-def fetch(endpoint: Endpoint, height: int) -> LightBlock:
+def fetch(endpoint: RpcEndpoint, height: int) -> LightBlock:
     """Header, votes and validators of a height, as the endpoint tells; raises `Malformed` or `Unavailable`."""
     try:
         signed = endpoint.call("commit", height=str(height))["signed_header"]

@@ -34,7 +34,7 @@ _ANSWER_BYTES_MAX = 32 << 20
 T = TypeVar("T")
 
 
-class Endpoint:
+class RpcEndpoint:
     """One node's RPC; threads may share it, each with a connection of its own."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -119,7 +119,7 @@ class Endpoint:
 class Endpoints:
     """Several nodes of one chain."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], clock: Clock) -> None:
+    def __init__(self, endpoints: Sequence[RpcEndpoint], clock: Clock) -> None:
         self.all = list(endpoints)
         self._clock = clock
         self._first = 0
@@ -134,10 +134,10 @@ class Endpoints:
             host, _, port = part.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
                 raise Misuse(f'ledger "{url}": "{part}" is not host:port', hint=f"for example {SCHEME}127.0.0.1:26657")
-            found.append(Endpoint(host.strip("[]"), int(port)))
+            found.append(RpcEndpoint(host.strip("[]"), int(port)))
         return cls(found, clock)
 
-    def attempt(self, act: Callable[[Endpoint], T], timeout_s: float) -> T:
+    def attempt(self, act: Callable[[RpcEndpoint], T], timeout_s: float) -> T:
         """What `act` gives with the first endpoint that is available; `Unavailable` when the time is up."""
         deadline = self._clock.monotonic() + timeout_s
         pause_s = PAUSE_FIRST_S

@@ -19,8 +19,8 @@ from tallystick.abci import messages as m
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.ledger.block import Block
 from tallystick.ledger.cometbft.snapshot import FORMAT, Description, cut
-from tallystick.ledger.reader import Reader
-from tallystick.ledger.sqlite_store import Store
+from tallystick.ledger.reader import LedgerReader
+from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _DESCRIPTION = "description"
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldSnapshot:
     """A snapshot on disk."""
 
     height: int
@@ -57,31 +57,31 @@ class Shelf:
             return
         if self._cutting is not None and self._cutting.is_alive():
             return  # the next one will do
-        store = Store(self._path)
+        store = LedgerStore(self._path)
         store.hold()
         self._cutting = threading.Thread(target=self._cut, args=(store, block), name="snapshot", daemon=True)
         self._cutting.start()
 
     def take(self) -> int:
-        """Cut one of the file as it is now, whoever else writes to it; its height."""
-        store = Store(self._path, create=False)
+        """Cut one of the file as it is now, whoever else writes to it. Returns its height."""
+        store = LedgerStore(self._path, create=False)
         try:
             store.hold()
             height = store.last_height() or 0
-            self._keep(store, Reader(store).block(height))
+            self._keep(store, LedgerReader(store).block(height))
             return height
         except OSError as error:
             raise Unavailable(f"{self.folder}: the snapshot was not written: {error}") from error
         finally:
             store.close()
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldSnapshot]:
         """Those that are whole, the oldest first."""
         found = []
         for offered in self.offered().snapshots:
             with suppress(FileNotFoundError):  # it went while we looked
                 sizes = [self._disk.size(f"{offered.height}.{part}") for part in (_DESCRIPTION, *range(offered.chunks))]
-                found.append(Held(offered.height, offered.chunks, sum(sizes), offered.hash))
+                found.append(HeldSnapshot(offered.height, offered.chunks, sum(sizes), offered.hash))
         return found
 
     def offered(self) -> m.ResponseListSnapshots:
@@ -108,7 +108,7 @@ class Shelf:
         """Drop those of blocks that the file does not have: they were taken back, or the file is another one."""
         self._remove([one for one in self._heights() if one > height])
 
-    def _cut(self, store: Store, block: Block) -> None:
+    def _cut(self, store: LedgerStore, block: Block) -> None:
         try:
             self._keep(store, block)
         except (TallystickError, OSError):
@@ -116,7 +116,7 @@ class Shelf:
         finally:
             store.close()
 
-    def _keep(self, store: Store, block: Block) -> None:
+    def _keep(self, store: LedgerStore, block: Block) -> None:
         height = block.height
         with self._disk.held("lock"):
             if height in self._heights():

@@ -23,7 +23,7 @@ from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.table import ID, U32, Table
-from tallystick.trust.certificate import Kind
+from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.permit import LAST_EPOCH
 from tallystick.trust.signed import Fields
 
@@ -52,7 +52,7 @@ def grant(call: Call, entry: list[Any]) -> None:
     tenant, principal, pseudonym = fields.octets(16), fields.octets(16), fields.octets(16)
     commitment, not_after_ms = fields.octets(32), fields.number()
     _require_admin(call, tenant)
-    if identity.require(call.state, principal).kind != Kind.PRINCIPAL:
+    if identity.require(call.state, principal).kind != SubjectKind.PRINCIPAL:
         raise Refused(f"{principal.hex()} is not a principal", reason="not-principal")
     call.state.put(ATTRIBUTES(tenant, principal, pseudonym), [commitment, not_after_ms, call.height])
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.state import State
-from tallystick.trust.certificate import ALL_TENANTS, Kind
+from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
 
 NOBODY = bytes(16)  # an operator that was not authenticated; a topic that was not named
 
@@ -32,17 +32,17 @@ class Call:
     index: int = 0
     entry_hash: bytes = b""
     carried: set[tuple[bytes, int]] = field(default_factory=set)  # partitions of which the author is a node
-    links: dict[bytes, Link] = field(default_factory=dict)  # by token
+    links: dict[bytes, HistoryLink] = field(default_factory=dict)  # by token
     accepted: dict[bytes, int] = field(default_factory=dict)  # requests by operator
     refused: int = 0  # operations that tell of a refusal
 
     def require_operator(self) -> None:
         """The instance's operator: an authority that the root certified for all tenants."""
-        if self.author_kind != Kind.AUTHORITY or self.author_tenant != ALL_TENANTS:
+        if self.author_kind != SubjectKind.AUTHORITY or self.author_tenant != ALL_TENANTS:
             raise Refused("only an authority of all tenants may do this", reason="not-operator")
 
     def require_authority_of(self, tenant: bytes) -> None:
-        if self.author_kind != Kind.AUTHORITY or self.author_tenant not in (ALL_TENANTS, tenant):
+        if self.author_kind != SubjectKind.AUTHORITY or self.author_tenant not in (ALL_TENANTS, tenant):
             raise Refused(f"only an authority of tenant {tenant.hex()} may do this", reason="not-authority")
 
 
@@ -56,7 +56,7 @@ class HistoryRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Link:
+class HistoryLink:
     """A topic's history while a transaction adds to it."""
 
     previous: HistoryRow | None  # as it was before this transaction

@@ -33,8 +33,8 @@ from tallystick.ledger.contracts import (
     topics,
     writes,
 )
-from tallystick.ledger.contracts.call import Call, Handler, Link
-from tallystick.ledger.contracts.kinds import Kind
+from tallystick.ledger.contracts.call import Call, Handler, HistoryLink
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.runs import RUNS, find_runs
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.transaction import Transaction
@@ -48,61 +48,61 @@ WHOLE = -1  # the index of a refusal that concerns the transaction, not one entr
 CONTRACTS: dict[str, dict[int, dict[int, Handler]]] = {
     "identity": {
         1: {
-            Kind.ENROL: identity.enrol,
-            Kind.REVOKE: identity.revoke,
-            Kind.REPLACE: identity.replace,
-            Kind.TENANT: identity.tenant,
-            Kind.TRUST: identity.trust,
+            EntryKind.ENROL: identity.enrol,
+            EntryKind.REVOKE: identity.revoke,
+            EntryKind.REPLACE: identity.replace,
+            EntryKind.TENANT: identity.tenant,
+            EntryKind.TRUST: identity.trust,
         }
     },
     "topics": {
         1: {
-            Kind.TOPIC: topics.create,
-            Kind.SCHEMA: topics.schema,
-            Kind.ASSIGN: topics.assign,
-            Kind.CLOSE_TOPIC: topics.close,
+            EntryKind.TOPIC: topics.create,
+            EntryKind.SCHEMA: topics.schema,
+            EntryKind.ASSIGN: topics.assign,
+            EntryKind.CLOSE_TOPIC: topics.close,
         }
     },
-    "epochs": {1: {Kind.ANNOUNCE_EPOCH: epochs.announce, Kind.END_EPOCH: epochs.end}},
-    "access": {1: {Kind.GRANT: access.grant, Kind.WITHDRAW: access.withdraw}},
+    "epochs": {1: {EntryKind.ANNOUNCE_EPOCH: epochs.announce, EntryKind.END_EPOCH: epochs.end}},
+    "access": {1: {EntryKind.GRANT: access.grant, EntryKind.WITHDRAW: access.withdraw}},
     "permits": {
         1: {
-            Kind.ISSUE_PERMIT: permits.issue,
-            Kind.UNDO_PERMIT: permits.undo,
-            Kind.REVOKE_PERMIT: permits.revoke,
+            EntryKind.ISSUE_PERMIT: permits.issue,
+            EntryKind.UNDO_PERMIT: permits.undo,
+            EntryKind.REVOKE_PERMIT: permits.revoke,
         }
     },
-    "operations": {1: {Kind.OPERATION: operations.operation}},
+    "operations": {1: {EntryKind.OPERATION: operations.operation}},
     "anchors": {
         1: {
-            Kind.ANCHOR: anchors.anchor,
-            Kind.RETIRE: anchors.retire,
-            Kind.BROKEN_PROMISE: anchors.broken_promise,
-            Kind.NOTARISE: anchors.notarise,
+            EntryKind.ANCHOR: anchors.anchor,
+            EntryKind.RETIRE: anchors.retire,
+            EntryKind.BROKEN_PROMISE: anchors.broken_promise,
+            EntryKind.NOTARISE: anchors.notarise,
         }
     },
     "attributes": {
         1: {
-            Kind.GRANT_ATTRIBUTE: attributes.grant,
-            Kind.WITHDRAW_ATTRIBUTE: attributes.withdraw,
-            Kind.ATTRIBUTE_EPOCH: attributes.announce,
+            EntryKind.GRANT_ATTRIBUTE: attributes.grant,
+            EntryKind.WITHDRAW_ATTRIBUTE: attributes.withdraw,
+            EntryKind.ATTRIBUTE_EPOCH: attributes.announce,
         }
     },
-    "policies": {1: {Kind.TOPIC_POLICY: policies.policy}},
+    "policies": {1: {EntryKind.TOPIC_POLICY: policies.policy}},
     "groups": {
         1: {
-            Kind.GROUP: groups.create,
-            Kind.JOIN: groups.join,
-            Kind.LEAVE: groups.leave,
-            Kind.COMMIT_OFFSET: groups.commit,
-            Kind.RESET_OFFSET: groups.reset,
+            EntryKind.GROUP: groups.create,
+            EntryKind.JOIN: groups.join,
+            EntryKind.LEAVE: groups.leave,
+            EntryKind.COMMIT_OFFSET: groups.commit,
+            EntryKind.RESET_OFFSET: groups.reset,
         }
     },
-    "reputation": {1: {Kind.LIFT: reputation.lift}},
-    "equivocation": {1: {Kind.EQUIVOCATION: equivocation.equivocation}},
-    "writes": {1: {Kind.WRITE: writes.write}},
-    "erasures": {1: {Kind.ERASE: erasures.erase}},
-    "settings": {1: {Kind.SET: settings.set_, Kind.ACTIVATE: settings.activate}},
+    "reputation": {1: {EntryKind.LIFT: reputation.lift}},
+    "equivocation": {1: {EntryKind.EQUIVOCATION: equivocation.equivocation}},
+    "writes": {1: {EntryKind.WRITE: writes.write}},
+    "erasures": {1: {EntryKind.ERASE: erasures.erase}},
+    "settings": {1: {EntryKind.SET: settings.set_, EntryKind.ACTIVATE: settings.activate}},
 }
 
 AT_GENESIS = (
@@ -170,11 +170,11 @@ def _run_entries(call: Call, transaction: Transaction, handlers: dict[int, Handl
     """Every entry in order, long runs of operations at once; the kinds that there were."""
     kinds: set[int] = set()
     done = 0
-    take = RUNS.get(handlers[Kind.OPERATION])
+    take = RUNS.get(handlers[EntryKind.OPERATION])
     for run in find_runs(transaction):
         _run_each(call, transaction, handlers, kinds, done, run.first)
         if take is not None and take(run, call):
-            kinds.add(Kind.OPERATION)
+            kinds.add(EntryKind.OPERATION)
         else:
             _run_each(call, transaction, handlers, kinds, run.first, run.end)
         done = run.end
@@ -196,7 +196,7 @@ def _run_each(
         handlers[kind](call, entry)
 
 
-def encode_links(links: Mapping[bytes, Link]) -> bytes:
+def encode_links(links: Mapping[bytes, HistoryLink]) -> bytes:
     """Per topic, in order: wire [[token, operations before, height and index of the last one, indices], …].
 
     `indices` holds two bytes for each operation: its place in the transaction. Within a transaction an operation
@@ -244,7 +244,7 @@ _verify_key = lru_cache(maxsize=1024)(VerifyKey)  # authors are few and write ag
 def _own_enrolment(transaction: Transaction) -> Certificate:
     """The certificate with which an unknown author enrols itself; the contract checks it when the entry runs."""
     first = next(transaction.decode_entries(0, 1))
-    if type(first) is list and len(first) == 2 and first[0] == Kind.ENROL and type(first[1]) is bytes:
+    if type(first) is list and len(first) == 2 and first[0] == EntryKind.ENROL and type(first[1]) is bytes:
         certificate = Certificate.decode(first[1])
         if certificate.subject == transaction.author:
             return certificate

@@ -21,7 +21,7 @@ from tallystick.ledger.contracts import access, identity, reputation, settings, 
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.table import ID, U32, Table
-from tallystick.trust.certificate import Kind
+from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.right import Right
 from tallystick.trust.signed import Fields
@@ -168,7 +168,7 @@ def _require_group(call: Call, identifier: bytes) -> GroupRow:
     group = find(call.state, identifier)
     if group is None:
         raise Refused(f"group {identifier.hex()} does not exist", reason="unknown-group")
-    if call.author_tenant != group.tenant or call.author_kind != Kind.PRINCIPAL:
+    if call.author_tenant != group.tenant or call.author_kind != SubjectKind.PRINCIPAL:
         raise Refused("a group's members are principals of its tenant", reason="wrong-tenant")
     return group.live_at(call.time_ms)
 

@@ -28,7 +28,7 @@ from tallystick.errors import Refused
 from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.table import HASH, ID, Table
-from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, Kind, subject_id
+from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import BYTES_MAX as TRUST_BYTES_MAX
@@ -137,7 +137,7 @@ def revoke(call: Call, entry: list[Any]) -> None:
     if signature:
         trust_file(call.state).root_verifier.verify(REVOKE_CONTEXT, signature, revoke_statement(call.instance, subject))
     elif call.author != subject:
-        if identity.kind == Kind.PRINCIPAL:
+        if identity.kind == SubjectKind.PRINCIPAL:
             call.require_authority_of(identity.tenant)
         else:
             call.require_operator()
@@ -152,7 +152,7 @@ def tenant(call: Call, entry: list[Any]) -> None:
     tenant_id, owner = fields.octets(16), fields.octets(16)
     call.require_authority_of(tenant_id)
     identity = require(call.state, owner)
-    if tenant_id == ALL_TENANTS or identity.kind != Kind.PRINCIPAL or identity.tenant != tenant_id:
+    if tenant_id == ALL_TENANTS or identity.kind != SubjectKind.PRINCIPAL or identity.tenant != tenant_id:
         raise Refused("a tenant's owner is a principal of that tenant", reason="wrong-tenant")
     call.state.put(TENANTS(tenant_id), [owner, call.height])
 
@@ -202,15 +202,15 @@ def _certificate(call: Call, entry: list[Any]) -> Certificate:
 
 def _check_issuer(call: Call, certificate: Certificate) -> None:
     if certificate.issuer == ROOT_ID:
-        if certificate.kind == Kind.PRINCIPAL:
+        if certificate.kind == SubjectKind.PRINCIPAL:
             raise Refused("principals are certified by an authority", reason="wrong-issuer")
         certificate.verify(trust_file(call.state).root_verifier, instance=call.instance)
         return
     issuer = require(call.state, certificate.issuer)
     issuer.check_live(call.time_ms)
     if (
-        certificate.kind != Kind.PRINCIPAL
-        or issuer.kind != Kind.AUTHORITY
+        certificate.kind != SubjectKind.PRINCIPAL
+        or issuer.kind != SubjectKind.AUTHORITY
         or certificate.tenant == ALL_TENANTS
         or issuer.tenant not in (ALL_TENANTS, certificate.tenant)
     ):

@@ -7,7 +7,7 @@ from enum import IntEnum
 from tallystick.trust.promise import ANCHOR_ENTRY, NOTARISE_ENTRY
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     ENROL = 1
     REVOKE = 2
     REPLACE = 3

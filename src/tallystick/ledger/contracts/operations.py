@@ -29,10 +29,10 @@ from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
-from tallystick.ledger.contracts.call import NOBODY, Call, HistoryRow, Link
+from tallystick.ledger.contracts.call import NOBODY, Call, HistoryLink, HistoryRow
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.table import HASH, ID, Table
-from tallystick.trust.certificate import Kind
+from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.envelope import Envelope, check_evidence
 from tallystick.trust.promise import PARTITIONS_MAX, REASON_CHARACTERS_MAX
 from tallystick.trust.right import Right
@@ -65,7 +65,7 @@ HISTORIES = Table("history", HistoryRow, ID)
 EVIDENCE = Table("evidence", int, HASH)
 
 
-class Role(IntEnum):
+class OperatorRole(IntEnum):
     NONE = 0  # an operator that was not authenticated
     PUBLISHER = 1  # BPS: producer
     SUBSCRIBER = 2  # BPS: consumer
@@ -123,7 +123,7 @@ def is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
     if topic is None:
         if not reason:
             raise Refused(f"topic {token.hex()} does not exist", reason="unknown-topic")
-        if call.author_kind != Kind.NODE:
+        if call.author_kind != SubjectKind.NODE:
             raise Refused("operations are written by nodes", reason="not-node")
         return False
     if reason and partition >= topic.partitions:
@@ -148,9 +148,9 @@ def settle(call: Call) -> None:
     reputation.rise(call, call.accepted)
 
 
-def open_link(call: Call, token: bytes) -> Link:
+def open_link(call: Call, token: bytes) -> HistoryLink:
     before = call.state.row(HISTORIES(token))
-    link = call.links[token] = Link(before, bytes(32) if before is None else before.chain)
+    link = call.links[token] = HistoryLink(before, bytes(32) if before is None else before.chain)
     return link
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tallystick.errors import Refused
 from tallystick.later import np
-from tallystick.ledger.batches import BATCH_MIN, Compiled, compiled_for, joined
+from tallystick.ledger.batches import BATCH_MIN, CompiledLedger, compiled_for, joined
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
 from tallystick.ledger.contracts.call import Call, Handler
 from tallystick.ledger.contracts.operations import COUNT_MAX, is_carried, open_link, operation
@@ -24,7 +24,7 @@ from tallystick.trust.promise import PARTITIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OperationRun:
     """Entries `[first, end)` of a transaction, all plain operations."""
 
     first: int
@@ -32,7 +32,7 @@ class Run:
     data: bytes  # of all the transaction's entries
     hashes: bytes  # of the run's
     rows: Any  # the run's, as `kernel.read_operations` gives them
-    compiled: Compiled
+    compiled: CompiledLedger
 
     def take(self, call: Call) -> bool:
         """Run all of it by version 1; False, and nothing is changed, where one of them would be refused."""
@@ -69,10 +69,10 @@ class Run:
 
 
 # How each version of the rule takes a run: a version that is not here would go entry by entry, without a word.
-RUNS: dict[Handler, Callable[[Run, Call], bool]] = {operation: Run.take}
+RUNS: dict[Handler, Callable[[OperationRun, Call], bool]] = {operation: OperationRun.take}
 
 
-def find_runs(transaction: Transaction) -> Iterator[Run]:
+def find_runs(transaction: Transaction) -> Iterator[OperationRun]:
     """The transaction's long runs of plain operations, in order; none where there is no compiled way."""
     entries = transaction.entries
     found = compiled_for(len(entries))
@@ -84,7 +84,7 @@ def find_runs(transaction: Transaction) -> Iterator[Run]:
     for first, end in zip(borders[::2], borders[1::2], strict=True):
         if end - first >= BATCH_MIN:
             hashes = transaction.entry_hashes[32 * first : 32 * end]
-            yield Run(first, end, data.tobytes(), hashes, rows[first:end], found)
+            yield OperationRun(first, end, data.tobytes(), hashes, rows[first:end], found)
 
 
 def _may_write(call: Call, token: bytes, partition: int) -> bool:

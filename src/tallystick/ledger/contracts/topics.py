@@ -23,7 +23,7 @@ from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.call import NOBODY, Call
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.table import ID, U32, Table
-from tallystick.trust.certificate import Kind
+from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.signed import Fields
 
@@ -90,7 +90,7 @@ def create(call: Call, entry: list[Any]) -> None:
     if token == NOBODY or call.state.get(TOPICS(token)) is not None:
         raise Refused(f"topic {token.hex()} exists already", reason="topic-exists")
     principal = identity.require(call.state, owner)
-    if principal.kind != Kind.PRINCIPAL or principal.tenant != tenant:
+    if principal.kind != SubjectKind.PRINCIPAL or principal.tenant != tenant:
         raise Refused("a topic's owner is a principal of its tenant", reason="wrong-tenant")
     _check_schema(call, principal, token, 1, schema_hash, signature)
     row = TopicRow(tenant, owner, partitions, replicas, flags, nodes, 1, schema_hash, call.height, 0)
@@ -140,7 +140,7 @@ def carries(call: Call, token: bytes, partition: int) -> bool:
     if nodes is None:
         topic = require(call.state, token)
         nodes = topic.nodes if partition < topic.partitions else []
-    if call.author_kind != Kind.NODE or call.author not in nodes:
+    if call.author_kind != SubjectKind.NODE or call.author not in nodes:
         return False
     call.carried.add((token, partition))
     return True
@@ -164,6 +164,6 @@ def _nodes(state: State, fields: Fields) -> list[bytes]:
     for node in nodes:
         if type(node) is not bytes or len(node) != 16:
             raise Malformed("topic: a node is named by 16 bytes")
-        if identity.require(state, node).kind != Kind.NODE:
+        if identity.require(state, node).kind != SubjectKind.NODE:
             raise Refused(f"{node.hex()} is not a node", reason="not-node")
     return nodes

@@ -31,8 +31,8 @@ from tallystick.pipeline.jobs import audit_ledger, audit_parcels
 from tallystick.pipeline.jobs.audit_findings import SCHEMA, SEVERITIES, TABLE, finish, rule
 from tallystick.pipeline.jobs.audit_rules import RULES, Audited
 from tallystick.pipeline.jobs.audit_settings import AuditSettings
-from tallystick.pipeline.jobs.run import Run, explained
-from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.pipeline.jobs.run import JobRun, explained
+from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.trust.trustfile import TrustFile
 
 NAMES = "names"  # identifiers and what they are called, for a report that is made elsewhere
@@ -50,7 +50,7 @@ _KEY = ("rule", "severity", "principal", "token", "partition", "first_time", "co
 _NAMES_SCHEMA = pa.schema([("identifier", pa.string()), ("kind", pa.string()), ("name", pa.string())])
 
 
-def run(run: Run) -> dict[str, Any]:
+def run(run: JobRun) -> dict[str, Any]:
     settings = AuditSettings.of(run.options)
     with Session.open(run.home) as session:
         run.warehouse.claim(session.identity.instance)
@@ -72,7 +72,7 @@ def judge(audited: Audited, names: DataFrame) -> DataFrame:
 
 
 class Auditor:
-    def __init__(self, run: Run, session: Session, settings: AuditSettings) -> None:
+    def __init__(self, run: JobRun, session: Session, settings: AuditSettings) -> None:
         self._run, self._session, self._settings = run, session, settings
         self._first = _first_trust_file(session.identity.trust, run.options.get("genesis"))
         self._topic = run.topic or run.warehouse.facts().get("topic")
@@ -179,7 +179,7 @@ class Auditor:
         return dict(counts)
 
 
-def _read(table: Table, spark: SparkSession, schema: pa.Schema) -> DataFrame:
+def _read(table: WarehouseTable, spark: SparkSession, schema: pa.Schema) -> DataFrame:
     """A table, empty where it has no batch yet."""
     if table.batches():
         return table.read(spark)

@@ -32,14 +32,14 @@ from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts import access, identity
 from tallystick.ledger.contracts.call import NOBODY
-from tallystick.ledger.contracts.kinds import Kind
-from tallystick.ledger.contracts.operations import Role, asked
+from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import OperatorRole, asked
 from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.ledger.replay import Replay
 from tallystick.parcel.header import Header
-from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.envelope import check_evidence
@@ -85,14 +85,15 @@ class BlockSource(Protocol):
 
 
 def follow(
-    table: Table,
+    table: WarehouseTable,
     spark: SparkSession,
     source: BlockSource,
     first: TrustFile,
     head: Head,
     advance: Callable[[int], None] = lambda _height: None,
 ) -> int:
-    """Bring the table up to the accepted checkpoint `head`; how many entries were added. `advance` hears of heights."""
+    """Bring the table up to the accepted checkpoint `head`. Returns how many entries were added. `advance` hears of
+    heights."""
     notes = Notes(table.folder, first)
     number = len(table.batches())
     replay = notes.load(number)
@@ -167,37 +168,44 @@ class _Reader:
             raise Forged(f"transaction: not well-formed: {error}", reason="damaged") from error
 
     def _row(self, author: bytes, fields: Sequence[Any]) -> dict[str, Any]:
-        kind = Kind(fields[0])
+        kind = EntryKind(fields[0])
         row: dict[str, Any] = {"kind": kind.name.lower().replace("_", "-")}
         match kind:
-            case Kind.OPERATION:
+            case EntryKind.OPERATION:
                 row |= self._operation(author, fields)
-            case Kind.ANCHOR | Kind.NOTARISE | Kind.RETIRE:
+            case EntryKind.ANCHOR | EntryKind.NOTARISE | EntryKind.RETIRE:
                 row |= {"token": fields[1].hex(), "partition": fields[2], "end": fields[3]}
-            case Kind.COMMIT_OFFSET | Kind.RESET_OFFSET:
+            case EntryKind.COMMIT_OFFSET | EntryKind.RESET_OFFSET:
                 group, _, token, partition, _, old, new = fields[1:]
                 row |= {"group": group.hex(), "principal": author.hex(), "token": token.hex()}
                 row |= {"partition": partition, "first": old, "end": new}
-            case Kind.GROUP | Kind.JOIN | Kind.LEAVE:
+            case EntryKind.GROUP | EntryKind.JOIN | EntryKind.LEAVE:
                 row |= {"group": fields[1].hex(), "principal": author.hex()}
-            case Kind.BROKEN_PROMISE:
+            case EntryKind.BROKEN_PROMISE:
                 promise = Promise.decode(fields[1])
                 row |= {"principal": promise.node.hex(), "token": promise.token.hex(), "partition": promise.partition}
                 row |= {"first": promise.offset, "end": promise.offset + 1, "acted": as_us(promise.time_ms)}
-            case Kind.EQUIVOCATION:
+            case EntryKind.EQUIVOCATION:
                 header = Header.decode(fields[3])
                 row |= {"principal": fields[1].hex(), "token": header.topics[0].token.hex(), "first": header.sequence}
-            case Kind.GRANT | Kind.WITHDRAW:
+            case EntryKind.GRANT | EntryKind.WITHDRAW:
                 row |= {"token": fields[1].hex(), "principal": fields[2].hex(), "host": fields[5]}
-            case Kind.GRANT_ATTRIBUTE | Kind.WITHDRAW_ATTRIBUTE:
+            case EntryKind.GRANT_ATTRIBUTE | EntryKind.WITHDRAW_ATTRIBUTE:
                 row |= {"principal": fields[2].hex()}
-            case Kind.ISSUE_PERMIT:
+            case EntryKind.ISSUE_PERMIT:
                 row |= {"token": fields[3].hex(), "principal": fields[4].hex()}
-            case Kind.ENROL | Kind.REPLACE:
+            case EntryKind.ENROL | EntryKind.REPLACE:
                 row |= {"principal": Certificate.decode(fields[1]).subject.hex()}
-            case Kind.REVOKE | Kind.LIFT:
+            case EntryKind.REVOKE | EntryKind.LIFT:
                 row |= {"principal": fields[1].hex()}
-            case Kind.TOPIC | Kind.SCHEMA | Kind.CLOSE_TOPIC | Kind.TOPIC_POLICY | Kind.ERASE | Kind.WRITE:
+            case (
+                EntryKind.TOPIC
+                | EntryKind.SCHEMA
+                | EntryKind.CLOSE_TOPIC
+                | EntryKind.TOPIC_POLICY
+                | EntryKind.ERASE
+                | EntryKind.WRITE
+            ):
                 row |= {"token": fields[1].hex()}
         return row
 
@@ -206,7 +214,7 @@ class _Reader:
         known = operator != NOBODY
         return {
             "principal": operator.hex() if known else None,
-            "role": Role(role).name.lower(),
+            "role": OperatorRole(role).name.lower(),
             "token": token.hex() if token != NOBODY else None,
             "operation": (Right(kind).name or "").lower(),
             "reason": reason or None,

@@ -17,7 +17,7 @@ from tallystick.client.reader import Placed
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.pipeline.access import Access
 from tallystick.pipeline.jobs.audit_ledger import as_us
-from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner
 
@@ -43,8 +43,8 @@ SCHEMA = pa.schema(
 )
 
 
-def follow(table: Table, spark: SparkSession, access: Access, home: str, topic: str) -> int:
-    """Bring the table up to the topic's newest anchors; how many parcels were added."""
+def follow(table: WarehouseTable, spark: SparkSession, access: Access, home: str, topic: str) -> int:
+    """Bring the table up to the topic's newest anchors. Returns how many parcels were added."""
     planner = _planner(table, access, home, topic)
     added = 0
     while True:
@@ -66,13 +66,13 @@ def follow(table: Table, spark: SparkSession, access: Access, home: str, topic: 
         added += len(rows)
 
 
-def _planner(table: Table, access: Access, home: str, topic: str) -> Planner:
+def _planner(table: WarehouseTable, access: Access, home: str, topic: str) -> Planner:
     # With a quarantine a range that does not hold is halved down to the bad parcel, and the others are read.
     notes = {"heads": str(table.folder / "_heads"), "quarantinePath": str(table.folder / "_found")}
     return Planner(Options.parse({"home": home, "topic": topic, "onBad": "quarantine", **notes}), access)
 
 
-def _done(table: Table, access: Access) -> dict[int, int]:
+def _done(table: WarehouseTable, access: Access) -> dict[int, int]:
     """Up to which offset each partition was read."""
     last = table.last()
     offsets = {} if last is None else last["offsets"]

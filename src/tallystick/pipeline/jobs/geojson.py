@@ -21,7 +21,8 @@ _TABLE, _OPEN = "trips", "_open"
 
 
 def export(warehouse: Warehouse, out: Path, *, with_open: bool = False) -> dict[str, int]:
-    """Write closed trips and their events, with `with_open` the open ones too; how many of each have a place."""
+    """Write closed trips and their events, with `with_open` the open ones too. Returns how many of each have a
+    place."""
     counts = {"trips": 0, "events": 0, "without_place": 0}
     hidden = out.with_name(f".{out.name}")
     try:

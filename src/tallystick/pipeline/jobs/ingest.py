@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from tallystick.errors import Misuse, Withheld
 from tallystick.pipeline.access import admit
-from tallystick.pipeline.jobs.run import Run, explained
-from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.pipeline.jobs.run import JobRun, explained
+from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.pipeline.options import Options
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def bronze(spark: SparkSession, home: str | Path, topic: str, **options: Any) ->
     return spark.read.format("tally").options(home=str(home), topic=topic, provenance="true", **options).load()
 
 
-def run(run: Run) -> dict[str, Any]:
+def run(run: JobRun) -> dict[str, Any]:
     """Read on where the table ends; the summary counts what this run added."""
     table, options = run.warehouse.table(BRONZE), _options(run)
     _check(run, table, options)
@@ -46,7 +46,7 @@ def run(run: Run) -> dict[str, Any]:
     return {"table": str(table.folder), "batches": work.batches, "rows": work.rows, "findings": found}
 
 
-def _options(run: Run) -> dict[str, str]:
+def _options(run: JobRun) -> dict[str, str]:
     """Of the data source."""
     given = run.options
     options = {
@@ -65,7 +65,7 @@ def _options(run: Run) -> dict[str, str]:
     return options
 
 
-def _check(run: Run, table: Table, options: dict[str, str]) -> None:
+def _check(run: JobRun, table: WarehouseTable, options: dict[str, str]) -> None:
     """What can be wrong is found before a JVM is started, and the warehouse is claimed for the topic."""
     from tallystick.pipeline.plan import Planner
 
@@ -88,7 +88,7 @@ def _check(run: Run, table: Table, options: dict[str, str]) -> None:
         access.close()
 
 
-def _offsets(table: Table, facts: dict[str, Any]) -> dict[int, int]:
+def _offsets(table: WarehouseTable, facts: dict[str, Any]) -> dict[int, int]:
     """How far the topic was read, as the facts of a batch say."""
     try:
         return {int(partition): int(offset) for partition, offset in facts["end"].items()}
@@ -100,7 +100,7 @@ def _offsets(table: Table, facts: dict[str, Any]) -> dict[int, int]:
 class _Work:
     """One run: what it added so far."""
 
-    def __init__(self, run: Run, table: Table) -> None:
+    def __init__(self, run: JobRun, table: WarehouseTable) -> None:
         self._run, self._table = run, table
         self._checkpoint = run.warehouse.scratch("ingest")
         self.batches = self.rows = 0

@@ -33,7 +33,7 @@ from tallystick.parcel.verify import verify_named
 from tallystick.pipeline.access import Access, TopicKeys, admit, borrow, join
 from tallystick.pipeline.columns import Projection
 from tallystick.pipeline.jobs.ingest import BRONZE
-from tallystick.pipeline.jobs.run import Run, explained
+from tallystick.pipeline.jobs.run import JobRun, explained
 from tallystick.record.schema import Schema
 from tallystick.trust.receipt import Receipt
 from tallystick.trust.trustfile import TrustFile
@@ -48,7 +48,7 @@ _ROWS_MAX = 10_000
 _PARCEL_BYTES = 1  # a fetch gives at least one parcel, whatever it weighs
 
 
-def run(run: Run) -> dict[str, Any]:
+def run(run: JobRun) -> dict[str, Any]:
     table, facts = run.warehouse.table(run.options.get("table", BRONZE)), run.warehouse.facts()
     where, most = run.options.get("where"), run.options.get("most", _ROWS_MAX)
     out: Path = run.options["out"]
@@ -224,7 +224,7 @@ def _result(
     return {**place, **facts, "proof": proof}
 
 
-def _write(proofs: Iterable[dict[str, Any]], out: Path, run: Run) -> dict[str, Any]:
+def _write(proofs: Iterable[dict[str, Any]], out: Path, run: JobRun) -> dict[str, Any]:
     """The proofs as files, and the manifest that lists them."""
     out.mkdir(parents=True, exist_ok=True)
     listed, counts = [], dict.fromkeys((PROVED, DIFFERS, FAILED), 0)

@@ -22,7 +22,7 @@ from tallystick.fleet.dbc import Dbc, Decoded
 from tallystick.fleet.signals import BY_COLUMN, BY_PATH
 from tallystick.pipeline.columns import PROVENANCE
 from tallystick.pipeline.jobs.ingest import BRONZE
-from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.steps import follow
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _TYPES = {
 }
 
 
-def run(run: Run) -> dict[str, Any]:
+def run(run: JobRun) -> dict[str, Any]:
     """Refine what bronze has and signals lacks."""
     text = _dbc_text(run.options.get("dbc"))
     source, target = run.warehouse.table(BRONZE), run.warehouse.table(SIGNALS)

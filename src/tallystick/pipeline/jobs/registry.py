@@ -1,6 +1,6 @@
 """The jobs by name: what `tally pipeline` lists and runs. Nothing here loads Spark, or a job.
 
-A job's module has `run(run: Run) -> dict[str, object]`: it does the work and returns the summary that is printed.
+A job's module has `run(run: JobRun) -> dict[str, object]`: it does the work and returns the summary that is printed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tallystick.pipeline.jobs.audit_settings import AuditSettings
 from tallystick.pipeline.jobs.trip_settings import TripSettings
 
 if TYPE_CHECKING:
-    from tallystick.pipeline.jobs.run import Run
+    from tallystick.pipeline.jobs.run import JobRun
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Job:
     needs_spark: bool = True
     streams: bool = True  # it can follow what comes, with --stream
 
-    def load(self) -> Callable[[Run], dict[str, Any]]:
+    def load(self) -> Callable[[JobRun], dict[str, Any]]:
         """The job's `run`; this imports its module."""
-        run: Callable[[Run], dict[str, Any]] = import_module(f"tallystick.pipeline.jobs.{self.name}").run
+        run: Callable[[JobRun], dict[str, Any]] = import_module(f"tallystick.pipeline.jobs.{self.name}").run
         return run
 
 

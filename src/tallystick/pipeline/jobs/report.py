@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import Misuse, Unavailable
-from tallystick.pipeline.jobs.report_data import Lag, Ledger, Tables, Traffic, Trips
+from tallystick.pipeline.jobs.report_data import Lag, LedgerFacts, Tables, Traffic, Trips
 from tallystick.pipeline.jobs.report_html import Html, page, table, tag
 from tallystick.pipeline.jobs.report_svg import Series, amount, bars, columns, curves, stamp, tracks
-from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.warehouse import reading
 
 SEVERITIES = ("alarm", "warning", "notice")
@@ -23,7 +23,7 @@ FINDINGS_MAX = 200  # in the page; the table has all
 _EVIDENCE_MAX = 4
 
 
-def run(run: Run) -> dict[str, Any]:
+def run(run: JobRun) -> dict[str, Any]:
     facts = run.warehouse.facts()
     if not facts:
         hint = "tally pipeline run audit or ingest makes one"
@@ -88,7 +88,7 @@ def _tiles(
     )
 
 
-def _traffic(traffic: Traffic | None, ledger: Ledger | None) -> Html:
+def _traffic(traffic: Traffic | None, ledger: LedgerFacts | None) -> Html:
     if traffic is None:
         return _missing("No log was audited yet, so there is nothing to count.", _AUDIT)
     values = traffic.bins.values
@@ -145,7 +145,7 @@ def _trips(trips: Trips | None, *, is_cut: bool) -> Html:
     return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
 
 
-def _findings(found: list[dict[str, Any]] | None, ledger: Ledger | None, tables: Tables) -> Html:
+def _findings(found: list[dict[str, Any]] | None, ledger: LedgerFacts | None, tables: Tables) -> Html:
     if found is None:
         return _missing("No audit was made yet.", _AUDIT)
     cards = []
@@ -203,7 +203,7 @@ def _when(one: dict[str, Any]) -> str:
     return f"{begin} to {stamp(last.timestamp(), seconds=True, day=first.date() != last.date())}"
 
 
-def _growth(ledger: Ledger | None) -> Html:
+def _growth(ledger: LedgerFacts | None) -> Html:
     if ledger is None:
         return _missing("The ledger was not audited yet.", _AUDIT)
     growth = ledger.growth
@@ -267,7 +267,7 @@ _AUDIT = "tally pipeline run audit --home … --topic … --warehouse …"
 
 
 def _missing(what: str, command: str) -> Html:
-    return tag("div", what, " Run:", tag("code", command), class_="card none wide")
+    return tag("div", what, " JobRun:", tag("code", command), class_="card none wide")
 
 
 def _card(name: str, content: Html, *, wide: bool = False) -> Html:

@@ -60,7 +60,7 @@ class Trips:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class LedgerFacts:
     growth: Bins  # entries and bytes, summed up
     kinds: list[tuple[str, float]]
     topics: list[tuple[str, float]]  # parcels accepted, by topic
@@ -196,7 +196,7 @@ class Tables:
 
     # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ledger(self) -> Ledger | None:
+    def ledger(self) -> LedgerFacts | None:
         columns = ["time", "kind", "bytes", "token", "operation", "reason", "count", "end"]
         table = self.read("ledger", columns)
         if table is None:
@@ -211,7 +211,7 @@ class Tables:
                 pc.and_kleene(pc.equal(table["operation"], "write"), pc.greater(table["end"], 0)),
             )
         )
-        return Ledger(
+        return LedgerFacts(
             growth=Bins(grown.times, summed),
             kinds=_sums(table["kind"], np.ones(len(at)))[:8],
             topics=[(self.name(token), value) for token, value in _sums(taken["token"], _numbers(taken["count"]))[:10]],

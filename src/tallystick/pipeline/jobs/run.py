@@ -46,7 +46,7 @@ _SETTINGS = {
 
 
 @dataclass
-class Run:
+class JobRun:
     """One run of a job. `tell` takes a line for people; `stop` is set when the run should end in order."""
 
     warehouse: Warehouse

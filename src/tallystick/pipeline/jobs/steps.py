@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse
-from tallystick.pipeline.jobs.run import Run, explained
-from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.pipeline.jobs.run import JobRun, explained
+from tallystick.pipeline.jobs.warehouse import WarehouseTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ _POLL_S = 0.5
 Make = Callable[["DataFrame", dict[str, Any]], dict[str, Any] | None]
 
 
-def follow(run: Run, job: str, source: Table, target: Table, make: Make) -> dict[str, Any]:
+def follow(run: JobRun, job: str, source: WarehouseTable, target: WarehouseTable, make: Make) -> dict[str, Any]:
     """Let `make(rows, facts)` write a batch of `target` with these facts, for all of `source` that is not in it yet.
 
     With `run.follow` it goes on with what comes until the run is stopped. Returns sums for the job's summary.
@@ -56,7 +56,7 @@ def follow(run: Run, job: str, source: Table, target: Table, make: Make) -> dict
     return {"table": str(target.folder), "batches": batches, "rows": rows}
 
 
-def _reached(source: Table, target: Table) -> int:
+def _reached(source: WarehouseTable, target: WarehouseTable) -> int:
     """The first batch of `source` that is not in `target`; raises `Misuse` where they do not belong together."""
     last: Any = target.last()
     if last is None:
@@ -71,13 +71,13 @@ def _reached(source: Table, target: Table) -> int:
     return int(end)
 
 
-def _digest(source: Table, end: int) -> str:
+def _digest(source: WarehouseTable, end: int) -> str:
     """What tells a table from one that was made anew in its place: the facts of the last batch that was taken."""
     text = json.dumps(source.facts(end - 1), sort_keys=True)
     return named_hash("tallystick batch 1", text.encode()).hex()[:16]
 
 
-def _reach(source: Table, first: int) -> int:
+def _reach(source: WarehouseTable, first: int) -> int:
     rows, end = 0, first
     for number in range(first, len(source.batches())):
         rows += source.facts(number)["rows"]

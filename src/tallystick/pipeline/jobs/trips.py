@@ -16,10 +16,10 @@ import pyarrow as pa
 from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.cutting import FIELDS, cut
 from tallystick.pipeline.jobs.refine import SIGNALS
-from tallystick.pipeline.jobs.run import Run
+from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.steps import follow
 from tallystick.pipeline.jobs.trip_settings import TripSettings
-from tallystick.pipeline.jobs.warehouse import Table
+from tallystick.pipeline.jobs.warehouse import WarehouseTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,7 +56,7 @@ _SIGNALS = {
 _ENGINE_SPEED = "Vehicle.Powertrain.CombustionEngine.Speed"
 
 
-def run(run: Run) -> dict[str, Any]:
+def run(run: JobRun) -> dict[str, Any]:
     """Cut what signals has and trips lacks."""
     given = {one.name: run.options.get(one.name, one.default) for one in fields(TripSettings)}
     settings = TripSettings(**given)
@@ -72,7 +72,7 @@ def trips(signals: DataFrame, settings: TripSettings | None = None) -> DataFrame
     return _shown(_cut(_rows(signals), settings or TripSettings()))
 
 
-def _check_settings(target: Table, settings: TripSettings) -> None:
+def _check_settings(target: WarehouseTable, settings: TripSettings) -> None:
     last = target.last()
     if last is not None and last.get("settings") != asdict(settings):
         changed = [name for name, value in asdict(settings).items() if last.get("settings", {}).get(name) != value]
@@ -85,7 +85,7 @@ def _check_settings(target: Table, settings: TripSettings) -> None:
 class _Work:
     """The batches of one run, and what they came to."""
 
-    def __init__(self, run: Run, target: Table, settings: TripSettings) -> None:
+    def __init__(self, run: JobRun, target: WarehouseTable, settings: TripSettings) -> None:
         self._run, self._target, self._settings = run, target, settings
         self.trips = self.late = 0
 

@@ -67,8 +67,8 @@ class Warehouse:
         if self.folder.exists():
             raise Misuse(f"{self.folder}: neither empty nor a warehouse", hint="choose another folder with --warehouse")
 
-    def table(self, name: str) -> Table:
-        return Table(self.folder / name)
+    def table(self, name: str) -> WarehouseTable:
+        return WarehouseTable(self.folder / name)
 
     @contextmanager
     def writing(self, job: str) -> Iterator[None]:
@@ -97,7 +97,7 @@ class Warehouse:
         return folder
 
 
-class Table:
+class WarehouseTable:
     """A table of batches; one process writes it, any may read it."""
 
     def __init__(self, folder: Path) -> None:
