@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from actors import Hand, Topic, read_rows
 from pushed_carrier.server import AIR
-from stack import WRITE, Stack
+from stack import WRITE, Stack, wait_until
 from without import without
 
 from tallystick.carriers import registry
@@ -18,6 +18,7 @@ from tallystick.carriers.received import Receiver
 from tallystick.carriers.storage import Place
 from tallystick.client.subscribe import Subscriber
 from tallystick.crypto.signatures import SigningKey
+from tallystick.ledger.contracts.permits import PERMITS
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,10 @@ def topic(people: Topic, request: pytest.FixtureRequest) -> Topic:
 
 
 def hand_of(topic: Topic) -> Hand:
-    return Hand(topic.car, topic.name, node=AIR)  # type: ignore[arg-type]
+    """A hand whose permit is on the ledger: what is pushed before is not kept, and nobody sends it again."""
+    hand, ledger = Hand(topic.car, topic.name, node=AIR), topic.stack.node.ledger  # type: ignore[arg-type]
+    wait_until(lambda: ledger.query(lambda state: state.row(PERMITS(hand.permit.identifier))) is not None)
+    return hand
 
 
 def hear(stack: Stack) -> None:

@@ -57,7 +57,7 @@ def test_what_is_signed_fresh_and_new_is_stopped_by_shares_and_blacklist_not_by_
 def test_all_runs_land_in_the_band_and_a_run_is_a_function_of_its_seed(rows: list[Any], fig03: Any) -> None:
     assert [row for row in rows if not fig03.in_band(row, fig03.SMALL)] == []
     topology = fig03.drawn_topology(fig03.SMALL)
-    again = fig03.run_one(topology, fig03.Kind.PUBLISH, fig03.Flood.FRESH, fig03.Guards.SHARE, fig03.SMALL)
+    again = fig03.run_one(topology, fig03.MessageKind.PUBLISH, fig03.Flood.FRESH, fig03.Guards.SHARE, fig03.SMALL)
     assert again in rows
 
 

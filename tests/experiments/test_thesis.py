@@ -87,7 +87,7 @@ def test_a_broken_scheme_misses_the_band(broken: str, name: str, monkeypatch: py
     figure, costs = load(name), load("costs")
     scheme, column, _ = BROKEN[broken]
     if broken == "our key":
-        monkeypatch.setattr(costs.MasterKey, "issue", wasteful_issue(costs.MasterKey.issue))
+        monkeypatch.setattr(costs.AttributeMasterKey, "issue", wasteful_issue(costs.AttributeMasterKey.issue))
     elif scheme == "fabeo":
         monkeypatch.setattr(sharing, "_with_occurrences", wasteful_occurrences)
     elif column == "key_points":

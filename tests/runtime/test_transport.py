@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -505,3 +506,22 @@ def test_plain_http_off_loopback_must_be_asked_for_by_name(tmp_path: Path) -> No
     client("http://192.0.2.1:80", insecure=True).close()
     with pytest.raises(Misuse, match="cannot be used"):
         server_tls(str(tmp_path / "none.pem"), str(tmp_path / "none.key"))
+
+
+def test_who_still_waits_when_the_server_has_stopped_is_cut_off() -> None:
+    """An open connection would be read from when the loop is closed already."""
+    begun = threading.Event()
+
+    async def endless(request: Request) -> Answer:
+        begun.set()
+        await asyncio.sleep(3600)
+        raise AssertionError("nobody waits so long")
+
+    router = Node().router
+    router.add("GET", "/endless", endless)
+    with ServerThread(router, limits=replace(HASTY, stop_s=0)) as server:
+        connection = socket.create_connection(("127.0.0.1", server.port), 60)
+        connection.sendall(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert begun.wait(60)
+    with connection, suppress(ConnectionError):
+        assert connection.recv(1) == b""

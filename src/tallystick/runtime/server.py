@@ -161,13 +161,18 @@ class _Uvicorn(uvicorn.Server):
         for listening in sockets or []:
             listening.close()
         state, clock = self.server_state, asyncio.get_running_loop().time
-        for connection in list(state.connections):
-            connection.shutdown()
+        told: set[Any] = set()
         deadline = clock() + self._stop_s
         while (state.connections or state.tasks) and not self.force_exit and clock() < deadline:
+            for connection in state.connections - told:  # one may have come out of the backlog just now
+                connection.shutdown()
+                told.add(connection)
             await asyncio.sleep(_STOP_PAUSE_S)
         for task in state.tasks:
             task.cancel()
+        for connection in list(state.connections):  # nothing may be read any more when the loop is closed
+            connection.transport.abort()
+        await asyncio.sleep(0)
 
 
 class Server:
