@@ -262,6 +262,21 @@ def test_a_node_that_has_less_is_sent_it_again_and_one_that_lost_what_was_anchor
     assert desk.reports() == ["lost"]
 
 
+def test_a_parcel_that_is_stored_twice_counts_once_for_whoever_waits_for_two() -> None:
+    desk, told = Desk(), list[object]()
+    waiter = Waiter([lambda error, delivery: told.append(error)], left=2)
+    desk.outbox.order(*(Rows(0, number, 10, waiter) for number in (1, 2)))  # type: ignore[arg-type]
+    desk.seal()
+    desk.sync()
+    desk.send(None, refusal("ahead", 0))  # the node lost the first in between
+    desk.send(None, refusal("unknown-lock"))
+    desk.reports()
+    assert told == []
+    desk.send()
+    desk.reports()
+    assert told == [None]
+
+
 def test_what_is_refused_for_good_fails_with_all_behind_it_and_the_next_rows_have_another_lane() -> None:
     desk = Desk()
     desk.stored_rows(1)

@@ -624,6 +624,7 @@ class Outbox:
 
     def _delivered(self, one: Spooled) -> None:
         self._report(one.waiter, None, Delivery(one.parcel, one.lane, one.sequence, one.rows, one.offsets))
+        one.waiter = Waiter([])  # it may be sent again, and counts once
 
     def _report(self, waiter: Waiter, error: TallystickError | None, delivery: Delivery | None) -> None:
         if self._on_delivery is not None:
