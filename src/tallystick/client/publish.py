@@ -290,17 +290,20 @@ class Publisher:
     def pump(self) -> bool:
         """One round of work: seal what is due, send, check anchors, and deal with what was refused. Whether anything
         moved."""
+        self._seal_patiently()
+        moved = self._send_round()
+        if self._outbox.has_remedies:
+            self._seal_patiently()
+        self._check_failure()
+        return moved
+
+    def _seal_patiently(self) -> None:
         try:
             self._seal_step()
         except UnsureSpool:
             raise  # no retry mends the spool
         except Unavailable as error:
             self._pause(error)
-        moved = self._send_round()
-        while self._outbox.has_remedies and self._seal_next():
-            pass
-        self._check_failure()
-        return moved
 
     def _seal_step(self) -> None:
         """Seal what is due and make it durable in the spool."""
