@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome, Stored
-from tallystick.carriers.remote import RemoteNode
 from tallystick.client.author import Author
 from tallystick.client.grants import Grants
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
@@ -29,6 +28,7 @@ from tallystick.identity.folder import Identity
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.reputation import STANDINGS
+from tallystick.ledger.contracts.table import Key
 from tallystick.ledger.engine import Query, Submitted
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.node.node import Node
@@ -38,6 +38,8 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.permit import Permit
+
+R = TypeVar("R")
 
 SCHEMA = "vin string, seq int64 not null, speed float32"
 
@@ -150,6 +152,13 @@ def write_as_node(node: Node, *entry: bytes) -> Submitted:
     raise AssertionError("the node's own thread was quicker each time")
 
 
+def row_of(view: View, key: Key[R]) -> R:
+    """The row under `key`, which must be there."""
+    row = view.row(key)
+    assert row is not None, key
+    return row
+
+
 def anchored(view: View, token: bytes, partition: int = 0) -> int:
     """How many parcels are."""
     row = view.row(ANCHORS(token, partition))
@@ -204,7 +213,17 @@ def reputation(stack: Stack, principal: bytes) -> tuple[int, int]:
 class Liar:
     """A node between a client and the real one; assign a method to lie in it."""
 
-    def __init__(self, honest: RemoteNode) -> None:
+    # What tests lie in; whatever is not assigned is the honest node's.
+    checkpoint: Any
+    consistency: Any
+    fetch: Any
+    lane_front: Any
+    lane_fronts: Any
+    permits: Any
+    publish: Any
+    state: Any
+
+    def __init__(self, honest: Any) -> None:
         self.honest = honest
 
     def __getattr__(self, name: str) -> Any:

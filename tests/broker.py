@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from stack import Stack, wait_until
 
+from tallystick.carriers.kafka.anchorer import KafkaAnchorer
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import DirectKafka
 from tallystick.client.session import Session
@@ -63,7 +64,20 @@ def straight(stack: Stack, session: Session, kafka: KafkaClient, *, has_right: b
     return direct
 
 
-def await_round(anchorer: Any) -> None:
+def anchorer_of(stack: Stack) -> KafkaAnchorer:
+    """That of a node which is a gateway and notary."""
+    anchorer = stack.node.core.anchorer
+    assert isinstance(anchorer, KafkaAnchorer)
+    return anchorer
+
+
+def kafka_of(session: Session) -> KafkaClient:
+    """The session's own way to Kafka, past the node."""
+    assert isinstance(session.carrier, DirectKafka)
+    return session.carrier._kafka
+
+
+def await_round(anchorer: KafkaAnchorer) -> None:
     """Until the gateway has begun to hold Kafka to the ledger once more; the round before is over then."""
     before = anchorer._checked_ms
     wait_until(lambda: anchorer._checked_ms > before)

@@ -37,7 +37,7 @@ SMALL = AttributeSpace.of(
 
 def every_holding() -> list[dict[str, Any]]:
     """Every principal that has all attributes of SMALL."""
-    choices = [
+    choices: list[tuple[str, list[Any]]] = [
         ("t.c", [("x",), ("y",)]),
         ("t.m", [("p",), ("q",), ("p", "q")]),
         ("t.n", list(range(4))),
@@ -76,7 +76,7 @@ def some_node(random: Random, space: AttributeSpace, leaves_max: int = 8) -> Nod
     count = random.randint(1, leaves_max)
     if count == 1:
         return some_leaf(random, space)
-    parts = []
+    parts: list[Node] = []
     while count > 0:
         share = random.randint(1, count)
         parts.append(some_node(random, space, share) if len(parts) or share < count else some_leaf(random, space))

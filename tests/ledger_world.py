@@ -13,6 +13,7 @@ from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.transaction import Transaction, compose, parse
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
@@ -180,7 +181,7 @@ def operation_batch(world: World, count: int, tokens: Sequence[bytes], operators
     return [
         entries.operation(
             operators[i % len(operators)],
-            entries.OperatorRole.PUBLISHER,
+            OperatorRole.PUBLISHER,
             tokens[i % len(tokens)],
             2,
             time_ms=NOW_MS + i,

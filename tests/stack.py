@@ -20,11 +20,14 @@ from typing import Any
 
 from tallystick.authority.client import topic_entries
 from tallystick.authority.settings import AuthoritySettings
+from tallystick.carriers.log.storage import LogStorage
+from tallystick.carriers.log.store import LogStore
 from tallystick.client.session import Session
 from tallystick.crypto.passphrase import Cost
 from tallystick.identity.enrol import enrol
 from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
+from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.authority import AuthorityProcess
 from tallystick.node.instance import Folders, create_instance
 from tallystick.node.node import Node
@@ -197,6 +200,24 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
         if time.monotonic() > deadline:
             raise AssertionError("the condition did not come true")
         time.sleep(0.01)
+
+
+def wait_beyond(measure: Callable[[], float], mark: float, timeout_s: float = 120.0) -> None:
+    """Until it measures more than `mark`."""
+    wait_until(lambda: measure() > mark, timeout_s)
+
+
+def log_store(stack: Stack) -> LogStore:
+    """Behind the front of a node that carries on its own disk."""
+    storage = stack.node.carrier.storage
+    assert isinstance(storage, LogStorage)
+    return storage._store
+
+
+def sqlite_ledger(stack: Stack) -> SqliteLedger:
+    """That of a node without a chain."""
+    assert isinstance(stack.node.ledger, SqliteLedger)
+    return stack.node.ledger
 
 
 def python_path(*folders: Path) -> str:

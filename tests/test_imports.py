@@ -133,7 +133,7 @@ def float_faults(module: str, tree: ast.AST) -> list[str]:
         is_float = isinstance(node, ast.Constant) and isinstance(node.value, float)
         is_division = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)
         if is_float or is_division:
-            faults.append(f"{module}:{node.lineno}: {ast.unparse(node)} is not integer arithmetic")
+            faults.append(f"{module}:{getattr(node, 'lineno', '?')}: {ast.unparse(node)} is not integer arithmetic")
     return faults
 
 

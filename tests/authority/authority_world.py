@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tallystick.authority import authority as front
 from tallystick.authority.authority import Authority
@@ -19,6 +20,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.passphrase import Cost
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.state import State
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.transaction import compose
 from tallystick.record.schema import Schema
@@ -194,3 +196,8 @@ class World:
 
     def withdraw(self, owner: Person, token: bytes, person: Person, rights: int) -> None:
         self.act(owner, entries.withdraw(token, person.id, int(rights)))
+
+
+def epoch_value(token: bytes, epoch: int, state: State) -> Any:
+    """What the ledger holds of an epoch."""
+    return state.get(b"epoch/" + token + epoch.to_bytes(4, "big"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_topic_one_may_not_describe_looks_like_one_that_does_not_exist(
     absent = world.entropy.bytes(16)
 
     def answers(of: bytes) -> list[tuple[str, str, str | None]]:
-        asks = [
+        asks: list[Callable[[], object]] = [
             lambda: s.client.permit(Operation.SUBSCRIBE, of),
             lambda: s.client.permit(Operation.ADVERTISE, of),
             lambda: s.client.rotate(of),

@@ -113,7 +113,7 @@ def test_kill_9_at_random_points_forgets_nothing_that_was_told(tmp_path: Path, s
     assert s is not None
     assert p is not None
     store = world.authority.core.store
-    status = dict(store.rows("SELECT hex(id), status FROM permits"))
+    status: dict[str, int] = dict(store.rows("SELECT hex(id), status FROM permits"))
     held = _private_halves(world, s)
     undone = {line.split()[1] for line in told if line.startswith("undone")}
     for line in told:

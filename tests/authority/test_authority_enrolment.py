@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from authority_world import World
@@ -93,7 +94,7 @@ def test_without_the_sealing_key_the_challenge_stays_shut(
     with pytest.raises(CannotOpen):
         hpke.open_(hpke.PrivateKey.generate(b"t" * 32), sealed, enrol_challenge_info(world.instance, principal))
     for guess in (bytes(32), b"", sealed[:32]):
-        assert face(lambda guess=guess: world.authority.confirm_enrolment(principal, guess))
+        assert face(partial(world.authority.confirm_enrolment, principal, guess))
     assert world.authority.resolve_key(principal) is None
 
 

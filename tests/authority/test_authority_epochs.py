@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from authority_world import READ, WRITE, Person, World
+from authority_world import READ, WRITE, Person, World, epoch_value
 
 from tallystick.authority.grant import Grant
 from tallystick.authority.ledger_view import LedgerView
@@ -114,7 +114,7 @@ def test_a_revocation_ends_the_late_epochs_too(world: World, topic: tuple[Person
     world.withdraw(owner, token, s, READ)
     end_ms = world.now_ms + world.settings.revoke_s * 1000
     for epoch in (1, 2):
-        value = world.ledger.query(lambda state, epoch=epoch: state.get(b"epoch/" + token + epoch.to_bytes(4, "big")))
+        value = world.ledger.query(partial(epoch_value, token, epoch))
         assert value[3:] == [end_ms, int(End.REVOCATION)]
 
 
@@ -131,14 +131,14 @@ def test_the_end_counts_from_the_block_of_the_revocation(
     s, _ = subscriber(world, topic, "S")
     honest, withdrawn_ms = world.ledger_client.blocks, world.now_ms
 
-    def blocks(first: int, most: int) -> list[tuple[bytes, Sequence[bytes]]]:
+    def blocks(first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
         shown = [(Block.decode(block), parts) for block, parts in honest(first, most)]
         return [(replace(block, time_ms=block.time_ms + lie_s * 1000).encoded, parts) for block, parts in shown]
 
     world.submit(owner.holder.signing_key, owner.id, [entries.withdraw(token, s.id, int(READ))])
-    world.ledger_client.blocks = blocks  # type: ignore[method-assign]
+    world.ledger_client.blocks = blocks
     world.pass_time(heard_after_s)
-    value = world.ledger.query(lambda state: state.get(b"epoch/" + token + (1).to_bytes(4, "big")))
+    value = world.ledger.query(partial(epoch_value, token, 1))
     assert value[3:] == [withdrawn_ms + ends_after_s * 1000, int(End.REVOCATION)]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyrage
 import pytest
-from authority_world import READ, WRITE, Person, World
+from authority_world import READ, WRITE, Person, World, epoch_value
 
 from tallystick.authority.authority import Authority
 from tallystick.authority.backup import list_backups, lost_epochs, restore
@@ -196,10 +197,7 @@ def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scen
     world.pass_time(1)
     announced = world.ledger.query(lambda state: contract.last_announced(state, token))
     issued = {identifier for (identifier,), _ in world.ledger.scan(PERMITS)}
-    before = {
-        epoch: world.ledger.query(lambda state, epoch=epoch: state.get(_epoch_key(token, epoch)))
-        for epoch in range(1, announced + 1)
-    }
+    before = {epoch: world.ledger.query(partial(epoch_value, token, epoch)) for epoch in range(1, announced + 1)}
     periods = {one.period for one in scene.update(scene.s, scene.subscribed).erasure_keys}
 
     world.clock.advance(60)
@@ -211,7 +209,7 @@ def test_a_restored_authority_reissues_no_epoch_identifier_or_period(scene: Scen
 
     # No epoch has another key than before; those that were lost are ended, and fresh numbers follow.
     for epoch, value in before.items():
-        now = world.ledger.query(lambda state, epoch=epoch: state.get(_epoch_key(token, epoch)))
+        now = world.ledger.query(partial(epoch_value, token, epoch))
         assert now[:3] == value[:3]
     assert world.ledger.query(lambda state: contract.last_announced(state, token)) > announced
     assert world.ledger.query(lambda state: contract.current(state, token, world.now_ms)) is not None
@@ -268,7 +266,3 @@ def test_what_a_backup_holds_of_a_topic_made_since_is_used_again(scene: Scene, t
     assert (draft.token, 1) not in lost_epochs(authority.core.store)
     assert world.enrol(authority.invite_to("rival"), "car").certificate.tenant
     assert sorted(authority.tenants()) == ["acme", "rival"]
-
-
-def _epoch_key(token: bytes, epoch: int) -> bytes:
-    return b"epoch/" + token + epoch.to_bytes(4, "big")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -29,7 +28,7 @@ class Liar(PromptClient):
         world.authority.core.ledger.client = self
         self._honest = world.ledger
 
-        def blocks(first: int, most: int) -> Sequence[tuple[bytes, Sequence[bytes]]]:
+        def blocks(first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
             found = self._honest.blocks(first, most)
             return [
                 (block, [] if first + at in self.hidden else transactions)

@@ -64,7 +64,7 @@ def test_what_is_wrapped_opens_in_its_own_place_only() -> None:
     master, entropy = MasterKey(b"m" * 32), SeededEntropy(1)
     wrapped = master.wrap_key_pair(bytes(16), ["epoch", 1, b"public"], b"s" * 32, entropy)
     assert master.unwrap_key_pair(bytes(16), ["epoch", 1, b"public"], wrapped) == b"s" * 32
-    elsewhere = [
+    elsewhere: list[tuple[bytes, list[bytes | int | str]]] = [
         (b"t" * 16, ["epoch", 1, b"public"]),
         (bytes(16), ["epoch", 2, b"public"]),
         (bytes(16), ["epoch", 1, b"planted"]),

@@ -11,6 +11,7 @@ from tallystick.authority.answers import Caller
 from tallystick.authority.asks import NONCE_BYTES
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.permits import Status
 from tallystick.ledger.transaction import parse
 from tallystick.trust.permit import Operation, Permit
@@ -80,7 +81,7 @@ def test_one_refused_entry_does_not_take_the_others_with_it(world: World, scene:
     core = world.authority.core
     identifier = world.entropy.bytes(16)
     good = entries.issue_permit(identifier, Operation.SUBSCRIBE, token, s.id, world.now_ms + 1_000_000)
-    bad = entries.end_epoch(token, 1000, entries.End.REVOCATION, world.now_ms)
+    bad = entries.end_epoch(token, 1000, End.REVOCATION, world.now_ms)
     places = [core.queue([bad]), core.queue([good]), core.queue([bad])]
     core.send_outbox()
     world.authority.work()
@@ -124,7 +125,7 @@ def test_of_a_decision_in_part_done_already_the_rest_is_still_done(
 ) -> None:
     _, _, token = scene
     core = world.authority.core
-    ends = [entries.end_epoch(token, number, entries.End.REVOCATION, world.now_ms) for number in (1, 2)]
+    ends = [entries.end_epoch(token, number, End.REVOCATION, world.now_ms) for number in (1, 2)]
     core.queue(ends[:1])
     core.send_outbox()
     core.queue(ends)

@@ -38,10 +38,13 @@ def test_subscribe_advertise_publish_unsubscribe_unadvertise(world: World) -> No
     lane = bytes(16)
     public = hpke.PublicKey.decode(current.public)
     lock = TopicLock.seal(b"k" * 32, world.instance, lane, {w: (current.number, public)})
-    ring = {(w, epoch): hpke.PrivateKey.decode(seed) for epoch, seed in subscribed.private_keys}
+    ring, of_p = (
+        {(w, epoch): hpke.PrivateKey.decode(seed) for epoch, seed in granted.private_keys}
+        for granted in (subscribed, advertised)
+    )
     assert lock.open(ring) == b"k" * 32
     with pytest.raises(MissingKey):
-        lock.open({(w, epoch): hpke.PrivateKey.decode(seed) for epoch, seed in advertised.private_keys})
+        lock.open(of_p)
 
     # 4.5: S shows permit and token to the authority and gets usb(w), which the guards check.
     order = s.client.undo(subscribed.permit, subscribed.undo_token)

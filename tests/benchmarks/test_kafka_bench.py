@@ -6,6 +6,7 @@ import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_a_ratio_is_the_median_of_the_rounds_and_not_that_of_the_medians() -> No
 
 
 @pytest.fixture
-def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("confluent_kafka")
     import kafka_report
 
@@ -49,7 +50,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-
     return kafka_report
 
 
-def test_the_tables_show_all_arms_beside_each_other(report) -> None:  # type: ignore[no-untyped-def]
+def test_the_tables_show_all_arms_beside_each_other(report: ModuleType) -> None:
     text = report.tables()
     assert "| fetch_512 | 500 | 4,000 | 2,000 | thousand/s | 4.00 | 4 | met |" in text
     assert "| spark_batch | 1,000 | | 4,000 | thousand/s | 4.00 | 5 | **missed** |" in text
@@ -58,7 +59,7 @@ def test_the_tables_show_all_arms_beside_each_other(report) -> None:  # type: ig
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
-def test_each_operation_is_drawn(report) -> None:  # type: ignore[no-untyped-def]
+def test_each_operation_is_drawn(report: ModuleType) -> None:
     assert [path.name for path in report.draw()] == [
         "kafka_produce_dicts.png",
         "kafka_produce_columns.png",

@@ -22,7 +22,7 @@ NUMBERED = re.compile(r"^\|.*\d.*$", re.MULTILINE)
 
 
 def text_of(name: str) -> str:
-    return (pages.ROOT / name).read_text(encoding="utf-8")
+    return (harness.ROOT / name).read_text(encoding="utf-8")
 
 
 def row(name: str, ours: float, **fields: object) -> harness.Row:

@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from chain_world import free_ports, require_cometbft
+from chain_world import require_cometbft
 from commands import done, refused, tally
 from stack import PASSPHRASE, Stack
 
 from tallystick.engines.chain import running, validator_folders
+from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator
 
 

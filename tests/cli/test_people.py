@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from commands import Fleet, done, refused, tally
 from stack import PASSPHRASE
 
@@ -49,7 +50,7 @@ def test_an_invitation_for_another_trust_file_is_refused(fleet: Fleet, tmp_path:
     assert not (tmp_path / "x" / "identity.json").exists()
 
 
-def test_only_the_operator_makes_tenants(fleet: Fleet, monkeypatch) -> None:
+def test_only_the_operator_makes_tenants(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "acme" in done("tenant", "list", fleet.folder).out.splitlines()
     assert "acme" in done("tenant", "list", fleet.folder, "--json").json
     assert refused(2, "tenant", "create", "acme", fleet.folder) == ['error: tenant "acme" exists already']
@@ -96,7 +97,7 @@ def test_an_identity_of_several_nodes_learns_which_of_them_is_at_its_one_address
     done("ledger", "status", "--home", home)
 
 
-def test_without_a_home_the_way_out_is_named(monkeypatch, tmp_path: Path) -> None:
+def test_without_a_home_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TALLY_HOME", raising=False)
     assert refused(2, "topic", "list") == [
         "error: no identity folder is named",

@@ -29,7 +29,7 @@ class Authority:
         if self.away:
             raise Unavailable("the authority cannot be reached")
         self.asked.append((known, first))
-        traits = traits_of(ACME.values(self.held), ACME)  # type: ignore[arg-type]
+        traits = traits_of(ACME.values(self.held), ACME)
         if not traits:
             return AttributeAnswer(b"", b"", (), self.current)
         identifier = seed(repr(sorted(traits)))[:16]

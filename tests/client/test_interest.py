@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from actors import Liar, Topic, subscribe_through
-from stack import Stack, wait_until
+from actors import Liar, Topic, row_of, subscribe_through
+from stack import Stack, wait_beyond
 from without import without
 
 from tallystick.carriers.carrier import Fetched
@@ -122,7 +122,7 @@ def test_random_interests_miss_nothing(topics: dict[str, Topic]) -> None:
 def test_bodies_that_are_not_wanted_do_not_travel(topics: dict[str, Topic]) -> None:
     topic, sizes = topics["labelled"], {}
     for interest in ("speed > 150 && vin::A", ""):
-        node, sent = Liar(topic.reader.node), []
+        node, sent = Liar(topic.reader.node), list[int]()
 
         def fetch(*arguments: Any, node: Liar = node, sent: list[int] = sent, **options: Any) -> Fetched:
             fetched: Fetched = node.honest.fetch(*arguments, **options)
@@ -222,7 +222,7 @@ def test_labels_are_renewed_when_epochs_outrun_them(stack: Stack, monkeypatch: p
     for epoch in (1, 1, 2, 2):
         if epoch > subscriber._fetcher.wanted.newest[0]:
             begins_ms = topic.owner.authority.rotate(topic.token).begins_ms
-            wait_until(lambda ms=begins_ms: topic.reader.view.refresh().time_ms > ms)  # type: ignore[misc]
+            wait_beyond(lambda: topic.reader.view.refresh().time_ms, begins_ms)
         send(topic.car, topic.name, ROWS[:100])
         assert read(subscriber) == meant("speed > 120", ROWS[:100])
         permits.append(subscriber._opener.held.permit)
@@ -272,7 +272,7 @@ def test_a_group_counts_what_it_passed_over(topics: dict[str, Topic]) -> None:
     with topic.reader.subscriber(topic.name, interest="seq == 3", group="sparse") as subscriber:
         assert read(subscriber) == [3]
         end = subscriber.positions()
-        assert end == {0: topic.reader.view.row(ANCHORS(topic.token, 0)).size}  # four parcels behind it
+        assert end == {0: row_of(topic.reader.view, ANCHORS(topic.token, 0)).size}  # four parcels behind it
         subscriber.commit()
     with topic.reader.subscriber(topic.name, interest="seq == 3", group="sparse") as again:
         assert again.poll(0) == []

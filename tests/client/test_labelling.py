@@ -100,7 +100,7 @@ def test_small_answers_end_between_parcels(topic: Topic) -> None:
     """However little is asked for, every answer goes on where the last one ended."""
     send(topic, *(fast_and_slow(6) for _ in range(5)))
     _, all_of_it = fetch(topic.reader, topic, "speed > 120")
-    offset, found = 0, []
+    offset, found = 0, list[bytes | memoryview]()
     while offset < all_of_it.anchored:
         _, part = fetch(topic.reader, topic, "speed > 120", offset=offset, bytes_max=1000)
         assert part.first == offset

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -37,6 +37,8 @@ from tallystick.client.settings import PublisherSettings
 from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.seal import Gap
+
+E = TypeVar("E")
 
 TOKEN = b"t" * 16
 NOW = Moment(100.0, 100_000)
@@ -119,7 +121,7 @@ class Desk:
         self.outbox.checked(effect, proved, found, self.now)
         return effect
 
-    def next_of(self, kind: type) -> Any:
+    def next_of(self, kind: type[E]) -> E:
         """The next effect of sending, behind what only has to be forgotten."""
         while isinstance(effect := self.outbox.next_send(self.now), ForgetCopies):
             pass

@@ -95,7 +95,7 @@ def test_the_next_range_is_asked_for_while_this_one_is_with_the_application(topi
 def test_a_range_that_came_ahead_is_held_to_its_anchor_when_its_turn_comes(topic: Topic) -> None:
     node = Watched(topic.reader.node)
     with through(topic, node) as subscriber:
-        node.alter = lambda fetched: fetched if fetched.first == 0 else _without_last(fetched)  # type: ignore[method-assign]
+        node.alter = lambda fetched: fetched if fetched.first == 0 else _without_last(fetched)
         first = numbers(subscriber.poll(1_000))
         assert first == list(range(len(first)))
         with pytest.raises(Withheld, match="are not what was anchored"):

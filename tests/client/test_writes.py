@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from actors import Hand, Topic, rows, settle, stored, ties, write_as_node
+from actors import Hand, Topic, row_of, rows, settle, stored, ties, write_as_node
 from stack import Stack, wait_until
 from without import without
 
@@ -141,11 +141,11 @@ def test_what_waited_in_a_spool_until_its_epoch_was_over_is_sealed_again_as_what
     with spooling(topic, tmp_path / "b") as publisher:
         publisher.send(rows(97, 98))
         publisher._seal_step()
-    rules, now_ms = topic.stack.node.carrier.rules, lambda: int(topic.car.clock.now() * 1000)
+    rules, clock = topic.stack.node.carrier.rules, topic.car.clock
     for _ in range(2):  # the epoch before the last is no longer taken
         topic.owner.authority.rotate(topic.token)
 
-    wait_until(lambda: not rules.epoch_taken(topic.token, 1, now_ms()))
+    wait_until(lambda: not rules.epoch_taken(topic.token, 1, int(clock.now() * 1000)))
     assert committer.commit(listed_first) == listed_first
     assert everything(topic) == [1, 2]
     write = (WRITE[0], 8)
@@ -215,13 +215,13 @@ def test_a_node_that_shows_other_rows_than_were_listed_is_named(topic: Topic, tm
             is_body = options.get("end") is not None and not options["headers"]
             return replace(fetched, parcels=tuple(parcels(fetched.parcels))) if is_body else fetched
 
-        carrier.fetch = lying  # type: ignore[method-assign]
+        carrier.fetch = lying
         try:
             with topic.reader.subscriber(topic.name) as subscriber, pytest.raises(Withheld) as caught:
                 read(subscriber)
             assert caught.value.reason == reason
         finally:
-            carrier.fetch = honest  # type: ignore[method-assign]
+            carrier.fetch = honest
     assert everything(topic) == [1, 2]
 
 
@@ -389,4 +389,4 @@ def test_the_ledger_names_a_write_by_sixteen_bytes(topic: Topic) -> None:
     liar.win(content)
     key = WRITES(topic.car.identity.principal, ledger_write(WRITE[0]), WRITE[1])
     wait_until(lambda: topic.reader.view.row(key) is not None)
-    assert topic.reader.view.row(key).hash == content.hash
+    assert row_of(topic.reader.view, key).hash == content.hash

@@ -424,7 +424,7 @@ def test_a_long_poll_ends_when_nothing_comes(running: Running, name: str) -> Non
 def is_polled(node: Node) -> bool:
     """Whether somebody waits for the carrier to grow; the authority asks for other things."""
     growth = node.service._grown
-    return growth is not None and bool(growth._waiters)  # type: ignore[attr-defined]
+    return growth is not None and bool(growth._waiters)
 
 
 def test_a_long_poll_is_answered_when_the_node_stops(running: Running, name: str) -> None:

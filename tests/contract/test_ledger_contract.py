@@ -25,6 +25,7 @@ from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.contracts import access, anchors
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Engine, Query, Submitted
 from tallystick.ledger.proofs import StateProof, verify_history
 from tallystick.ledger.sqlite import SqliteLedger
@@ -217,7 +218,7 @@ def test_audit_finds_by_principal_topic_kind_refusal_and_height(running: Running
     world = running.world
     running.take(world.node.sign(*operation_batch(world, 6, [HEART, AIR], [world.monitor.id, world.sensor.id])))
     refused = entries.operation(
-        *(world.sensor.id, entries.OperatorRole.PUBLISHER, HEART, 2),
+        *(world.sensor.id, OperatorRole.PUBLISHER, HEART, 2),
         time_ms=NOW_MS,
         request=seed("r"),
         reason="no-right",

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_until
+from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_beyond, wait_until
 
 from tallystick.authority.authority import STORE_FILE
 from tallystick.authority.client import topic_entries
@@ -163,7 +163,7 @@ def test_nothing_acknowledged_is_lost_whoever_is_killed(tmp_path: Path, seed: in
         chooser.shuffle(victims)
         for victim in victims:
             before = len(acknowledged(told))
-            wait_until(lambda before=before: len(acknowledged(told)) > before, 60)  # the world goes on after each kill
+            wait_beyond(lambda: len(acknowledged(told)), before, 60)  # the world goes on after each kill
             time.sleep(chooser.uniform(0.0, 0.3))  # the moment of the kill: the seed's
             victim()
             with suppress(Unavailable):

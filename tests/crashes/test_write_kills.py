@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def writing(folder: Path) -> Iterator[tuple[Writers, Session]]:
         stack.grant(owner, token, car, WRITE)
         stack.grant(owner, token, reader, READ)
         for session in (car, reader):
-            wait_until(lambda session=session: _is_known(session, token))
+            wait_until(partial(_is_known, session, token))
         writers = Writers(car.identity.home, "out", folder / "writes")
         try:
             yield writers, reader

@@ -15,14 +15,15 @@ from kill_points import install
 
 from tallystick.client.session import Session
 from tallystick.client.writes import Committer, PartWriter, held
-from tallystick.parcel.commit import CommitList
+from tallystick.parcel.commit import CommitList, WrittenRun
+from tallystick.trust.permit import Operation
 
 ROWS = 6  # a batch's, of two parts; a parcel each
 WRITE = b"w" * 32
 
 
 def write(home: str, topic: str, folder: Path, batch: int) -> None:
-    runs = []
+    runs: list[WrittenRun] = []
     with Session.open(home) as session:
         for part in range(2):
             lane = folder / f"lane {part}"
@@ -30,7 +31,7 @@ def write(home: str, topic: str, folder: Path, batch: int) -> None:
             with held(lane):
                 rows = iter([[{"seq": number}] for number in numbers])
                 runs += PartWriter(session, topic, lane).write((WRITE, batch), rows)
-        token = session.grants.obtain(2, topic).grant.token  # type: ignore[arg-type]
+        token = session.grants.obtain(Operation.ADVERTISE, topic).grant.token
         Committer(session, topic, folder / "lists").commit(CommitList(token, WRITE, batch, tuple(runs)))
 
 

@@ -35,7 +35,7 @@ def bsw07() -> Any:
 def met(tree: Any, held: list[bytes]) -> bool:
     if isinstance(tree, bytes):
         return tree in held
-    return sum(met(part, held) for part in tree.parts) >= tree.need
+    return bool(sum(met(part, held) for part in tree.parts) >= tree.need)
 
 
 @pytest.mark.parametrize("tree", TREES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -86,7 +87,7 @@ def test_duplicates_are_kept_on_request(buses: Path) -> None:
 def test_an_archive_and_a_file_read_as_the_folder_does(buses: Path, tmp_path: Path, suffix: str) -> None:
     archive = tmp_path / f"buses.{suffix}"
     mode = suffix.removeprefix("tar").replace(".", "")
-    with tarfile.open(archive, f"w:{mode}") as packed:
+    with tarfile.open(archive, cast(Any, f"w:{mode}")) as packed:
         packed.add(buses, "buses")
     assert read(RecordingReplay(archive)).equals(read(RecordingReplay(buses)))
     assert len(read(RecordingReplay(buses / "2015-06-07.csv"))) == 2

@@ -288,7 +288,7 @@ def _bytes(batches: Any) -> list[bytes]:
 
 
 def _ms(time: pd.Timestamp) -> int:
-    return round(time.timestamp() * 1000)
+    return round(float(time.timestamp()) * 1000)
 
 
 def _rows_ms(event: HarshEvent, step_s: float) -> range:

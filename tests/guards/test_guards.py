@@ -35,6 +35,7 @@ class Ledger:
     rights: set[tuple[bytes, bytes, Right]] = field(default_factory=set)
     topics: dict[bytes, TopicRules] = field(default_factory=dict)
     black: set[bytes] = field(default_factory=set)
+    convictions: set[tuple[bytes, bytes, int]] = field(default_factory=set)
     ended: set[bytes] = field(default_factory=set)
     epochs: set[int] = field(default_factory=lambda: {1})
 
@@ -44,6 +45,9 @@ class Ledger:
 
     def blacklisted(self, principal: bytes) -> bool:
         return principal in self.black
+
+    def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
+        return (principal, lane, sequence) in self.convictions
 
     def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool:
         return (principal, token, right) in self.rights

@@ -28,9 +28,9 @@ from attribute_actors import Attributes
 from past import CURRENT, HERE, Found, History, PastClock, live, look, look_at_authority
 from stack import READ, WRITE, Stack, wait_until
 
-import tallystick.node.core as node_core
+import tallystick.carriers.log.server as log_server
+from tallystick.authority.answers import REMEMBER
 from tallystick.authority.backup import restore
-from tallystick.authority.topics import REMEMBER
 from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
@@ -304,13 +304,13 @@ class Story:
                 todo.pop()()
             return False
 
-        self.stack.node.core.commit = commit  # type: ignore[method-assign]
+        self.stack.node.core.commit = commit
         wait_until(lambda: not todo)
 
     def in_the_node_s_turn(self, work: Callable[[], None]) -> None:
         """By the thread that numbers the node's transactions, or they might overtake one another."""
         self.hold_back(work)
-        del self.stack.node.core.commit  # type: ignore[method-assign]
+        del self.stack.node.core.commit
 
     def retire_a_topic(self) -> None:
         settle(self.stack)
@@ -375,7 +375,12 @@ def make(history: History, folder: Path) -> None:
     }.items():
         (history.folder / name).write_bytes(content)
     tokens = {name: token.hex() for name, token in story.tokens.items()}
-    facts = {"end_ms": int(clock.now() * 1000), "codecs": sorted(NAMES), "topics": tokens, "invite": story.invite}
+    facts: Found = {
+        "end_ms": int(clock.now() * 1000),
+        "codecs": sorted(NAMES),
+        "topics": tokens,
+        "invite": story.invite,
+    }
     write(history, facts)
     copy = history.unpack(folder / "copy")
     facts |= {"readers": READERS, "at_rest": look(copy)}
@@ -401,7 +406,7 @@ def main() -> None:
         sys.exit(f"this is version {CURRENT}: a history is written by its own version")
     if history.folder.exists() and f"## {CURRENT} (unreleased)" not in changelog:
         sys.exit(f"version {CURRENT} is released: its history stays as it is")
-    node_core.LogStore = functools.partial(LogStore, limits=LogLimits(segment_bytes_max=SEGMENT_BYTES))  # type: ignore
+    log_server.LogStore = functools.partial(LogStore, limits=LogLimits(segment_bytes_max=SEGMENT_BYTES))  # type: ignore[attr-defined, assignment]
     with TemporaryDirectory() as folder:
         make(history, Path(folder))
     for path in sorted(history.folder.iterdir()):

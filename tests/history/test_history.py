@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pyrage
 import pytest
-from cli.commands import done
+from commands import done
 from past import (
     CURRENT,
     VERSIONS,
@@ -27,7 +27,7 @@ from past import (
     replay,
 )
 from policy_world import need_pymcl
-from stack import Stack
+from stack import Stack, log_store
 
 from tallystick.authority.backup import lost_epochs
 from tallystick.authority.master import MASTER_FILE, open_master
@@ -105,7 +105,7 @@ def test_readers_get_every_row_and_a_group_goes_on_where_it_stood(alive: tuple[S
 
 def test_what_waited_in_the_spool_is_in_the_log_byte_by_byte(alive: tuple[Stack, Found], expected: Found) -> None:
     token = bytes.fromhex(expected["topics"]["brakes"])
-    partitions = [alive[0].node.carrier.storage.tree(Place(token, number)) for number in range(2)]
+    partitions = [log_store(alive[0]).partition(Place(token, number)) for number in range(2)]
     spooled = [bytes.fromhex(parcel) for parcel in expected["at_rest"]["homes"]["car"]["spooled"]]
     assert len(spooled) > 1
     for parcel in spooled:

@@ -13,10 +13,11 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, publish, read_rows, rows
-from broker import broker, node_settings, straight
+from broker import anchorer_of, broker, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.authority.client import topic_entries
@@ -73,12 +74,12 @@ class Town:
             future.result(PATIENCE_S)
 
     def leader(self, token: bytes) -> Broker:
-        return self.cluster.brokers[self._partition(token).leader - 1]
+        return self.cluster.brokers[int(self._partition(token).leader) - 1]
 
     def in_sync(self, token: bytes) -> int:
         return len(self._partition(token).isrs)
 
-    def _partition(self, token: bytes):  # type: ignore[no-untyped-def]
+    def _partition(self, token: bytes) -> Any:
         return self.kafka.admin.list_topics(token.hex(), timeout=30).topics[token.hex()].partitions[0]
 
     def read(self, name: str, count: int, reader: Session | None = None) -> list[int]:
@@ -197,7 +198,7 @@ def refusal(session: Session, topic: str) -> Unavailable:
 
 def test_a_partition_goes_offline_the_others_go_on_and_nothing_is_lost(town: Town) -> None:
     town.topic("kept", [1])
-    place, sealed = Place(town.topic("lost", [2]), 0), town.stack.node.core.anchorer._sealed
+    place, sealed = Place(town.topic("lost", [2]), 0), anchorer_of(town.stack)._sealed
     for name in ("kept", "lost"):
         publish(town.car, name, [1])
     with town.car.publisher("lost", retry_s=0.1) as publisher:
@@ -296,7 +297,7 @@ def test_a_full_disk_ends_the_broker_and_nothing_is_lost_when_there_is_room_agai
             sent = publish_until_it_ends(publisher, cluster.brokers[0], town.disk)
             publisher.send(rows(sent))
             assert publisher.flush(1) > 0
-            wait_until(lambda: town.stack.node.core.anchorer._sealed.away is not None, PATIENCE_S)
+            wait_until(lambda: anchorer_of(town.stack)._sealed.away is not None, PATIENCE_S)
             told = refusal(town.car, "brakes")
             assert "disk is full" in (told.hint or "")
             (town.disk / "filler").unlink()

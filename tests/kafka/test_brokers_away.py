@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from actors import SCHEMA, await_topic, read_rows, rows
-from broker import broker, node_settings, straight
+from broker import anchorer_of, broker, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
@@ -88,7 +88,7 @@ def test_rows_wait_in_the_spool_while_the_brokers_are_away(tmp_path: Path) -> No
             assert one.flush(PATIENCE_S) == 0
             assert other.flush(PATIENCE_S) == 0
         # As if it had just gone again: a permit that is shown meanwhile is refused, and keeps nobody from going on.
-        stack.node.core.anchorer._sealed.away = Unavailable("kafka is away")  # type: ignore[attr-defined]
+        anchorer_of(stack)._sealed.away = Unavailable("kafka is away")
         latecomer = stack.principal("acme", "latecomer")
         stack.grant(owner, token, latecomer, WRITE)
         wait_until(lambda: publishes(latecomer, 4), PATIENCE_S)

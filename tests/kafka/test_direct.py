@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, publish, read_rows
-from broker import broker, drifts, node_settings, straight
-from stack import READ, WRITE, Stack, wait_until
+from broker import anchorer_of, broker, drifts, kafka_of, node_settings, straight
+from stack import READ, WRITE, Stack, wait_beyond, wait_until
 
 from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, AccessEntry
 from tallystick.carriers.kafka.client import KafkaClient
@@ -88,7 +88,7 @@ def test_kafka_itself_refuses_who_has_no_right(fleet: Fleet) -> None:
     name, token = fleet.topic()
     car, stranger = fleet.principal("car", token, WRITE), fleet.principal("stranger", token, 0)
     publish(car, name, [1])
-    kafka = stranger.carrier._kafka  # type: ignore[attr-defined]
+    kafka = kafka_of(stranger)
     with pytest.raises(Misuse, match="authorization failed"):
         kafka.read(Place(token, 0), 0, 1, 1 << 20, timeout_s=3)
     sent = kafka.produce(Place(token, 0), b"k", b"junk", [])
@@ -101,7 +101,7 @@ def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet)
     reader, spy = fleet.principal("reader", token, READ), fleet.principal("spy", token, 0)
     given = AccessEntry(f"User:{spy.identity.principal.hex()}", token.hex(), "READ")
     taken = AccessEntry(f"User:{reader.identity.principal.hex()}", token.hex(), "READ")
-    wait_until(lambda: taken in fleet.stack.node.core.anchorer._reconciler._seen)
+    wait_until(lambda: taken in anchorer_of(fleet.stack)._reconciler._seen)
     wide = given._replace(name=token.hex()[:4], pattern="PREFIXED")
     fleet.kafka.change_access([given, wide], [taken])
     wait_until(lambda: not {given, wide} & fleet.kafka.access_entries())
@@ -112,7 +112,7 @@ def test_a_right_edited_behind_the_ledgers_back_is_undone_and_told(fleet: Fleet)
 def test_rights_for_everybody_are_taken_away_and_told(fleet: Fleet) -> None:
     _, token = fleet.topic()
     spy = fleet.principal("spy", token, 0)
-    kafka = spy.carrier._kafka  # type: ignore[attr-defined]
+    kafka = kafka_of(spy)
     everybody, others = (
         [
             AccessEntry("User:*", "*", "READ"),
@@ -125,7 +125,7 @@ def test_rights_for_everybody_are_taken_away_and_told(fleet: Fleet) -> None:
         ],
         {AccessEntry("User:*", "somebody-elses", "READ"), AccessEntry("User:connect", "*", "DESCRIBE")},
     )
-    reconciler = fleet.stack.node.core.anchorer._reconciler
+    reconciler = anchorer_of(fleet.stack)._reconciler
     wait_until(lambda: token in reconciler._wanted().partitions and reconciler._initial is not None)
     told = len(wide_drifts(fleet.stack))
     fleet.kafka.change_access([*everybody, *others], [])
@@ -155,7 +155,7 @@ def test_a_right_that_the_owner_withdraws_leaves_kafka_without_a_word(fleet: Fle
 
 def test_settings_of_a_sealed_topic_are_restored_and_told(fleet: Fleet) -> None:
     _, token = fleet.topic()
-    wait_until(lambda: token in fleet.stack.node.core.anchorer._made)
+    wait_until(lambda: token in anchorer_of(fleet.stack)._made)
     change_settings(fleet.kafka, token, {"cleanup.policy": "compact", "retention.ms": "1000"})
     wait_until(lambda: fleet.kafka.topic_settings([token])[token] == TOPIC_SETTINGS)
     wait_until(lambda: "topic-changed" in drifts(fleet.stack, token))
@@ -175,7 +175,7 @@ def test_added_partitions_are_told(fleet: Fleet) -> None:
     from confluent_kafka.admin import NewPartitions
 
     _, token = fleet.topic()
-    wait_until(lambda: token in fleet.stack.node.core.anchorer._made)
+    wait_until(lambda: token in anchorer_of(fleet.stack)._made)
     for future in fleet.kafka.admin.create_partitions([NewPartitions(token.hex(), 2)]).values():
         future.result(10)
     wait_until(lambda: drifts(fleet.stack, token) == ["partitions-added"])
@@ -188,11 +188,11 @@ def test_who_is_blacklisted_is_denied_and_loses_its_connection(fleet: Fleet) -> 
     liar = fleet.principal("liar", token, WRITE)
     hand = Hand(liar, name)
     other = hand.fork()
-    kafka = liar.carrier._kafka  # type: ignore[attr-defined]
+    kafka = kafka_of(liar)
     for parcel in (hand.seal(1), hand.seal(2, lane=other)):
         sent = kafka.produce(Place(token, 0), b"k", parcel.encode(), [])
         kafka.flush([sent])
-        wait_until(lambda sent=sent: fleet.stack.node.carrier.ends(token, 0)[0] > (sent.offset or 0))
+        wait_beyond(lambda: fleet.stack.node.carrier.ends(token, 0)[0], sent.offset or 0)
     wait_until(lambda: fleet.stack.node.rules.blacklisted(liar.identity.principal))
     denied = AccessEntry(f"User:{liar.identity.principal.hex()}", "*", "ALL", allowed=False)
     wait_until(lambda: denied in fleet.kafka.access_entries())

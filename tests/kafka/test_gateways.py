@@ -40,7 +40,7 @@ def test_permits_locks_and_sequences_hold_on_the_next_gateway(gateways: Gateways
     stored(hand.send(first)[0])
     wait_until(lambda: is_live(gateways.stack.node.carrier, hand))
     moved = moved_hand(gateways, hand)
-    assert moved.node.permit(hand.permit.identifier) == hand.held.grant.permit  # type: ignore[attr-defined]
+    assert moved.node.permit(hand.permit.identifier) == hand.held.grant.permit
     wait_until(lambda: stored(moved.send(first)[0]).again)  # the same parcel: known there, or found there soon
     stored(moved.send(moved.seal(2))[0])
     ahead = moved.fork()

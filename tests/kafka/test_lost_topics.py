@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 from actors import SCHEMA, Hand, await_topic, publish, read_rows
-from broker import await_round, broker, drifts, node_settings
+from broker import anchorer_of, await_round, broker, drifts, node_settings
 from stack import READ, WRITE, Stack, wait_until
 from without import without
 
@@ -36,7 +36,7 @@ class Yard:
             self.stack.grant(self._owner, token, who, operations)
         await_topic(self.stack, token)
         publish(self.car, name, [1])
-        sealed = self.stack.node.core.anchorer._sealed
+        sealed = anchorer_of(self.stack)._sealed
         wait_until(lambda: sealed._identity(token) is not None, PATIENCE_S)
         return token
 
@@ -102,7 +102,7 @@ def test_another_topic_under_the_same_name_is_told_and_not_gone_on_with(yard: Ya
     end = yard.replace(token)
     yard.await_drift(token, "topic-replaced")
     yard.check_refused("replaced", "was deleted, and another was made under its name")
-    assert Place(token, 0) not in yard.stack.node.core.anchorer._places()  # neither is it read any more
+    assert Place(token, 0) not in anchorer_of(yard.stack)._places()  # neither is it read any more
     assert yard.stack.node.carrier.storage.end(Place(token, 0)) == end
 
 
@@ -115,7 +115,7 @@ def test_without_identities_it_would_be_gone_on_with(yard: Yard) -> None:
             publish(yard.car, "continued", [2])
             assert read_rows(subscriber, 1) == [2]
             for _ in range(2):
-                await_round(yard.stack.node.core.anchorer)
+                await_round(anchorer_of(yard.stack))
             assert drifts(yard.stack, token) == []  # the first row is gone, and nobody heard
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from actors import SCHEMA, await_topic, read_rows, rows
@@ -101,7 +102,13 @@ def test_two_share_the_work_and_one_survives_the_other(two: tuple[Stack, Second]
         car.node.publish(token, [b"x"])
     car, reader = straight(stack, car, kafka), straight(stack, reader, kafka)
     me, other = stack.node.identifier, second.certificate.subject
-    settings = {"acks": "anchored", "anchor_check_s": 0.1, "batch_rows_max": 1, "lanes": 2 * PARTITIONS, "key": "seq"}
+    settings: dict[str, Any] = {
+        "acks": "anchored",
+        "anchor_check_s": 0.1,
+        "batch_rows_max": 1,
+        "lanes": 2 * PARTITIONS,
+        "key": "seq",
+    }
     with car.publisher("brakes", **settings) as publisher:
         for number in range(32):
             publisher.send(rows(number))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actors import SCHEMA, Hand, await_topic, read_rows, stored
-from broker import broker, node_settings
+from actors import SCHEMA, Hand, anchored, await_topic, read_rows, stored
+from broker import anchorer_of, broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
 from without import without
 
@@ -26,12 +26,13 @@ from tallystick.carriers.voids import Void, is_void
 from tallystick.client.findings import Finding
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable, Withheld
-from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow
 from tallystick.ledger.engine import Query
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import RealDisk
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.promise import Anchor
+from tallystick.trust.right import Right
 
 
 class Direct:
@@ -65,11 +66,12 @@ class Direct:
         """What the index shows of the partition, once so many offsets are anchored."""
         grant = self.reader.authority.permit(Operation.SUBSCRIBE, name, 1)
         self.reader.node.subscribe(grant.permit)
-        wait_until(lambda: (self.anchor(token) or [0])[0] >= size)
+        wait_until(lambda: anchored(self.reader.view, token) >= size)
         permit = Permit.decode(grant.permit).identifier
-        return self.reader.node.fetch(token, 0, permit, 0, bytes_max=1 << 22, headers=headers).parcels
+        fetched = self.reader.node.fetch(token, 0, permit, 0, bytes_max=1 << 22, headers=headers)
+        return tuple(map(bytes, fetched.parcels))
 
-    def anchor(self, token: bytes) -> list[int]:
+    def anchor(self, token: bytes) -> AnchorRow | None:
         return self.reader.view.row(ANCHORS(token, 0))
 
 
@@ -106,7 +108,7 @@ def test_a_right_that_was_taken_away_ends_direct_writing(direct: Direct) -> None
     direct.write(token, hand.seal(1))
     assert reasons(direct.fetch(name, token, 1)) == [""]
     direct.stack.withdraw(direct.owner, token, direct.car, WRITE)
-    wait_until(lambda: not direct.stack.node.rules.allows(direct.car.identity.principal, token, 2, "kafka"))
+    wait_until(lambda: not direct.stack.node.rules.allows(direct.car.identity.principal, token, Right.WRITE, "kafka"))
     direct.write(token, hand.seal(2))
     assert reasons(direct.fetch(name, token, 2))[1] in ("unknown-topic", "no-right", "not-advertised", "permit-ended")
 
@@ -146,10 +148,11 @@ def test_what_a_gateway_passed_stands_though_the_right_is_gone_when_it_is_judged
     hand = Hand(direct.car, name)
     node = direct.stack.node
     with monkeypatch.context() as patch:
-        patch.setattr(node.core.anchorer.notary, "poll", lambda *_: False)  # it sleeps while the gateway promises
+        # It sleeps while the gateway promises.
+        patch.setattr(anchorer_of(direct.stack).notary, "poll", lambda *_: False)
         promise = stored(hand.send(hand.seal(1))[0]).promises[0]
         direct.stack.withdraw(direct.owner, token, direct.car, WRITE)
-        wait_until(lambda: not node.rules.allows(direct.car.identity.principal, token, 2, "kafka"))
+        wait_until(lambda: not node.rules.allows(direct.car.identity.principal, token, Right.WRITE, "kafka"))
     found = direct.fetch(name, token, 1)
     assert reasons(found) == [""]
     assert Parcel.decode_front(found[0]).hash == promise.parcel
@@ -166,7 +169,7 @@ def test_a_passage_that_a_client_signs_itself_opens_nothing(direct: Direct) -> N
     hand, node = Hand(direct.car, name), direct.stack.node
     parcel = hand.seal(1)
     direct.stack.withdraw(direct.owner, token, direct.car, WRITE)
-    wait_until(lambda: not node.rules.allows(direct.car.identity.principal, token, 2, "kafka"))
+    wait_until(lambda: not node.rules.allows(direct.car.identity.principal, token, Right.WRITE, "kafka"))
 
     def write(subject: bytes) -> None:
         value, headers = passed(parcel, subject, direct.car.identity.signing_key)
@@ -196,7 +199,7 @@ def test_a_second_notary_computes_the_same_root_and_finds_other_records(direct: 
     hand = Hand(direct.car, name)
     direct.write(token, hand.seal(1), b"plain junk", hand.seal(2))
     direct.fetch(name, token, 3)
-    top, anchors = direct.stack.node.core.anchorer._ledger.follow(-1)
+    top, anchors = anchorer_of(direct.stack)._ledger.follow(-1)
     mine = [anchor for anchor, _, _ in anchors if anchor.token == token]
     assert top > 0
     fresh = second_notary(direct, tmp_path)
@@ -225,7 +228,7 @@ def test_an_offset_that_kafka_shows_twice_has_one_leaf(direct: Direct, tmp_path:
     hand, place = Hand(direct.car, name), Place(token, 0)
     direct.write(token, hand.seal(1), hand.seal(2), hand.seal(3))
     direct.fetch(name, token, 3)
-    _, anchors = direct.stack.node.core.anchorer._ledger.follow(-1)
+    _, anchors = anchorer_of(direct.stack)._ledger.follow(-1)
     (anchor,) = [one for one, _, _ in anchors if one.token == token][-1:]
     notary = second_notary(direct, tmp_path)
     first, second, third = direct.kafka.read(place, 0, 3, 1 << 20)
@@ -247,7 +250,7 @@ def fail(*_: object) -> None:
 def test_after_a_crash_the_index_goes_on_behind_the_ledger(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     name, token = direct.topic()
     hand = Hand(direct.car, name)
-    notary = direct.stack.node.core.anchorer.notary
+    notary = anchorer_of(direct.stack).notary
     with monkeypatch.context() as patch:
         patch.setattr(notary, "take", fail)  # the anchor is on the ledger, and nothing of it in the index
         direct.write(token, hand.seal(1), b"plain junk")
@@ -273,7 +276,7 @@ def test_subscribers_open_what_was_taken_and_hear_of_what_was_not(direct: Direct
 
 def test_what_gateways_share_counts_under_its_signature_alone(direct: Direct) -> None:
     name, _ = direct.topic()
-    hand, carrier, anchorer = Hand(direct.car, name), direct.stack.node.carrier, direct.stack.node.core.anchorer
+    hand, carrier, anchorer = Hand(direct.car, name), direct.stack.node.carrier, anchorer_of(direct.stack)
     forged = replace(hand.permit, identifier=b"f" * 16).sign(direct.car.identity.signing_key)
 
     def share() -> bool:

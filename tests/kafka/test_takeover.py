@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from actors import Hand, publish, read_rows, reason, rows
+from actors import Hand, publish, read_rows, reason, row_of, rows
 from broker import broker
 from city import City
 from gateways import Gateways, flood
@@ -157,7 +157,7 @@ def test_theorem_2_whoever_has_the_gateways_key_gives_no_right_and_unwrites_noth
         instance=stack.node.trust.instance, principal=gateways.first.identifier, signing_key=gateways.first.keys.key
     )
     attacker = Author(captured, city.resident.node, stack.clock)  # type: ignore[arg-type]
-    size = city.doctor.view.row(ANCHORS(token, 0)).size
+    size = row_of(city.doctor.view, ANCHORS(token, 0)).size
     for entry, expected in (
         (entries.grant(token, home, int(READ)), "not-owner"),
         (entries.lift(home), "not-operator"),
@@ -182,11 +182,12 @@ def test_theorem_2_what_a_captured_gateway_passes_is_judged_by_the_other(taken_o
     sent = kafka.produce(place, b"k", forged.encode(), [*describe(forged), (PASSAGE, passage.encode())])
     kafka.flush([sent])
     kafka.close()
-    assert sent.offset is not None
-    wait_until(lambda: node.carrier.ends(*place)[0] > sent.offset)
+    at = sent.offset
+    assert at is not None
+    wait_until(lambda: node.carrier.ends(*place)[0] > at)
     findings: list[Finding] = []
     with city.doctor.subscriber(HEART, on_finding=findings.append) as subscriber:
         publish(city.monitor, HEART, [ROWS + 1])
         assert read_rows(subscriber, ROWS + 1) == [*range(ROWS), ROWS + 1]
-    assert [(one.reason, one.offset) for one in findings] == [("refused", sent.offset)]
-    assert city.doctor.node.verdict(*place, sent.offset) == "bad-signature"
+    assert [(one.reason, one.offset) for one in findings] == [("refused", at)]
+    assert city.doctor.node.verdict(*place, at) == "bad-signature"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, read_rows, rows
-from broker import broker, node_settings, straight
+from broker import broker, kafka_of, node_settings, straight
 from confluent_kafka import TopicPartition
 from stack import READ, WRITE, Stack, wait_until
 
@@ -35,7 +35,7 @@ class Pair:
                 stack.grant(self.owner, token, self.car, WRITE)
         wait_until(lambda: set(self.tokens.values()) <= set(kafka.topics()))
         self.direct = straight(stack, self.car, kafka)  # the car on its own way
-        self.own: KafkaClient = self.direct.carrier._kafka  # type: ignore[attr-defined]
+        self.own = kafka_of(self.direct)
 
     def read(self, name: str, count: int) -> list[int]:
         """The first rows of a topic, by a reader who hears of nothing odd."""

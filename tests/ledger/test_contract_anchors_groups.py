@@ -137,7 +137,7 @@ def grouped(bench: Bench, world: World) -> World:
     return world
 
 
-def group_of(bench: Bench) -> groups.Group:
+def group_of(bench: Bench) -> groups.GroupRow:
     found = groups.find(bench.state, GROUP)
     assert found is not None
     return found

@@ -13,9 +13,13 @@ from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
 
 from tallystick import wire
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.execute import CONTRACTS, execute
 from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.transaction import parse
+from tallystick.trust.permit import Operation
+from tallystick.trust.promise import Refusal
 
 BENCH = Bench()
 WORLD = BENCH.world
@@ -84,16 +88,16 @@ GOOD = [
     entries.assign(HEART, 0, [WORLD.node.id]),
     entries.close_topic(HEART),
     entries.announce_epoch(HEART, 1, seed("k"), NOW_MS),
-    entries.end_epoch(HEART, 1, entries.End.SCHEDULE, NOW_MS),
+    entries.end_epoch(HEART, 1, End.SCHEDULE, NOW_MS),
     entries.grant(HEART, _IDS[1], 1),
     entries.withdraw(HEART, _IDS[0], 15),
-    entries.issue_permit(GROUP, entries.PermitOperation.SUBSCRIBE, HEART, _IDS[0], NOW_MS),
+    entries.issue_permit(GROUP, Operation.SUBSCRIBE, HEART, _IDS[0], NOW_MS),
     entries.undo_permit(GROUP),
     entries.revoke_permit(GROUP),
-    entries.operation(_IDS[0], entries.OperatorRole.PUBLISHER, HEART, 2, time_ms=NOW_MS, request=seed("r")),
+    entries.operation(_IDS[0], OperatorRole.PUBLISHER, HEART, 2, time_ms=NOW_MS, request=seed("r")),
     entries.anchor(HEART, 0, 1, seed("r")),
     entries.retire(HEART, 0, 1, seed("r")),
-    entries.notarise(HEART, 0, 2, seed("r"), before=1, refused=[entries.Refusal(1, 2, "plain")]),
+    entries.notarise(HEART, 0, 2, seed("r"), before=1, refused=[Refusal(1, 2, "plain")]),
     wire.encode([int(EntryKind.BROKEN_PROMISE), b"promise", b"", []]),
     entries.grant_attribute(HOSPITAL, _IDS[1], bytes(16), seed("c"), NOW_MS),
     entries.withdraw_attribute(HOSPITAL, _IDS[1], bytes(16)),

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from chain_world import Chain, ChainWorld, free_ports, require_cometbft, wait_until
+from chain_world import Chain, ChainWorld, require_cometbft, wait_until
 from ledger_world import NOW_MS, World, operation_batch, seed, token
 
 from engines import litewitness
@@ -28,6 +28,7 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Unavailable
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.node.processes import free_ports
 from tallystick.node.witnessing import Witnessing
 from tallystick.trust.checkpoint import ledger_verifiers
 from tallystick.trust.notes import Algorithm, Note, NoteVerifier

@@ -19,6 +19,7 @@ from tallystick.ledger import batches, entries
 from tallystick.ledger.batches import BATCH_MIN, hash_entries, plain_hashes
 from tallystick.ledger.contracts import runs
 from tallystick.ledger.contracts.execute import CONTRACTS, Result, execute
+from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.runs import find_runs
 from tallystick.ledger.transaction import Transaction, parse
 
@@ -120,7 +121,7 @@ def both(transaction: Transaction, first: int = 0, height: int | None = None) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "compiled_for", lambda _: None)
         one_by_one = outcome(transaction, first, height)
-    told = {"message": ""} if at_once[0].reason == "malformed" else {}
+    told: dict[str, Any] = {"message": ""} if at_once[0].reason == "malformed" else {}
     assert replace(at_once[0], **told) == replace(one_by_one[0], **told)
     assert at_once[1] == one_by_one[1]
     return at_once[0]
@@ -205,7 +206,9 @@ def test_entries_hash_the_same_on_lanes_and_one_by_one(written: list[bytes]) -> 
 
 
 def test_a_signature_that_failed_is_not_remembered_as_good() -> None:
-    transaction = sign([entries.operation(WORLD.sensor.id, 1, AIR, 2, time_ms=NOW_MS, request=seed("r"))])
+    transaction = sign(
+        [entries.operation(WORLD.sensor.id, OperatorRole.PUBLISHER, AIR, 2, time_ms=NOW_MS, request=seed("r"))]
+    )
     for _ in range(2):
         transaction.verify(WORLD.node.key.public)
         with pytest.raises(Forged):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 from stack import CHEAP, PASSPHRASE
 
+from tallystick.ledger.contracts.table import Key
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
@@ -36,7 +38,7 @@ def test_a_guard_that_asks_the_ledger_and_a_block_that_is_made_do_not_wait_for_e
     began = threading.Event()
     load = node._cache._load
 
-    def slow_load(key: bytes) -> object:
+    def slow_load(key: Key[Any]) -> object:
         began.set()  # the cache's lock is held; the ledger's is not to be had
         return load(key)
 
@@ -44,6 +46,7 @@ def test_a_guard_that_asks_the_ledger_and_a_block_that_is_made_do_not_wait_for_e
     guard = threading.Thread(target=node.rules.blacklisted, args=(bytes(16),), daemon=True)
     arguments = (node.ledger.block(0), [b"reputation/" + bytes(16)])
     block = threading.Thread(target=node._forget_changed, args=arguments, daemon=True)
+    assert isinstance(node.ledger, SqliteLedger)
     with node.ledger._lock:  # as while a block is made
         guard.start()
         assert began.wait(10)

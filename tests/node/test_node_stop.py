@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from actors import Hand, Topic, stored
-from stack import Stack, wait_until
+from stack import Stack, sqlite_ledger, wait_until
 
 
 def test_a_write_under_way_gets_its_block_though_the_block_maker_is_gone(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_a_write_under_way_gets_its_block_though_the_block_maker_is_gone(tmp_pat
         stack.stop_node()
         stack.start_node()
         stored(hand.send(hand.seal(1))[0])
-        wait_until(lambda: stack.node.ledger._book.open is not None)
+        wait_until(lambda: sqlite_ledger(stack)._book.open is not None)
         stack.stop_node()
         assert not stack._node_thread.is_alive()
         stack._node_settings["window_ms"] = 5

@@ -85,7 +85,7 @@ def test_the_commitment_refuses_the_second_key() -> None:
     tokens = [topic.token for topic in lane.topics]
     epochs = {name: world.topic_key(name).public for name in ("brakes", "tyres")}
     by_token = {token_of(name): public for name, public in epochs.items()}
-    wraps = []
+    wraps: list[tuple[bytes, int, bytes]] = []
     for number, token in enumerate(tokens):
         secret = seed(f"secret {number}")
         wraps += TopicLock.seal(secret, INSTANCE, lane.lane, {token: (1, by_token[token])}).wraps

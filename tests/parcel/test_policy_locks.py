@@ -197,7 +197,7 @@ def test_an_altered_lock_cannot_be_opened(world: PolicyWorld, form: str) -> None
     name = verified.header.groups[1].locks[-1]
     good = world.locks[name]
     for place in (0, len(good) // 2, -1):
-        world.locks[name] = altered(good, min(place, len(wire.decode(good, "lock")[-1]) - 1))  # type: ignore[index, arg-type]
+        world.locks[name] = altered(good, min(place, len(wire.decode(good, "lock")[-1]) - 1))
         with pytest.raises(CannotOpen):
             open_batch(verified, world.reader(world.key(POLICE)), GROUPED)
         # Under its own name, as a publisher might sign it, it gives another secret or none; never the right one.

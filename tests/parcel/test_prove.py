@@ -272,8 +272,13 @@ def test_the_chain_of_leave_is_held_to_the_root() -> None:
     for certificate in wrong:
         with pytest.raises(Forged):
             scene.check(replace(good, authority=certificate.encode()))
-    for changes in ({"operation": Operation.SUBSCRIBE}, {"first_epoch": 2}, {"token": token("tyres")}):
-        permit = scene.world.permit("car", "brakes", **{"identifier": seed("p")[:16], **changes})
+    elsewhere: list[dict[str, Any]] = [
+        {"operation": Operation.SUBSCRIBE},
+        {"first_epoch": 2},
+        {"token": token("tyres")},
+    ]
+    for changes in elsewhere:
+        permit = scene.world.permit("car", "brakes", identifier=seed("p")[:16], **changes)
         topics = (replace(scene.verified.header.topics[0], permit=permit.identifier),)
         with pytest.raises(Refused):
             scene.check(replace(resign(good, scene, topics=topics), permit=permit.encode()))

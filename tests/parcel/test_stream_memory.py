@@ -89,7 +89,7 @@ def test_nor_does_it_leave_memory_behind_that_nobody_counts() -> None:
     time; what the process does besides takes pages once."""
     flow(SHORT)
     flow(SHORT)
-    grown = []
+    grown: list[int] = []
     while len(grown) < 3 and min(grown, default=RESIDENT_SLACK_BYTES) >= RESIDENT_SLACK_BYTES:
         before = resident_bytes()
         flow(LONG)

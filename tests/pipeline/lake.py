@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from actors import anchored
+from actors import anchored, row_of
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.client.session import Session
@@ -114,7 +115,7 @@ class Lake:
         self.stack.grant(self.owner, token, self.car, WRITE)
         self.stack.grant(self.owner, token, self.reader, READ)
         for session in (self.car, self.reader):  # the authority learns of rights from the ledger
-            wait_until(lambda session=session: _is_known(session, token))
+            wait_until(partial(_is_known, session, token))
         return Topic(name, token, self)
 
     def member(self, name: str, topic: Topic, operations: int) -> Session:
@@ -128,10 +129,10 @@ class Lake:
         """Take an identity back, and wait until the ledger says so."""
         principal = session.identity.principal
         self.owner.authority.revoke(principal)
-        wait_until(lambda: bool(self.reader.view.row(IDENTITIES(principal)).revoked))
+        wait_until(lambda: bool(row_of(self.reader.view, IDENTITIES(principal)).revoked))
 
     @contextmanager
-    def lying(self, change: Callable[[Any, bool], Any]):  # type: ignore[no-untyped-def]
+    def lying(self, change: Callable[[Any, bool], Any]) -> Iterator[None]:
         """The node sends `change(fetched, headers only)` instead of what it has."""
         carrier = self.stack.node.carrier
         honest = carrier.fetch
@@ -139,11 +140,23 @@ class Lake:
         def fetch(*args: Any, **options: Any) -> Any:
             return change(honest(*args, **options), options["headers"])
 
-        carrier.fetch = fetch  # type: ignore[method-assign]
+        carrier.fetch = fetch
         try:
             yield
         finally:
-            carrier.fetch = honest  # type: ignore[method-assign]
+            carrier.fetch = honest
+
+
+def first_row(frame: DataFrame) -> Row:
+    """Its first row, which must be there."""
+    row = frame.first()
+    assert row is not None
+    return row
+
+
+def pandas_of(frame: DataFrame) -> Any:
+    """As a table of pandas, whose types mypy does not look at."""
+    return frame.toPandas()
 
 
 @contextmanager

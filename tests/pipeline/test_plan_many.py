@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from actors import Hand, Topic, settle, stored, write_as_node
+from actors import Hand, Topic, row_of, settle, stored, write_as_node
 from stack import Stack, wait_until
 from without import without
 
@@ -48,7 +48,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         wait_until(lambda: anchored(topic) == 2 * MANY)
         revoked = hands[-1].session.identity.principal
         topic.owner.authority.revoke(revoked)
-        wait_until(lambda: bool(topic.reader.view.row(IDENTITIES(revoked)).revoked))
+        wait_until(lambda: bool(row_of(topic.reader.view, IDENTITIES(revoked)).revoked))
         stored(hands[0].send(hands[0].seal(2))[0])
         wait_until(lambda: anchored(topic) > 2 * MANY)  # an anchor after the revocation
         yield Fleet(topic, revoked)
@@ -113,6 +113,7 @@ def hide_revocation(fleet: Fleet, patch: pytest.MonkeyPatch) -> None:
         proof = honest(wanted)
         if wanted != key:
             return proof
+        assert proof.value is not None
         value = wire.decode(proof.value, "identity")
         return replace(proof, value=wire.encode([*value[:7], 0, *value[8:]]))
 
@@ -139,7 +140,10 @@ def test_one_false_front_among_many_is_found(fleet: Fleet, monkeypatch: pytest.M
     def lane_front(*args: Any) -> Any:
         calls.append(1)
         shown = honest(*args)
-        return replace(shown, offset=shown.offset ^ 1) if len(calls) == 3 else shown
+        if len(calls) != 3:
+            return shown
+        assert shown is not None
+        return replace(shown, offset=shown.offset ^ 1)
 
     monkeypatch.setattr(carrier, "lane_front", lane_front)
     with driver(fleet.topic) as (_, plan, _asked), pytest.raises((FoundError, Refused)):

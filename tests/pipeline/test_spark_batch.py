@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from lake import SCHEMA, Lake, Topic, fails, rows, seqs
+from actors import row_of
+from lake import SCHEMA, Lake, Topic, fails, first_row, rows, seqs
 from stack import wait_until
 
 from tallystick.client.grants import _name
@@ -125,7 +126,7 @@ def test_the_next_slice_comes_while_one_is_opened(lake: Lake, steps: Topic, monk
 def test_the_users_schema_is_the_projection(brakes: Topic) -> None:
     frame = brakes.read("speed float, seq long")
     assert frame.columns == ["speed", "seq"]
-    assert frame.groupBy().sum("speed").first()[0] == sum(number / 2 for number in range(1000))
+    assert first_row(frame.groupBy().sum("speed"))[0] == sum(number / 2 for number in range(1000))
     assert "it has vin, seq, speed" in fails(brakes.read("colour string"))
     assert "float expected, found double" in fails(brakes.read("speed double"))
     assert "set provenance" in fails(brakes.read("_offset long"))
@@ -155,7 +156,7 @@ def test_start_and_end_by_height_and_block_time(lake: Lake) -> None:
     edges = []
     for part in range(3):
         topic.publish(rows(range(part * 10, part * 10 + 10)))
-        anchor = lake.reader.view.row(ANCHORS(topic.token, 0))
+        anchor = row_of(lake.reader.view, ANCHORS(topic.token, 0))
         edges.append((anchor.height + 1, anchor.time_ms + 1))  # just after the part's last anchor
     heights, times = zip(*edges, strict=True)
     middle = list(range(10, 20))

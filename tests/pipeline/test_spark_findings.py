@@ -16,6 +16,7 @@ from lake import Lake, Topic, edited, fails, rows, seqs
 from pyspark.sql import SparkSession
 from stack import WRITE, Stack, wait_until
 
+from tallystick.carriers.log.segments import frames
 from tallystick.carriers.storage import Place
 from tallystick.demo import disk
 from tallystick.identity.folder import Identity
@@ -133,7 +134,7 @@ def test_a_damaged_disk_is_named_and_in_quarantine_the_rest_is_read(lake: Lake, 
     topic = _six(lake)
     segment = disk.newest_segment(lake.stack.folders.node, topic.token, 0)
     whole = segment.read_bytes()
-    body = list(disk.frames(whole, 0))[3].rest
+    body = list(frames(whole, 0))[3].rest
 
     def write(byte: int) -> None:
         """In the middle of a body, under the running node; the checksum is as it was."""
@@ -227,8 +228,9 @@ def test_a_ledger_put_back_and_a_forked_one_are_named(tmp_path: Path, spark: Spa
 def fork(stack: Stack, topic: Topic, folder: Path) -> None:
     """Anchor the partition as it is in the other history, which becomes the longer one."""
     node, now_ms = stack.node, int(stack.clock.now() * 1000)
-    partition = node.carrier.storage.tree(Place(topic.token, 0))
-    anchor = Anchor(topic.token, 0, partition.end_offset, partition.root(partition.end_offset)).encode_entry()
+    place = Place(topic.token, 0)
+    partition, size = node.carrier.storage.tree(place), node.carrier.storage.end(place)
+    anchor = Anchor(topic.token, 0, size, partition.root(size)).encode_entry()
     ledger = SqliteLedger(str(folder / "ledger.sqlite"), node.trust, node.keys.ledger_key, now_ms)
     number = 0
     while number < 20 or ledger.height <= node.ledger.height:

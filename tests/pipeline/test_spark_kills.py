@@ -89,7 +89,11 @@ def test_whoever_is_killed_nothing_is_twice_and_nothing_missing(lake: Lake, tmp_
         for number in range(KILLS):
             driver.ensure()
             begun = _batches(out) + chance.randint(1, 4)
-            wait_until(lambda begun=begun: _batches(out) >= begun or driver.is_dead, 300)
+
+            def has_begun(begun: int = begun) -> bool:
+                return _batches(out) >= begun or driver.is_dead
+
+            wait_until(has_begun, 300)
             assert struck or not driver.is_dead, log.read_text()
             time.sleep(chance.random() * 0.5)  # anywhere in a batch
             workers = driver.workers()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from actors import read_anchored, write_as_node
-from lake import Lake, Topic, fails, rows, seqs
+from lake import Lake, Topic, fails, first_row, rows, seqs
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -220,7 +220,7 @@ def test_a_commit_parcel_that_lies_is_named_and_nothing_of_it_read(lake: Lake, t
     topic = lake.topic("lied")
     thief = lake.member("sink-thief", topic, WRITE)
     write(topic, frame(lake, 0, 4, 1))
-    written = topic.read(provenance="true").first()
+    written = first_row(topic.read(provenance="true"))
     with lake.reader.subscriber("lied") as subscriber:
         parcel = subscriber.find(0, written["_offset"])[0].header
 
@@ -238,7 +238,7 @@ def test_a_node_that_alters_rows_of_a_write_is_named(lake: Lake) -> None:
 
     topic = lake.topic("bent")
     write(topic, frame(lake, 0, 4, 1))
-    at = topic.read(provenance="true").first()["_offset"]
+    at = first_row(topic.read(provenance="true"))["_offset"]
     with lake.lying(only(False, lambda fetched: flipped(fetched, at, -1))):
         assert "altered: " in fails(topic.read())
     with lake.lying(only(True, lambda fetched: flipped(fetched, at, 200))):

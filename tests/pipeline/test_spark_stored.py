@@ -81,7 +81,7 @@ def test_a_node_that_showed_something_else_before_the_anchor_is_found_out(slow: 
     stored(hand.send(real)[0])
     access = admit(str(slow.home), "liar")
     honest = access.session.carrier
-    liar = Liar(honest)  # type: ignore[arg-type]
+    liar = Liar(honest)
 
     def fetch(*args: Any, size: int | None = None, **options: Any) -> Fetched:
         fetched = honest.fetch(*args, size=size, **options)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lake import Lake, Topic, edited, fails, rows, seqs
+from lake import Lake, Topic, edited, fails, first_row, rows, seqs
 from stack import WRITE
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetched, LaneFront
 from tallystick.demo.disk import altered, rewritten
 
 Lie = Callable[[Fetched], Fetched]
@@ -86,7 +86,7 @@ def test_quarantine_has_a_row_for_each_bad_parcel_and_the_rest_is_read(
         found = {(row["offset"], row["reason"]) for row in lake.spark.read.parquet(place).collect()}
         assert found == {(1, "altered"), (2, "missing"), (4, "altered")}  # 2: what it follows is not there
         assert lake.spark.read.parquet(place).count() == 3
-    row = lake.spark.read.parquet(place).where("offset = 4").first()
+    row = first_row(lake.spark.read.parquet(place).where("offset = 4"))
     assert (row["token"], row["partition"]) == (topic.token.hex(), 0)
     assert row["publisher"] == lake.car.identity.principal.hex()
     assert "body does not match" in row["message"]
@@ -96,13 +96,13 @@ def test_quarantine_has_a_row_for_each_bad_parcel_and_the_rest_is_read(
 def test_a_lane_met_in_the_middle_is_joined_to_its_head(lake: Lake, topic: Topic, tmp_path: Path) -> None:
     middle = {"startingOffsets": '{"0": 3}', "heads": str(tmp_path / "heads")}
     carrier = lake.stack.node.carrier
-    honest, asked = carrier.lane_front, []
+    honest, asked = carrier.lane_front, list[Any]()
 
-    def lane_front(*args: Any) -> Any:
+    def lane_front(*args: Any) -> LaneFront | None:
         asked.append(args)
         return honest(*args) if len(asked) > 1 else None
 
-    carrier.lane_front = lane_front  # type: ignore[method-assign]
+    carrier.lane_front = lane_front  # type: ignore[assignment]
     try:
         assert "missing: " in fails(topic.read(**middle))
         assert seqs(topic.read(**middle, endingOffsets='{"0": 4}')) == [3]
@@ -115,7 +115,7 @@ def test_a_lane_met_in_the_middle_is_joined_to_its_head(lake: Lake, topic: Topic
         assert seqs(topic.read(**heads)) == [4, 5]
         assert len(asked) == 3
     finally:
-        carrier.lane_front = honest  # type: ignore[method-assign]
+        carrier.lane_front = honest
 
 
 # --- on the disk ---

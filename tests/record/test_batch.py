@@ -72,11 +72,12 @@ def test_a_batch_equals_its_schema() -> None:
     for other in ("a int16 not null, b struct<x int8 not null>, c list<int8 not null>", "a int8 not null"):
         with pytest.raises(Misuse, match="does not equal the schema"):
             Batch.of(parse(other), good)
-    for rows, column in [
+    bad: list[tuple[list[dict[str, Any]], str]] = [
         ([{"a": None}], "a"),
         ([{"a": 1, "b": {"x": None}}], "b.x"),
         ([{"a": 1, "c": [1, None]}], "c.item"),
-    ]:
+    ]
+    for rows, column in bad:
         with pytest.raises(Misuse, match=f'"{column}": has 1 nulls'):
             Batch.of(schema, record_batch(schema, rows))
         with pytest.raises(Malformed, match=f'"{column}": has 1 nulls'):

@@ -10,8 +10,10 @@ import sys
 import textwrap
 import tracemalloc
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,11 +49,12 @@ SCHEMA = pa.schema(
 )
 
 
-def by_python(rows, schema):
+def by_python(rows: Iterable[Any], schema: pa.Schema) -> pa.RecordBatch:
     """The way without numba."""
     return gather._from_python(list(rows), gather._plan(schema))
 
 
+Way = Callable[[list[Any], pa.Schema], pa.RecordBatch]
 BOTH = pytest.mark.parametrize("way", [gather_dicts, by_python])
 
 # Every type with values that Arrow's own conversion takes without changing them.
@@ -82,7 +85,7 @@ COLUMNS = {
 
 
 @st.composite
-def tables(draw):
+def tables(draw: st.DrawFn) -> tuple[pa.Schema, list[dict[str, Any]]]:
     kinds = draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=6))
     names = [f"c{i}" for i in range(len(kinds))]
     row = st.fixed_dictionaries(
@@ -97,7 +100,7 @@ def tables(draw):
 
 @examples(150, suppress_health_check=list(HealthCheck))
 @given(tables())
-def test_every_way_gives_what_arrow_gives(table):
+def test_every_way_gives_what_arrow_gives(table: tuple[pa.Schema, list[dict[str, Any]]]) -> None:
     schema, rows = table
     expected = pa.RecordBatch.from_pylist(rows, schema=schema)
     for batch in (gather_dicts(rows, schema), by_python(rows, schema)):
@@ -109,7 +112,7 @@ def test_every_way_gives_what_arrow_gives(table):
 
 
 @BOTH
-def test_numbers_keep_their_bits(way):
+def test_numbers_keep_their_bits(way: Way) -> None:
     schema = pa.schema([("x", pa.float64()), ("y", pa.float32())])
     batch = way([{"x": -0.0, "y": -0.0}, {"x": math.nan, "y": math.nan}, {"x": math.inf, "y": -math.inf}], schema)
     x, y = (column.to_pylist() for column in batch.columns)
@@ -130,7 +133,7 @@ class Gear(enum.IntEnum):
 
 
 @BOTH
-def test_subclasses_and_numpy_scalars_count_as_what_they_hold(way):
+def test_subclasses_and_numpy_scalars_count_as_what_they_hold(way: Way) -> None:
     schema = pa.schema([("s", pa.string()), ("i", pa.int8()), ("x", pa.float64()), ("b", pa.bool_())])
     rows = [
         {Colour.S: Colour.RED},
@@ -145,7 +148,7 @@ def test_subclasses_and_numpy_scalars_count_as_what_they_hold(way):
 
 
 @BOTH
-def test_keys_that_are_equal_but_not_the_same_object(way):
+def test_keys_that_are_equal_but_not_the_same_object(way: Way) -> None:
     names = ["vin", "seq"]
     rows = [{"".join(list(name)): value for name, value in zip(names, ("a", i), strict=True)} for i in range(5)]
     rows[3] = {"seq": 3, "vin": "a"}
@@ -155,7 +158,7 @@ def test_keys_that_are_equal_but_not_the_same_object(way):
     assert batch.column("vin")[4].as_py() == "ä" * 5000
 
 
-def test_what_is_learnt_from_one_batch_does_not_mislead_the_next():
+def test_what_is_learnt_from_one_batch_does_not_mislead_the_next() -> None:
     """Keys in another order, other key objects, fewer keys, longer texts: the layout and the guess are only guesses."""
     schema = pa.schema([("one", pa.string()), ("two", pa.int64()), ("three", pa.float64())])
     names = ("one", "two", "three")
@@ -168,13 +171,13 @@ def test_what_is_learnt_from_one_batch_does_not_mislead_the_next():
 
 
 @BOTH
-def test_an_empty_list_is_an_empty_batch(way):
+def test_an_empty_list_is_an_empty_batch(way: Way) -> None:
     batch = way([], SCHEMA)
     assert batch.num_rows == 0
     assert batch.schema.equals(SCHEMA)
 
 
-def test_null_places_hold_zeros_not_old_memory():
+def test_null_places_hold_zeros_not_old_memory() -> None:
     schema = pa.schema([("x", pa.int64())])
     batch = gather_dicts([{"x": 1}, {"x": None}] * 500, schema)
     assert not np.frombuffer(batch.column(0).buffers()[1], np.int64)[1::2].any()
@@ -232,21 +235,21 @@ BAD_ROWS = [
 
 @BOTH
 @pytest.mark.parametrize(("bad", "message"), BAD_ROWS)
-def test_bad_rows(way, bad, message):
+def test_bad_rows(way: Way, bad: Any, message: str) -> None:
     rows = [{"vin": "a"}, {"vin": "b", "seq": 1}, {"vin": "c", **bad} if isinstance(bad, dict) and bad else bad]
     with pytest.raises(Misuse) as caught:
         way(rows, SCHEMA)
     assert message in str(caught.value)
 
 
-def test_messages_never_quote_a_value():
+def test_messages_never_quote_a_value() -> None:
     with pytest.raises(Misuse) as caught:
         gather_dicts([{"vin": "a", "price": Decimal("31337.123")}], SCHEMA)
     assert "31337" not in str(caught.value)
     assert caught.value.__suppress_context__
 
 
-def test_instants_survive_zones_and_dates_survive():
+def test_instants_survive_zones_and_dates_survive() -> None:
     moment = datetime(2026, 7, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     batch = gather_dicts([{"vin": "a", "ts": moment, "day": date(2026, 7, 1)}], SCHEMA)
     assert batch.column("ts")[0].as_py() == moment
@@ -268,7 +271,7 @@ NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 WANTED = [{"s": "a", "i": 1, "x": 1.5, "t": NOON, "l": [1]}, {"s": None, "i": 2, "x": 2.0, "t": None, "l": None}]
 
 
-def table_of_odd_layouts():
+def table_of_odd_layouts() -> pa.Table:
     berlin = pa.array([NOON, None], pa.timestamp("ns", "Europe/Berlin"))
     halves = pa.chunked_array([["a"], [None]], pa.large_string()).dictionary_encode()
     return pa.table(
@@ -282,7 +285,7 @@ def table_of_odd_layouts():
     )
 
 
-SOURCES = {
+SOURCES: dict[str, Callable[[], Any]] = {
     "arrow table": table_of_odd_layouts,
     "arrow batch": lambda: table_of_odd_layouts().combine_chunks().to_batches()[0],
     "pandas": lambda: pd.DataFrame(
@@ -310,14 +313,14 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_columns_of_every_kind(source):
+def test_columns_of_every_kind(source: str) -> None:
     batch = to_batches(SOURCES[source](), SMALL)
     batch.validate(full=True)
     assert batch.schema.equals(SMALL)
     assert batch.to_pylist() == WANTED
 
 
-def test_a_slice_becomes_contiguous():
+def test_a_slice_becomes_contiguous() -> None:
     batch = pa.record_batch({"s": ["x", "a", "b"], "i": pa.array([0, 1, 2], pa.int32())}).slice(1)
     gathered = to_batches(batch, SMALL)
     assert gathered.select(["s", "i"]).to_pylist() == [{"s": "a", "i": 1}, {"s": "b", "i": 2}]
@@ -325,7 +328,7 @@ def test_a_slice_becomes_contiguous():
     assert gathered.column("x").null_count == 2
 
 
-def test_nan_is_a_number_in_floats_and_missing_elsewhere():
+def test_nan_is_a_number_in_floats_and_missing_elsewhere() -> None:
     frame = pd.DataFrame({"x": [math.nan, 1.0], "s": pd.Series(["a", math.nan], dtype=object)})
     batch = to_batches(frame, SMALL)
     assert batch.column("x").null_count == 0
@@ -334,7 +337,7 @@ def test_nan_is_a_number_in_floats_and_missing_elsewhere():
     assert to_batches({"x": np.ma.masked_array([1.0, 2.0], [False, True])}, SMALL).column("x").null_count == 1
 
 
-def forged():
+def forged() -> pa.Array:
     offsets = pa.py_buffer(np.array([0, 10**6, 2], np.int32))
     return pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"ab")])
 
@@ -373,20 +376,20 @@ BAD_COLUMNS = [
 
 
 @pytest.mark.parametrize(("bad", "message"), BAD_COLUMNS)
-def test_bad_columns(bad, message):
+def test_bad_columns(bad: Any, message: str) -> None:
     with pytest.raises(Misuse) as caught:
         to_batches(bad, SMALL)
     assert message in str(caught.value)
 
 
-def test_python_objects_in_polars_are_never_sent_as_addresses():
+def test_python_objects_in_polars_are_never_sent_as_addresses() -> None:
     schema = pa.schema([("raw", pa.binary())])
     with pytest.raises(Misuse, match='row 0, column "raw": expected binary, found object'):
         to_batches({"raw": pl.Series([object()], dtype=pl.Object)}, schema)
     assert to_batches({"raw": pl.Series([b"a"], dtype=pl.Object)}, schema).to_pylist() == [{"raw": b"a"}]
 
 
-def test_decimals_from_integers_and_other_scales():
+def test_decimals_from_integers_and_other_scales() -> None:
     schema = pa.schema([("d", pa.decimal128(5, 1))])
     for column in (np.array([3]), [3], pa.array([Decimal("3.00")])):
         assert to_batches({"d": column}, schema).to_pylist() == [{"d": Decimal("3.0")}]
@@ -394,13 +397,13 @@ def test_decimals_from_integers_and_other_scales():
         to_batches({"d": pa.array([Decimal("1.25")])}, schema)
 
 
-def test_floats_that_float32_cannot_hold():
+def test_floats_that_float32_cannot_hold() -> None:
     schema = pa.schema([("y", pa.float32())])
     with pytest.raises(Misuse, match='row 1, column "y": expected float32, found double out of range'):
         to_batches({"y": np.array([math.inf, 1e39])}, schema)
 
 
-def test_nulls_that_the_schema_forbids():
+def test_nulls_that_the_schema_forbids() -> None:
     element = pa.field("item", pa.int64(), nullable=False)
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("l", pa.list_(element))])
     with pytest.raises(Misuse, match='row 0, column "a": expected a value'):
@@ -410,7 +413,7 @@ def test_nulls_that_the_schema_forbids():
         to_batches({"a": [1, 2], "l": nulls}, schema)
 
 
-def test_remedies():
+def test_remedies() -> None:
     with pytest.raises(Misuse) as caught:
         to_batches(pd.DataFrame({"i": [1, None]}), SMALL)
     assert "Int64" in str(caught.value.hint)
@@ -429,14 +432,14 @@ def allocated_here() -> int:
     return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([ours]).traces)
 
 
-def test_references_and_memory_stay_as_they_were():
+def test_references_and_memory_stay_as_they_were() -> None:
     schema = pa.schema([("s", pa.string()), ("i", pa.int64()), ("x", pa.float32()), ("b", pa.bool_())])
     watched = ["text é", 12345678901, 2.5, object(), {}, "s" * 3]
     good = [{"s": watched[0], "i": watched[1], "x": watched[2], "b": True} for _ in range(50)]
     bad = [*good, {"s": watched[3], "i": watched[2]}]
     surrogate = [*good, {"s": "\ud800"}]
 
-    def work():
+    def work() -> None:
         gather_dicts(good, schema)
         for rows in (bad, surrogate, [*good, watched[4], watched[3]]):
             with pytest.raises(Misuse):
@@ -580,7 +583,7 @@ HOSTILE = '''
 '''
 
 
-def test_hostile_objects_do_not_crash_the_process():
+def test_hostile_objects_do_not_crash_the_process() -> None:
     code = textwrap.dedent(HOSTILE)
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", code], capture_output=True, text=True, timeout=120
@@ -588,7 +591,7 @@ def test_hostile_objects_do_not_crash_the_process():
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-3000:]
 
 
-def test_neither_numba_nor_frames_are_needed():
+def test_neither_numba_nor_frames_are_needed() -> None:
     code = """
     import sys
     class Absent:
@@ -605,7 +608,7 @@ def test_neither_numba_nor_frames_are_needed():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
 
 
-def test_the_fast_path_is_taken():
+def test_the_fast_path_is_taken() -> None:
     """The other tests would pass without it."""
     puller = gather._plan(SCHEMA).puller_for(3)
     assert puller is not None

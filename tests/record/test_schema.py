@@ -130,12 +130,13 @@ def test_groups_partition_the_columns() -> None:
     assert schema.group_arrow(0).names == ["a", "c"]
     assert schema.only(1) == parse("b int8")
     assert schema.only(0, 1) is schema
-    for groups, message in [
+    wrong: list[tuple[list[tuple[str, ...]], str]] = [
         ([("a", "b")], "in no column group"),
         ([("a", "b"), ("b", "c")], "in two"),
         ([("a", "b", "c", "d")], "not a column"),
         ([("a", "b", "c"), ()], "at least one"),
-    ]:
+    ]
+    for groups, message in wrong:
         with pytest.raises(Misuse, match=message):
             parse("a int8, b int8, c int8", groups=groups)
 

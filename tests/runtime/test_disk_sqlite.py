@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import apsw
 import pytest
@@ -63,8 +64,8 @@ def _committed_until_the_power_fails(seed: int, pragmas: tuple[str, ...]) -> tup
 def _inspect(vfs: DiskVFS, pragmas: tuple[str, ...]) -> tuple[int, str]:
     try:
         connection = _connect(vfs, pragmas)
-        word = connection.execute("pragma integrity_check").fetchall()[0][0]
-        rows = connection.execute("select n, filling from rows order by n").fetchall()
+        word: Any = connection.execute("pragma integrity_check").fetchall()[0][0]
+        rows: list[Any] = connection.execute("select n, filling from rows order by n").fetchall()
     except apsw.Error as error:
         return 0, type(error).__name__
     assert all(filling == bytes([n]) * len(filling) for n, filling in rows)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -110,7 +111,7 @@ def received(link: Link, count: int = 200) -> list[int]:
     network = Network(1, link)
     network.add("a", Recorder)
     for n in range(count):
-        network.clock.at(n / 100, lambda n=n: network.send("test", "a", n))
+        network.clock.at(n / 100, partial(network.send, "test", "a", n))
     network.run(until=100.0)
     return [value for _, _, value in network.delivered]
 

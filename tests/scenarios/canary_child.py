@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tallystick.runtime.address import Address
 from tallystick.runtime.clock import SystemClock
@@ -62,7 +63,7 @@ def is_ready(check: Callable[[], None]) -> bool:
 def publisher(home: str, topic: str, column: str, row: str, policy: str) -> None:
     from tallystick.client.session import Session
 
-    settings = {"acks": "anchored", "anchor_check_s": 0.05, "linger_s": 0.0}
+    settings: dict[str, Any] = {"acks": "anchored", "anchor_check_s": 0.05, "linger_s": 0.0}
     with Session.open(home) as session:
         publisher = session.publisher(topic, **settings, policy=policy or None, hide_policy=True)
         published = [{column: f"{row}{number:06}"} for number in range(100)]
@@ -80,4 +81,5 @@ def ready(told: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    {"node": node, "authority": authority, "publisher": publisher}[sys.argv[1]](*sys.argv[2:])
+    roles: dict[str, Callable[..., None]] = {"node": node, "authority": authority, "publisher": publisher}
+    roles[sys.argv[1]](*sys.argv[2:])

@@ -156,7 +156,7 @@ def issued(stack: Stack, permit: Permit, **changes: object) -> bytes:
 
 def test_a_permit_out_of_its_time_place_or_instance(stack: Stack, topic: Topic, hand: Hand) -> None:
     permit = hand.permit
-    for changes, expected in [
+    wrong: list[tuple[dict[str, object], str]] = [
         ({"not_after_ms": 1}, "permit-expired"),
         ({"not_before_ms": 1 << 50, "not_after_ms": 1 << 51}, "permit-expired"),
         ({"instance": b"i" * 32}, "wrong-instance"),
@@ -164,7 +164,8 @@ def test_a_permit_out_of_its_time_place_or_instance(stack: Stack, topic: Topic, 
         ({"authority": b"a" * 16}, "unknown-authority"),
         ({"identifier": b"n" * 16}, "permit-ended"),
         ({"token": b"t" * 16}, "wrong-topic"),
-    ]:
+    ]
+    for changes, expected in wrong:
         answer = exchange(
             topic.car,
             "POST",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from actors import Hand, Topic, await_topic, publish, read_rows, reason, reputation, rows, settle, stored
+from actors import Hand, Topic, await_topic, publish, read_rows, reason, reputation, row_of, rows, settle, stored
 from stack import READ, WRITE, Stack, wait_until
 from test_broker import found_by
 from without import without
@@ -60,7 +60,7 @@ def test_the_guard_takes_one_story_and_the_ledger_keeps_both(stack: Stack, topic
     assert reason(hand.send(two)[0]) == "equivocation"
     wait_until(lambda: is_convicted(stack, principal))
     place = EQUIVOCATIONS(principal, hand.lane.lane, 1)
-    entry, height = hand.session.view.row(place)
+    entry, height = row_of(hand.session.view, place)
     assert reputation(stack, principal)[1] == height
     [item] = [one for one in stack.node.ledger.audit(Query(kind=int(EntryKind.EQUIVOCATION))) if one.height == height]
     assert (item.fields[3], item.fields[5]) == (one.header.encoded, two.header.encoded)  # both, for who asks later

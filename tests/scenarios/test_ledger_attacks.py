@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from actors import Hand, Liar, Topic, fresh_memory, read_rows, settle, stored, subscribe_through
-from stack import READ, Stack
+from stack import READ, Stack, sqlite_ledger
 from test_broker import Later, found_by
 from without import without
 
 from tallystick import wire
+from tallystick.carriers.storage import Place
 from tallystick.client.subscribe import Subscriber
 from tallystick.client.view import View
 from tallystick.crypto.signatures import SigningKey
@@ -94,9 +95,9 @@ def test_a_right_edited_under_a_running_node_proves_nothing(
     spy = topic.member("spy-2")
     key = RIGHTS(topic.token, spy.identity.principal)
     forged = wire.encode([1, [[1, int(READ), "*"]]])
-    ledger = stack.node.ledger
-    stored_value = ledger._store.value
-    monkeypatch.setattr(ledger._store, "value", lambda one: forged if one == key else stored_value(one))
+    store = sqlite_ledger(stack)._store
+    stored_value = store.value
+    monkeypatch.setattr(store, "value", lambda one: forged if one == key else stored_value(one))
     with pytest.raises(Forged):
         spy.view.row(key)
     with pytest.raises(Refused):
@@ -143,15 +144,15 @@ class Fork:
         self._stack, self._trust = stack, stack.node.trust
         copy_ledger(stack, path)
         self.ledger = SqliteLedger(str(path), self._trust, stack.node.keys.ledger_key, now_ms(stack))
-        self.node = Liar(honest)  # type: ignore[arg-type]
+        self.node = Liar(honest)
         self.node.checkpoint = self.ledger.checkpoint
         self.node.consistency = self.ledger.consistency
         self.node.state = self.ledger.state
 
     def grow(self, token: bytes, transactions: int = 8) -> None:
         """Anchor the partition as it is, in a history of its own."""
-        partition = self._stack.node.carrier.storage.tree((token, 0))  # type: ignore[arg-type]
-        size = partition.end_offset
+        storage, place = self._stack.node.carrier.storage, Place(token, 0)
+        partition, size = storage.tree(place), storage.end(place)
         anchor = Anchor(token, 0, size, partition.root(size)).encode_entry()
         keys = self._stack.node.keys
         for number in range(transactions):

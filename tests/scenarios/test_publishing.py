@@ -24,7 +24,7 @@ from actors import (
     stored,
     write_as_node,
 )
-from stack import READ, WRITE, Stack, wait_until
+from stack import READ, WRITE, Stack, log_store, wait_until
 from without import without
 
 from tallystick import wire
@@ -516,4 +516,4 @@ def test_a_tenant_over_its_store_is_refused_and_the_ledger_goes_on(stack: Stack,
         Hand(hoarder, "windows")
     assert refusal.value.reason == "quota"  # not even a lock fits
     stack.grant(rival.owner, rival.token, rival.reader, WRITE)  # what is on the ledger is nobody's quota
-    assert stack.node.carrier.storage._store.limits.reserve_bytes > 0
+    assert log_store(stack).limits.reserve_bytes > 0

@@ -22,6 +22,7 @@ from actors import (
     publish,
     read_rows,
     reputation,
+    row_of,
     rows,
     settle,
     stored,
@@ -35,6 +36,7 @@ from tallystick.client.session import Session
 from tallystick.demo.forgery import exchange
 from tallystick.errors import Refused
 from tallystick.guards.publish import Accepted, Repeated
+from tallystick.guards.publish import publish as publish_guard
 from tallystick.guards.rules import Act
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
@@ -214,7 +216,7 @@ def test_a_revoked_subscriber_opens_nothing_newer(
 ) -> None:
     """From the withdrawal until nothing is sealed for the revoked any more, while the publisher never stops."""
     judged: list[tuple[int, int]] = []  # (epoch, time of the newest block) of every parcel that the guard took
-    guard = front.publish
+    guard = publish_guard
 
     def watched(data: bytes, act: Act, *rest: Any) -> Accepted | Repeated:
         accepted = guard(data, act, *rest)
@@ -306,7 +308,7 @@ def test_without_a_new_epoch_a_revoked_subscriber_reads_on(stack: Stack, topic: 
         stack.withdraw(topic.owner, topic.token, leaver, READ)
         sealed = hand.seal(1234)
         stored(hand.send(sealed)[0])
-        wait_until(lambda: accomplice._view.row(ANCHORS(topic.token, 0)).size > 11)
+        wait_until(lambda: row_of(accomplice._view, ANCHORS(topic.token, 0)).size > 11)
         passed_on = _fetch_all(topic.reader, topic.token, permit_of(accomplice).identifier)
         assert open_all(topic, passed_on[-1:], ring, accomplice._opener.held.schemas[-1]) == [1234]
     finally:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
-from actors import Hand, Topic, publish, read_rows, reason, rows, stored
+from actors import Hand, Topic, publish, read_rows, reason, row_of, rows, stored
 from stack import Stack
 from without import without
 
@@ -58,7 +59,7 @@ def test_the_old_key_signs_nothing_more_and_what_it_signed_is_read(stack: Stack,
     with topic.reader.subscriber("brakes") as subscriber:
         assert sorted(read_rows(subscriber, 3)) == [1, 2, 3]
         assert subscriber.findings == []
-    principal, first, end = new.view.row(KEYS(old.identity.signing_key.public.raw))
+    principal, first, end = row_of(new.view, KEYS(old.identity.signing_key.public.raw))
     assert principal == old.identity.principal
     assert 0 < first < end
 
@@ -127,7 +128,7 @@ def test_an_answer_that_was_lost_is_asked_for_again_under_the_new_key(
     home = topic.publisher("interrupted").identity.home
     ask = rekeying._ask
 
-    def lose(*arguments: object) -> None:
+    def lose(*arguments: Any) -> None:
         ask(*arguments)
         raise Unavailable("the answer was lost")
 

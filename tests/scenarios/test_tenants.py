@@ -15,6 +15,7 @@ from actors import (
     read_rows,
     reason,
     reputation,
+    row_of,
     settle,
     stored,
     write_as_node,
@@ -207,7 +208,7 @@ def test_theorem_2_a_captured_broker_cannot_give_rights_or_unwrite_operations(st
     ):
         with pytest.raises(Refused):
             write_as_node(node, entry)
-    row = city.doctor.view.row(ANCHORS(token, 0))
+    row = row_of(city.doctor.view, ANCHORS(token, 0))
     with pytest.raises(Refused) as refusal:
         write_as_node(node, entries.anchor(token, 0, row.size - 1, bytes(32)))
     assert refusal.value.reason == "anchor-shrinks"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from actors import SCHEMA, Hand, Topic, acts, permit_of, read_rows, reason, stored, write_as_node
+from actors import SCHEMA, Hand, Topic, acts, permit_of, read_rows, reason, row_of, stored, write_as_node
 from stack import WRITE, Stack
 from without import without
 
@@ -104,7 +104,7 @@ def test_the_node_cannot_undo_in_its_own_name(stack: Stack, topic: Topic, operat
         assert refusal.value.reason == "not-authority"
     with pytest.raises(Refused):
         forged.verify(topic.car.identity.authority)
-    row = topic.car.view.row(PERMITS(victim.permit.identifier))
+    row = row_of(topic.car.view, PERMITS(victim.permit.identifier))
     assert row.status == Status.ISSUED  # and everybody can see that it still counts
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from without import without
 
 from tallystick import wire
 from tallystick.client.author import Author
+from tallystick.client.opening import Opened
 from tallystick.client.outbox import SendParcels
 from tallystick.client.publish import PublisherSettings
 from tallystick.errors import Unavailable
@@ -20,7 +22,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import BROKEN
 from tallystick.ledger.contracts.groups import OFFSETS
 from tallystick.ledger.contracts.kinds import EntryKind
-from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.runtime.conversation import Attempt
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.http1 import Response
@@ -36,10 +38,10 @@ def world() -> Iterator[World]:
         yield make_world()
 
 
-def make_world(**settings: object) -> World:
+def make_world(**settings: Any) -> World:
     world = World(1)
     publisher = world.publishers[0]
-    publisher.settings = PublisherSettings(**{"linger_s": 0.0, "heartbeat_s": 1e6, "batch_rows_max": 4, **settings})
+    publisher.settings = replace(PublisherSettings(linger_s=0.0, heartbeat_s=1e6, batch_rows_max=4), **settings)
     publisher.stop()
     publisher.start()
     return world
@@ -57,8 +59,12 @@ def break_once(world: World, *words: bytes, answer_only: bool = False) -> None:
         if answer_only:
             usual(attempt)
         # Twice, so that the client's own second attempt fails as well.
-        network.exchange = lambda again: setattr(network, "exchange", usual) or Unavailable("lost again")
+        network.exchange = exchange_again
         return Unavailable("lost")
+
+    def exchange_again(attempt: Attempt) -> Unavailable:
+        network.exchange = usual
+        return Unavailable("lost again")
 
     network.exchange = exchange
 
@@ -148,11 +154,11 @@ def test_what_came_before_a_failure_is_delivered_and_only_that_is_committed(worl
     assert subscriber is not None
     opened = []
 
-    def fail_second(*arguments: object) -> object:
-        opened.append(arguments)
+    def fail_second(verified: VerifiedParcel) -> Opened:
+        opened.append(verified)
         if len(opened) == 2:
             raise Unavailable("the authority cannot be reached")
-        return usual(*arguments)
+        return usual(verified)
 
     usual, subscriber._opener.rows = subscriber._opener.rows, fail_second
     first = subscriber.poll(0)
@@ -171,7 +177,7 @@ def test_what_was_taken_is_delivered_before_an_old_ledger_is_told(world: World) 
     assert subscriber is not None
     usual = subscriber._opener.rows
 
-    def fail_once(*arguments: object) -> object:
+    def fail_once(verified: VerifiedParcel) -> Opened:
         subscriber._opener.rows = usual
         raise Unavailable("the authority cannot be reached")
 
@@ -396,7 +402,11 @@ def test_a_broken_promise_is_told_again_when_the_ledger_was_away(world: World) -
     actor.publisher._sender._ties.author = actor.person.author  # type: ignore[misc]
     actor.produce(4)
     actor.pump()
-    world.node_works = lambda: world.host.open_core.ledger.tick(int(world.node_clock.now() * 1000))  # anchors nothing
+
+    def anchor_nothing() -> None:
+        world.host.open_core.ledger.tick(int(world.node_clock.now() * 1000))
+
+    world.node_works = anchor_nothing
     break_once(world, b"POST", b"/transactions")
     for told in (0, 1):
         world.pass_time(110.0)

@@ -46,7 +46,7 @@ def standing(bench: Bench) -> None:
         *(world.doctor, world.landlord, world.authority, world.node),
         world.monitor.id,
     )
-    for author, *written in [
+    steps: list[tuple[Actor, *tuple[bytes, ...]]] = [
         (doctor, entries.grant_attribute(HOSPITAL, monitor, NAME, COMMITMENT)),
         (doctor, entries.topic_policy(HEART, 0, 1, COMMITMENT)),
         *((authority, entries.attribute_epoch(n, KEY, NOW_MS + (n - 1) * DAY_MS)) for n in (1, 2, 3)),
@@ -66,7 +66,8 @@ def standing(bench: Bench) -> None:
         (authority, entries.erase(NOTES, monitor, 1), entries.set_("reputation_fall", 5)),
         (authority, entries.activate("writes", 1, 1_000)),
         (doctor, entries.broken_promise(promise(world, 6))),
-    ]:
+    ]
+    for author, *written in steps:
         bench.accept(author.sign(*written))
 
 
@@ -194,7 +195,7 @@ class Cases:
             ("31 by its holder", monitor, entries.undo_permit(PERMIT)),
             ("31 by the authority", authority, entries.undo_permit(PERMIT)),
             ("32 by the authority", authority, entries.revoke_permit(PERMIT)),
-            ("65 two stories", doctor, evidence(world, *(header(world, one, sequence=5) for one in ("a", "b")))),
+            ("65 two stories", doctor, evidence(world, header(world, "a", sequence=5), header(world, "b", sequence=5))),
             ("70 the next batch", monitor, entries.write(HEART, WRITTEN, 2, HASH)),
             ("75 another period", authority, entries.erase(NOTES, monitor.id, 2)),
         ]

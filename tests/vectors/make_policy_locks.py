@@ -140,8 +140,8 @@ def capsule_altered() -> Case:
     """The last row's point is another; a well-formed capsule, signed by its publisher."""
     world, parcel = sealed(own={1: "role::police || clearance >= 200"})
     other, _ = sealed(own={1: "role::police || clearance >= 200"}, lane=b"another lane 16b")
-    capsule: Any = wire.decode(wire.decode(world.locks[parcel.header.groups[1].locks[1]], "lock")[-1], "capsule")  # type: ignore[index, call-overload]
-    donor: Any = wire.decode(wire.decode(list(other.locks.values())[-1], "lock")[-1], "capsule")  # type: ignore[index, call-overload]
+    capsule: Any = wire.decode(wire.decode(world.locks[parcel.header.groups[1].locks[1]], "lock")[-1], "capsule")
+    donor: Any = wire.decode(wire.decode(list(other.locks.values())[-1], "lock")[-1], "capsule")
     capsule[-1] = capsule[-1][:-48] + donor[-1][-48:]
 
     def change(fields: list[Any]) -> None:

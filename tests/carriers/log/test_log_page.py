@@ -54,7 +54,9 @@ def read_index(data: bytes) -> tuple[list[tuple[Any, ...]], list[Any]]:
 
 def read_journal(data: bytes) -> tuple[int, dict[tuple[bytes, int], tuple[int, int]], dict[int, bytes]]:
     """The last group's number, marks, and the records that are not done with."""
-    at, group, marks, records = 44, 0, {}, {}
+    at, group = 44, 0
+    marks: dict[tuple[bytes, int], tuple[int, int]] = {}
+    records: dict[int, bytes] = {}
     while at < len(data):
         crc, length, number = struct.unpack_from("<IIQ", data, at)
         assert crc == zlib.crc32(data[at + 4 : at + length])

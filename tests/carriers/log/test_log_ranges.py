@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from actors import Topic, publish, read_rows
-from stack import Stack
+from stack import Stack, log_store
 
 from tallystick.client.findings import Finding
 
@@ -18,7 +18,7 @@ PARCELS = 20
 def topic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topic]:
     """Twenty parcels of one lane, a few in each segment."""
     with Stack(tmp_path_factory.mktemp("ranges"), node={"commit_ms": 50}) as stack:
-        store = stack.node.carrier.storage._store
+        store = log_store(stack)
         store.limits = replace(store.limits, segment_bytes_max=2_500)
         topic = Topic(stack, "acme")
         publish(topic.car, topic.name, range(PARCELS))

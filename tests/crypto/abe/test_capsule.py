@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from formulas import ACME, RANDOMS, some_formula, some_holding
@@ -118,7 +119,7 @@ def reused_attribute_attack(capsule: Capsule, key: AttributeKey) -> bytes:
     if traits[p] not in (first - 1, first + 1):
         first, second = second, first
     weights = {traits[epoch_trait(EPOCH)]: 1, traits[p]: 2, first: -1, second: 1}
-    masked = None
+    masked: Any = None
     for number, weight in weights.items():
         row = group.times(group.decode_g1(capsule.rows[48 * number :][:48], "row"), weight)
         masked = row if masked is None else masked + row
@@ -270,7 +271,8 @@ def test_only_the_rows_that_are_needed_are_read(master: AttributeMasterKey) -> N
     broken = replace(capsule, rows=capsule.rows[:96] + b"\xff" * 48)
     assert len(capsule.program.rows) == 3
     opened = []
-    for held in ({"role": "insurer"}, {"region": ["EU"]}):
+    holders: list[dict[str, object]] = [{"role": "insurer"}, {"region": ["EU"]}]
+    for held in holders:
         try:
             opened.append(decapsulate(key_for(master, held), broken, CONTEXT))
         except Malformed:

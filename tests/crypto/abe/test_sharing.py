@@ -136,7 +136,7 @@ def plus(one: Polynomial, other: Polynomial) -> Polynomial:
 
 def opens(program: Program, keys: list[frozenset[bytes]]) -> bool:
     """Whether the holders of `keys`, together, can compute the capsule's target by linear combination."""
-    h = {trait: {(f"h{trait.hex()}",): 1} for trait in UNIVERSE}
+    h: dict[bytes, Polynomial] = {trait: {(f"h{trait.hex()}",): 1} for trait in UNIVERSE}
     base: Polynomial = {("h0",): 1}
     g1: list[Polynomial] = [{(): 1}, base, *h.values()]
     g2: list[Polynomial] = [{(): 1}, {("alpha",): 1}, {("s",): 1}]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from chain_stack import chain_of
-from chain_world import QUICK, FixedEntropy, free_ports, require_cometbft, wait_until
+from chain_world import QUICK, FixedEntropy, require_cometbft, wait_until
 from stack import PASSPHRASE, Stack
 
 from tallystick.crypto.merkle import verify_consistency
@@ -20,6 +20,7 @@ from tallystick.ledger.cometbft.home import NodeAddresses
 from tallystick.ledger.fsck import fsck
 from tallystick.node.handover import hand_over
 from tallystick.node.instance import open_root
+from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, create_validator, join_chain, make_genesis, read_card
 from tallystick.runtime.clock import SystemClock
 from tallystick.trust.trustfile import TrustFile

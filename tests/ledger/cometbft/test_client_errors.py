@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_world import Chain, ChainWorld, free_ports
+from chain_world import Chain, ChainWorld
 from ledger_world import World, operation_batch, token
 
 from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
+from tallystick.node.processes import free_ports
 from tallystick.runtime.clock import SystemClock
 from tallystick.trust.right import Right
 

@@ -12,11 +12,13 @@ import signal
 import threading
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 from chain_world import QUICK, require_cometbft, wait_until
 from ledger_world import World, operation_batch, token
+from stack import wait_beyond
 
 from tallystick.engines.chain import (
     chain_url,
@@ -56,6 +58,10 @@ def block_of(folder: Path, height: int) -> bytes:
         return LedgerReader(store).block(height).encoded
 
 
+def is_stopped(folder: Path) -> bool:
+    return running(folder) is None
+
+
 def kill(folders: list[Path], dice: random.Random, clock: SystemClock) -> None:
     """One or two of them at once, the application or the node of each."""
     ended = []
@@ -68,7 +74,7 @@ def kill(folders: list[Path], dice: random.Random, clock: SystemClock) -> None:
         elif (node := node_of(pid)) is not None:
             os.kill(node, signal.SIGKILL)  # the application starts it again
     for folder in ended:
-        wait_until(lambda folder=folder: running(folder) is None)  # type: ignore[misc]
+        wait_until(partial(is_stopped, folder))
     if ended:
         start_chain(ended[0].parent.parent, clock)
 
@@ -110,7 +116,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, count: int, seed: int, mon
         writer.start()
         for _ in range(KILLS):
             before = len(acknowledged)
-            wait_until(lambda before=before: len(acknowledged) > before, 120)  # type: ignore[misc]
+            wait_beyond(lambda: len(acknowledged), before)
             time.sleep(dice.random() * 0.2)
             kill(folders, dice, clock)
         before = len(acknowledged)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chain_world import QUICK, FixedEntropy, free_ports, require_cometbft, wait_until
+from chain_world import QUICK, FixedEntropy, require_cometbft, wait_until
 from ledger_world import World, operation_batch, token
 
 from tallystick.crypto.merkle import verify_consistency
@@ -21,6 +21,7 @@ from tallystick.ledger.cometbft.home import NodeAddresses
 from tallystick.ledger.fsck import fsck
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, create_validator, join_chain, make_genesis
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_world import PROGRAM, QUICK, Chain, ChainWorld, FixedEntropy, free_ports, require_cometbft, wait_until
+from chain_world import PROGRAM, QUICK, Chain, ChainWorld, FixedEntropy, require_cometbft, wait_until
 from ledger_world import operation_batch, token
 
 from tallystick.abci import messages as m
+from tallystick.abci.protobuf import Message
 from tallystick.errors import TallystickError
 from tallystick.ledger.cometbft.application import ChainSettings
 from tallystick.ledger.cometbft.client import chain_id
 from tallystick.ledger.cometbft.home import NodeAddresses
 from tallystick.ledger.cometbft.rpc import RpcEndpoint
+from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, create_validator, find_sync, join_chain
 
 HEART = token("heart")
@@ -148,7 +150,7 @@ def test_our_messages_are_those_of_the_module() -> None:
     }
     compared = 0
     for name, kind in vars(m).items():
-        if isinstance(kind, type) and issubclass(kind, m.Message) and kind is not m.Message:
+        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message:
             for field in fields(kind):  # type: ignore[arg-type]
                 assert known[name][field.metadata["number"]] == field.name, f"{name}.{field.name}"
                 compared += 1

@@ -115,7 +115,8 @@ def main(given: dict[str, Any]) -> None:
     if work == "stream":
         stream(spark, given["options"], **more)
     else:
-        {"through": through, "jobs": jobs, "refused": refused}[work](spark, folder, given["options"], **more)
+        works: dict[str, Callable[..., None]] = {"through": through, "jobs": jobs, "refused": refused}
+        works[work](spark, folder, given["options"], **more)
     spark.stop()
 
 

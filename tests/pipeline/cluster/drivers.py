@@ -118,7 +118,11 @@ def kill_each(
             if driver.is_dead:
                 driver.start()
             begun = batches() + chance.randint(1, 3)
-            wait_until(lambda begun=begun: batches() >= begun or driver.is_dead, WAIT_S)  # type: ignore[misc]
+
+            def has_begun(begun: int = begun) -> bool:
+                return batches() >= begun or driver.is_dead
+
+            wait_until(has_begun, WAIT_S)
             assert not driver.is_dead, (driver.folder / "log").read_text()[-4000:]
             time.sleep(chance.random())  # anywhere in a batch
             if whom == "driver":

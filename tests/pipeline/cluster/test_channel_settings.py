@@ -77,8 +77,10 @@ def test_source_and_sink_refuse_before_they_look_at_anything() -> None:
             begin(schema)
     with pytest.raises(TallyFailed, match="no identity is here"):  # where it is vouched for, the sink goes on
         open_channel({**given, "channel": "trusted"}).writer(schema, False)
-    assert open_channel({**given, "channel": "trusted"}).reader(schema)._options.keys == "driver"
-    assert TallyDataSource.over(Channel("local[2]"))(given).reader(schema)._options.keys == "home"
+    far: Any = open_channel({**given, "channel": "trusted"}).reader(schema)
+    near: Any = TallyDataSource.over(Channel("local[2]"))(given).reader(schema)
+    assert far._options.keys == "driver"
+    assert near._options.keys == "home"
     with pytest.raises(TallyFailed, match=r"register\(spark\)"):
         TallyDataSource(given).reader(schema)
     with pytest.raises(TallyFailed, match=r"register\(spark\)"):
@@ -119,6 +121,7 @@ def test_a_loan_is_all_that_a_task_needs_and_not_the_identity(lake: Lake) -> Non
     topic.publish(rows(range(50)))
     options = Options.parse(topic.options(keys="driver"))
     frame = topic.read(keys="driver")
+    share: Any
     (share,) = BatchReader(options, frame.schema).partitions()
     keys = read_keys(lake.home)
     grant = lake.reader.authority.permit(Operation.SUBSCRIBE, topic.name, 1)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, publish, settle, stored, write_as_node
+from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, publish, row_of, settle, stored, write_as_node
 from stack import READ, WRITE, Stack
 from without import without
 
@@ -105,8 +105,8 @@ def move_offsets(crime: Crime) -> None:
     reader = crime.topic.reader
     group = group_id(reader.identity.tenant, "readers")
     key = OFFSETS(group, crime.topic.token, 0)
-    stands = reader.view.row(key).offset
-    fence = reader.view.row(GROUPS(group)).fence
+    stands = row_of(reader.view, key).offset
+    fence = row_of(reader.view, GROUPS(group)).fence
     for old, new in ((stands, 1), (1, 3)):
         reader.author.write(entries.reset_offset(group, crime.topic.token, 0, fence=fence, old=old, new=new))
     crime.write(entries.retire(crime.topic.token, 0, 5, bytes(32)))  # the group stands at 3
@@ -148,7 +148,7 @@ def break_promise(crime: Crime) -> None:
     settle(crime.stack)
     height, time = node.core.block()
     word = Promise(node.trust.instance, node.identifier, token, 0, 0, b"p" * 32, height, time).sign(node.keys.key)
-    size = hand.session.view.row(ANCHORS(token, 0)).size
+    size = row_of(hand.session.view, ANCHORS(token, 0)).size
     path = hand.session.node.inclusion(token, 0, size, [0])[0]
     hand.session.author.write(entries.broken_promise(word, leaf_hash(kept.hash), path))
 
@@ -159,7 +159,7 @@ def keep_false_books(crime: Crime) -> None:
 
     def took(token: bytes, first: int, end: int, time: int) -> bytes:
         count, request = end - first, bytes(32)
-        place = {"partition": 0, "first": first, "end": end, "count": count}
+        place: dict[str, Any] = {"partition": 0, "first": first, "end": end, "count": count}
         return entries.operation(car, OperatorRole.PUBLISHER, token, 2, time_ms=time, request=request, **place)
 
     lost, slipped, late = crime.another("lost"), crime.another("slipped"), crime.another("late")
@@ -185,11 +185,11 @@ def forged_log(crime: Crime) -> Iterator[None]:
         changed[200] ^= 1
         return replace(fetched, parcels=(*fetched.parcels[:at], bytes(changed), *fetched.parcels[at + 1 :]))
 
-    carrier.fetch = fetch  # type: ignore[method-assign]
+    carrier.fetch = fetch
     try:
         yield
     finally:
-        carrier.fetch = honest  # type: ignore[method-assign]
+        carrier.fetch = honest
 
 
 def close(hand: Hand) -> Parcel:

@@ -14,6 +14,7 @@ from typing import Any
 import audit_attacks as attacks
 import pyarrow.parquet as pq
 import pytest
+from actors import settle
 from audit_attacks import Crime
 from pyspark.sql import SparkSession
 from stack import READ, Stack
@@ -89,7 +90,7 @@ def found(crime: Crime, warehouse: Path, honest: list[dict[str, Any]]) -> list[d
 
 def _let_settle(crime: Crime, seconds: float = 1.5) -> None:
     """Until block time is beyond the bounds: a rule that waits is asked, and not passed over."""
-    attacks.settle(crime.stack)
+    settle(crime.stack)
     end_ms = crime.topic.owner.view.refresh().time_ms + seconds * 1000
     while crime.topic.owner.view.refresh().time_ms < end_ms:
         time.sleep(0.1)
@@ -198,7 +199,7 @@ def test_a_ledger_that_went_back_is_a_finding_and_an_error(
 ) -> None:
     ledger = crime.stack.node.ledger
     old = ledger.checkpoint()
-    attacks.settle(crime.stack)
+    settle(crime.stack)
     head = crime.topic.owner.view.refresh()
     while crime.topic.owner.view.refresh().height <= head.height + 1:
         time.sleep(0.05)

@@ -14,9 +14,10 @@ from typing import Any
 import audit_attacks as attacks
 import pyarrow.parquet as pq
 import pytest
+from actors import settle
 from audit_attacks import Crime
 from pyspark.sql import SparkSession
-from stack import Stack
+from stack import Stack, wait_beyond
 
 from tallystick.cli import main
 from tallystick.pipeline.jobs.audit_findings import TABLE
@@ -141,7 +142,7 @@ def test_a_crash_between_ledger_and_findings_loses_nothing(
         return honest(table, *args, **options)
 
     attacks.flood(crime)
-    attacks.settle(crime.stack)
+    settle(crime.stack)
     with monkeypatch.context() as crashing:
         crashing.setattr(WarehouseTable, "write", write)
         with pytest.raises(OSError, match="the power went"):
@@ -181,7 +182,7 @@ def test_a_stream_that_found_nothing_new_leaves_the_callers_session_active(
         for name in ("quiet", "quieter"):  # when the second is read, the first was judged
             known = len(entries(warehouse))
             crime.another(name)
-            wait_until(lambda known=known: len(entries(warehouse)) > known)
+            wait_beyond(lambda: len(entries(warehouse)), known)
 
     assert follow(crime, warehouse, act) == 0
     active = SparkSession.getActiveSession()

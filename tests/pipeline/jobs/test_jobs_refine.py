@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from lake import first_row, pandas_of
 from pyspark.sql import DataFrame, SparkSession
 from tables import frame
 
@@ -40,7 +41,7 @@ def test_telemetry_has_its_vss_names_types_and_values(refined: DataFrame, teleme
         expected = "double" if signal.column == "odometer_km" else kinds.get(signal.datatype, signal.datatype)
         assert column.dtypes[0][1] == expected, signal.path
         columns.append(f"{signal.path} as {signal.column}")
-    found = refined.selectExpr("ts", "vehicle_id", *columns).toPandas().sort_values(["ts", "vehicle_id"])
+    found = pandas_of(refined.selectExpr("ts", "vehicle_id", *columns)).sort_values(["ts", "vehicle_id"])
     sent = telemetry.to_pandas().sort_values(["ts", "vin"])
     assert found.vehicle_id.tolist() == sent.vin.tolist()
     for signal in SIGNALS:
@@ -54,17 +55,14 @@ def test_frames_give_the_signals_of_the_telemetry_they_were_made_of(
     spark: SparkSession, refined: DataFrame, telemetry: pa.Table
 ) -> None:
     frames = frame(spark, (can.encode(batch) for batch in telemetry.to_batches()))
-    found = (
-        refine(frames)
-        .selectExpr("message", "problem", "other", "bus", "vehicle_id", "Vehicle.Speed as speed")
-        .toPandas()
-    )
+    columns = ("message", "problem", "other", "bus", "vehicle_id", "Vehicle.Speed as speed")
+    found = pandas_of(refine(frames).selectExpr(*columns))
     assert len(found) == 4 * telemetry.num_rows
     assert found.problem.isna().all()
     assert found.other.isna().all()
     motion = found[found.message == "Motion"]
     assert found.speed.notna().sum() == len(motion) == telemetry.num_rows
-    assert motion.speed.sum() == pytest.approx(refined.selectExpr("sum(Vehicle.Speed)").first()[0], rel=1e-3)
+    assert motion.speed.sum() == pytest.approx(first_row(refined.selectExpr("sum(Vehicle.Speed)"))[0], rel=1e-3)
 
 
 ODD = """
@@ -109,10 +107,10 @@ def test_a_recorded_drive_has_its_obd_names_and_a_trip_from_its_speeds(spark: Sp
     lines = [",".join([str(at), rpm, speed, *["1"] * 24]) for at, rpm, speed in DRIVE]
     (tmp_path / "drive1.csv").write_text("\n".join([",".join(names), *lines, ""]))
     signals = refine(frame(spark, RecordingReplay(tmp_path).batches()))
-    first = signals.orderBy("ts").first()
-    assert first["vehicle_id"] == "drive1"
-    assert first["Vehicle"]["Speed"] == 0.0
-    assert (first["Vehicle"]["OBD"]["MAP"], first["Vehicle"]["OBD"]["RunTime"]) == (1.0, 0.0)
+    earliest = first_row(signals.orderBy("ts"))
+    assert earliest["vehicle_id"] == "drive1"
+    assert earliest["Vehicle"]["Speed"] == 0.0
+    assert (earliest["Vehicle"]["OBD"]["MAP"], earliest["Vehicle"]["OBD"]["RunTime"]) == (1.0, 0.0)
     (trip,) = trips(signals).collect()
     assert (trip["duration_s"], trip["idle_s"], trip["distance_by"]) == (40.0, 20.0, "speed")
     assert trip["distance_km"] == pytest.approx((18 * 10 + 36 * 10 + 18 * 10) / 3600)

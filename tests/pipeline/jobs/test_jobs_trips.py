@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lake import Lake
+from lake import Lake, pandas_of
 from pyspark.sql import DataFrame, SparkSession
 from tables import frame, pipeline, rows_of
 
@@ -97,7 +97,7 @@ def by_polars(table: pa.Table, gap_s: float) -> pl.DataFrame:
 
 def test_trips_of_real_buses_are_those_that_polars_finds(spark: SparkSession, buses: pa.Table) -> None:
     expected = by_polars(buses, 300.0).to_pandas().sort_values(KEY, ignore_index=True)
-    found = trips(refine(frame(spark, buses.to_batches()))).toPandas().sort_values(KEY, ignore_index=True)
+    found = pandas_of(trips(refine(frame(spark, buses.to_batches())))).sort_values(KEY, ignore_index=True)
     assert len(found) > 1500
     assert found[["vehicle_id", "rows"]].equals(expected[["vehicle_id", "rows"]].astype(found.dtypes[["rows"]]))
     for name in ("start_ts", "end_ts"):
@@ -220,8 +220,8 @@ def test_from_the_topic_to_the_map(
 def test_trips_from_frames_of_the_bus_are_those_of_the_telemetry(spark: SparkSession) -> None:
     """Within the frames' resolution: a metre a stretch of odometer, a hundredth of a litre an hour."""
     batches = list(simulate(5, 1500, seed=8))
-    plain = trips(refine(frame(spark, batches))).toPandas().sort_values(KEY, ignore_index=True)
-    bus = trips(refine(frame(spark, map(can.encode, batches)))).toPandas().sort_values(KEY, ignore_index=True)
+    plain = pandas_of(trips(refine(frame(spark, batches)))).sort_values(KEY, ignore_index=True)
+    bus = pandas_of(trips(refine(frame(spark, map(can.encode, batches))))).sort_values(KEY, ignore_index=True)
     assert len(plain) > 7
     assert bus.vehicle_id.tolist() == plain.vehicle_id.tolist()
     assert (bus.start_ts == plain.start_ts).all()
@@ -242,7 +242,7 @@ def drive(at: Sequence[int], running: Sequence[bool]) -> pa.Table:
 
 
 def test_late_rows_are_told_and_other_settings_or_tables_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse, told = Warehouse(tmp_path / "hand"), []
+    warehouse, told = Warehouse(tmp_path / "hand"), list[str]()
     bronze = warehouse.table("bronze")
 
     def add(table: pa.Table) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from actors import Hand, publish, read_rows
-from broker import await_round, broker, drifts, node_settings, straight
+from actors import Hand, publish, read_rows, row_of
+from broker import anchorer_of, await_round, broker, drifts, kafka_of, node_settings, straight
 from city import City
 from stack import READ, Stack, wait_until
 from without import without
@@ -58,10 +58,10 @@ def plain_values(kafka: KafkaClient, token: bytes, end: int) -> list[bytes]:
 
 
 def test_threat_1_a_right_that_only_kafka_knows_is_taken_away_and_told(city: City, kafka: KafkaClient) -> None:
-    token, anchorer = city.tokens[HEART], city.stack.node.core.anchorer
+    token, anchorer = city.tokens[HEART], anchorer_of(city.stack)
     publish(city.monitor, HEART, [70])
     sensor = straight(city.stack, city.sensor, kafka)
-    own = sensor.carrier._kafka  # type: ignore[attr-defined]
+    own = kafka_of(sensor)
     user = f"User:{sensor.identity.principal.hex()}"
     given = [AccessEntry(user, token.hex(), operation) for operation in ("READ", "WRITE", "DESCRIBE")]
     with without("the reconciler"):
@@ -103,7 +103,7 @@ def test_threat_2_an_offset_moved_in_kafka_moves_nobody_and_is_put_back_and_told
         assert read_rows(ward, 2) == [0, 1]
         ward.commit()
     wait_until(lambda: lag(kafka, group, token) == 3)  # what Kafka's own tools show: two rows and the closing parcel
-    anchorer = city.stack.node.core.anchorer
+    anchorer = anchorer_of(city.stack)
     with without("the reconciler"):
         await_round(anchorer)  # no earlier check is under way
         move_in_kafka(kafka, group, token, 5)
@@ -116,8 +116,8 @@ def test_threat_2_an_offset_moved_in_kafka_moves_nobody_and_is_put_back_and_told
     with city.doctor.subscriber(PRESSURE, group="ward") as ward:
         assert read_rows(ward, 2) == [2, 3]
         ward.commit()
-    stands = city.doctor.view.row(OFFSETS(group, token, 0)).offset
-    fence = city.doctor.view.row(GROUPS(group)).fence
+    stands = row_of(city.doctor.view, OFFSETS(group, token, 0)).offset
+    fence = row_of(city.doctor.view, GROUPS(group)).fence
     back = entries.reset_offset(group, token, 0, fence=fence, old=stands, new=0)
     for thief, reason in (
         (city.sensor, "wrong-tenant"),
@@ -161,7 +161,7 @@ def test_threat_3_what_others_append_to_a_topic_is_named_and_never_opened(city: 
     hand, stranger = Hand(city.sensor, topic), Hand(city.monitor, HEART)
     good = [hand.seal(number) for number in range(2)]
     forged = Parcel(good[1].header, bytes(64), good[1].body)
-    altered = Parcel(good[1].header, good[1].signature, good[1].body[:-1] + bytes([good[1].body[-1] ^ 1]))
+    altered = Parcel(good[1].header, good[1].signature, bytes(good[1].body[:-1]) + bytes([good[1].body[-1] ^ 1]))
     written = [good[0], forged, altered, stranger.seal(99), good[1]]
     sent = [kafka.produce(Place(token, 0), b"k", parcel.encode(), []) for parcel in written]
     kafka.flush(sent)
@@ -204,7 +204,7 @@ def change_record(segment: Path, value: bytes) -> bytes:
     start = 0
     while (end := start + 12 + int.from_bytes(data[start + 8 : start + 12], "big")) <= at:
         start = end
-    data[start + 17 : start + 21] = struct.pack(">I", crc32c(data[start + 21 : end]))
+    data[start + 17 : start + 21] = struct.pack(">I", crc32c(bytes(data[start + 21 : end])))
     segment.write_bytes(data)
     return changed
 
