@@ -55,8 +55,9 @@ lint: setup ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup ## mypy, strict
+types: setup ## mypy, strict, of package and tests
 	$(BIN)/mypy
+	find tests -mindepth 2 -name conftest.py | xargs -n 1 $(BIN)/mypy
 
 # Three processes share the suite, also on two cores, since engines make their tests wait: one begins with Spark, one
 # with brokers and chains, the third with the rest (tests/conftest.py). The set-up's seconds are handed to pytest, which
