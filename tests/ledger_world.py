@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+import pytest
+
+from tallystick import wire
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import identity
-from tallystick.ledger.contracts.execute import Result, execute
+from tallystick.ledger.contracts.execute import WHOLE, Result, execute
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.transaction import Transaction, compose, parse
@@ -22,6 +26,8 @@ from tallystick.trust.trustfile import TrustFile
 NOW_MS = 1_791_000_000_000
 YEARS_MS = 10 * 365 * 86_400_000
 HOSPITAL, HOME = b"tenant: hospital", b"tenant: the home"
+ROLES = ("authority", "doctor", "monitor", "landlord", "sensor", "node", "stranger")  # of a world; see `World.row`
+KIND_NAMES = {kind.value: kind.name.lower() for kind in EntryKind}
 
 
 def seed(name: str) -> bytes:
@@ -39,6 +45,7 @@ class Actor:
     certificate: Certificate
     key: SigningKey
     number: int = 0
+    name: str = "somebody"
 
     @property
     def id(self) -> bytes:
@@ -47,6 +54,11 @@ class Actor:
     def sign(self, *written: bytes, number: int | None = None) -> Transaction:
         self.number = self.number + 1 if number is None else number
         return compose(self.certificate.instance, self.id, self.number, written, self.key)
+
+
+# One line of a table: who signs, what, why it is refused (None: it is accepted), and which entry is at fault.
+Written = bytes | Sequence[bytes]
+Row = tuple[Actor, Written, str | None] | tuple[Actor, Written, str, int]
 
 
 @dataclass
@@ -79,11 +91,12 @@ class World:
         self.monitor = self.actor("monitor", SubjectKind.PRINCIPAL, HOSPITAL)
         self.landlord = self.actor("landlord", SubjectKind.PRINCIPAL, HOME)
         self.sensor = self.actor("sensor", SubjectKind.PRINCIPAL, HOME)
+        self.stranger = self.actor("stranger", SubjectKind.PRINCIPAL, HOSPITAL)  # certified, and never enrolled
 
     def actor(self, name: str, kind: SubjectKind, tenant: bytes, issuer: Actor | None = None) -> Actor:
         """A certified actor; principals by the authority unless another issuer is named, the rest by the root."""
         key = SigningKey.from_seed(seed(name))
-        return Actor(self.certify(key, kind, tenant, issuer), key)
+        return Actor(self.certify(key, kind, tenant, issuer), key, name=name)
 
     def certify(
         self,
@@ -139,6 +152,13 @@ class World:
             flags=flags,
         )
 
+    def row(self, role: str, may: str, written: bytes, reason: str) -> Row:
+        """What becomes of it when `role` writes what only the roles named in `may` may write."""
+        who: Actor = getattr(self, role)
+        if role in may.split():
+            return who, written, None
+        return (who, written, "unknown-identity", WHOLE) if who is self.stranger else (who, written, reason, 0)
+
 
 class Bench:
     """Contracts on a plain dictionary: what an engine does, without one."""
@@ -171,9 +191,37 @@ class Bench:
     def refuse(self, transaction: Transaction, reason: str, index: int | None = None) -> Result:
         before = dict(self.stored)
         result = self.run(transaction)
-        assert (result.reason, self.stored) == (reason, before), result
-        assert index is None or result.index == index
+        assert result.reason == reason, result
+        assert self.stored == before, f"a refusal that changed the state, {result}"
+        assert index is None or result.index == index, result
         return result
+
+    def play(self, *rows: Row) -> None:
+        """Run a table in order, each row a transaction in a block of its own."""
+        assert rows, "a table without rows"
+        for number, (who, written, reason, *index) in enumerate(rows, 1):
+            signed = who.sign(*([written] if isinstance(written, bytes) else written))
+            try:
+                if reason is None:
+                    self.accept(signed)
+                else:
+                    self.refuse(signed, reason, *index)
+            except AssertionError as fault:
+                kinds = [wire.decode(entry)[0] for entry in signed.entries]
+                what = ", ".join(KIND_NAMES.get(kind, str(kind)) for kind in kinds)
+                expected = " ".join(map(str, [reason or "accepted", *index]))
+                raise AssertionError(f"row {number}: {who.name}, {what}: {expected} expected, found {fault}") from fault
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A founded bench, for a file of tests that imports this and `world`."""
+    return Bench()
+
+
+@pytest.fixture
+def world(bench: Bench) -> World:
+    return bench.world
 
 
 def operation_batch(world: World, count: int, tokens: Sequence[bytes], operators: Sequence[bytes]) -> list[bytes]:
