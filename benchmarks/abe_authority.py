@@ -27,8 +27,8 @@ from tallystick.authority.settings import AuthoritySettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
+from tallystick.ledger.block import ENTRIES_MAX, compose
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import ENTRIES_MAX, compose
 from tallystick.policy.attribute import category
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace

@@ -28,8 +28,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import TopicRef
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.keys import KeyRing, LaneKey
 from tallystick.parcel.locks import TopicLock, lock_hash
 from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import VerifiedParcel

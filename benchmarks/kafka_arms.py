@@ -36,8 +36,8 @@ from tallystick.engines.kafka import KafkaCluster
 from tallystick.errors import TallystickError
 from tallystick.identity.kafka import go_direct
 from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.parcel.parcel import decode_section, encode_section
 from tallystick.parcel.seal import pack
-from tallystick.parcel.section import decode_section, encode_section
 from tallystick.record.batch import Batch, open_batch
 from tallystick.record.gather import to_batches
 

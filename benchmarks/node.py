@@ -319,7 +319,7 @@ def _serve_authority(folder: Path, node_url: str) -> None:
 
 def _serve_plain(folder: Path) -> None:
     """Lines in, synced, lines out; nothing else."""
-    from tallystick.runtime.answers import Answer
+    from tallystick.runtime.http1 import Answer
     from tallystick.runtime.router import Request, Router
     from tallystick.runtime.server import Server
 

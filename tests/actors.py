@@ -17,20 +17,19 @@ import pyarrow as pa
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome, Stored
-from tallystick.client.author import Author
 from tallystick.client.grants import Grants
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
-from tallystick.client.view import View
+from tallystick.client.ties import Author, View
 from tallystick.demo import hand as demo
 from tallystick.errors import Refused, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.reputation import STANDINGS
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.engine import Query, Submitted
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.node.node import Node
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane

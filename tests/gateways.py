@@ -19,7 +19,7 @@ from tallystick.client.session import Session
 from tallystick.node.instance import Folders, NodeKeys, create_node, open_node_keys
 from tallystick.node.settings import NodeSettings
 from tallystick.node.supervisor import Child, is_ready
-from tallystick.runtime.answers import PARCELS
+from tallystick.runtime.http1 import PARCELS
 
 FLOOD = Path(__file__).parent / "kafka" / "flood_child.py"
 

@@ -12,8 +12,7 @@ from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 from tallystick.parcel.header import TopicRef
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.keys import KeyRing, LaneKey
 from tallystick.parcel.locks import TopicLock, lock_hash
 from tallystick.parcel.seal import Lane
 from tallystick.parcel.verify import PermitBook

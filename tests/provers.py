@@ -9,7 +9,7 @@ from makers import INSTANCE, World, seed, token
 
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import RootKey, SigningKey
-from tallystick.ledger.transaction import compose
+from tallystick.ledger.block import compose
 from tallystick.parcel.verify import PermitBook
 from tallystick.trust.certificate import ROOT_ID, Certificate
 from tallystick.trust.checkpoint import compose_checkpoint

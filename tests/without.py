@@ -220,7 +220,7 @@ def _begin_anew(self: Any, entries: Any) -> None:
     pass
 
 
-@defence("the order of sequences in a lane", "tallystick.guards.lanes:Lanes.check_next")
+@defence("the order of sequences in a lane", "tallystick.guards.publish:Lanes.check_next")
 def _take_any_sequence(self: Any, principal: Any, header: Any) -> None:
     pass
 
@@ -261,19 +261,19 @@ def _remember_in_memory(self: Any, accusation: Any) -> None:
 
 @defence(
     "the proof of a ledger's value",
-    "tallystick.client.view:verify_map",
+    "tallystick.client.ties:verify_map",
     defined="tallystick.crypto.merkle_map:verify_map",
 )
 def _believe_values(root: Any, key: Any, value: Any, proof: Any) -> None:
     pass
 
 
-@defence("the memory of checkpoints", "tallystick.ledger.memory:CheckpointMemory._check")
+@defence("the memory of checkpoints", "tallystick.ledger.proofs:CheckpointMemory._check")
 def _forget_the_older(self: Any, old: Any, new: Any, consistency: Any) -> None:
     pass
 
 
-@defence("the comparison with others' checkpoints", "tallystick.ledger.memory:CheckpointMemory.check_seen")
+@defence("the comparison with others' checkpoints", "tallystick.ledger.proofs:CheckpointMemory.check_seen")
 def _believe_each_history(self: Any, size: Any, root: Any, consistency: Any) -> bool:
     return True
 

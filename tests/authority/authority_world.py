@@ -20,9 +20,9 @@ from tallystick.crypto import hpke
 from tallystick.crypto.passphrase import Cost
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import compose
 from tallystick.record.schema import Schema
 from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.entropy import Entropy, SeededEntropy

@@ -11,9 +11,9 @@ from tallystick.authority.answers import Caller
 from tallystick.authority.asks import NONCE_BYTES
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.permits import Status
-from tallystick.ledger.transaction import parse
 from tallystick.trust.permit import Operation, Permit
 
 

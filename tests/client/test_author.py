@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from tallystick import wire
-from tallystick.client.author import Author
-from tallystick.client.view import PUBLISHED_S
+from tallystick.client.ties import PUBLISHED_S, Author
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
-from tallystick.ledger.transaction import parse
+from tallystick.ledger.block import parse
 from tallystick.runtime.clock import ManualClock
 
 IDENTITY: Any = SimpleNamespace(

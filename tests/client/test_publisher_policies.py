@@ -13,7 +13,7 @@ from makers import GROUPED, INSTANCE, entropy, rows, seed, token
 from policy_world import EPOCH, PolicyWorld, need_pymcl
 
 from tallystick.authority.grant import Grant, GrantEpoch, GrantPolicies, GrantTopicPolicy
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.lane_keys import KeptLane, LaneSecrets, draw_secrets, open_lane
 from tallystick.client.policies import OwnPolicy, policy_state
 from tallystick.crypto import hpke
@@ -21,7 +21,7 @@ from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Unavailable
 from tallystick.identity.folder import Identity
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import lock_hash
 from tallystick.parcel.open import open_columns
 from tallystick.parcel.policy_seed import PolicyPlace, seal_seed

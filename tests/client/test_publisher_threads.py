@@ -14,8 +14,8 @@ from stack import Stack, wait_until
 from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client import sealing
+from tallystick.client.hands import Sealer
 from tallystick.client.outbox import SealAgain, Spooled
-from tallystick.client.sealing import Sealer
 from tallystick.client.spool import _Segment
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane

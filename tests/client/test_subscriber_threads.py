@@ -13,8 +13,8 @@ from stack import Stack, wait_until
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client import opening
-from tallystick.client.findings import Finding
 from tallystick.client.opening import Opener
+from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Subscriber
 from tallystick.errors import Withheld
 from tallystick.parcel import seal

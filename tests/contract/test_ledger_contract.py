@@ -20,8 +20,7 @@ from tallystick import wire
 from tallystick.crypto.merkle import Tree, leaf_hash, verify_consistency
 from tallystick.errors import Forged, Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import Block, Transaction, parse, read_head
 from tallystick.ledger.contracts import access, anchors
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
@@ -29,7 +28,6 @@ from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Engine, Query, Submitted
 from tallystick.ledger.proofs import StateProof, verify_history
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import Transaction, parse
 from tallystick.trust.receipt import EntryProof, Receipt
 from tallystick.trust.right import Right
 

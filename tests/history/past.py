@@ -21,7 +21,7 @@ from stack import Stack, wait_until
 
 from tallystick import wire
 from tallystick.authority.store import STORE_FILE, TABLES, AuthorityStore
-from tallystick.carriers.deposits import permit_name
+from tallystick.carriers.accounts import permit_name
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
@@ -30,7 +30,7 @@ from tallystick.client.subscribe import Received
 from tallystick.errors import Malformed
 from tallystick.identity.folder import Identity
 from tallystick.ledger.block import Block
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.ledger.replay import Replay, Step
 from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.settings import read_authority_settings, read_settings

@@ -17,17 +17,17 @@ from broker import broker
 from gateways import Gateways, flood, moved_hand, signed_publish
 from stack import READ, WRITE, wait_until
 
-from tallystick.carriers.frames import join_frames
+from tallystick.carriers.carrier import join_frames
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
 from tallystick.client.publish import Delivery
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
 from tallystick.demo.forgery import send_bytes
 from tallystick.errors import Refused, TallystickError
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.answers import UNAUTHENTICATED, check_answer
+from tallystick.runtime.http1 import UNAUTHENTICATED, check_answer
 from tallystick.trust.permit import Operation, Permit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chain, pytest.mark.long]

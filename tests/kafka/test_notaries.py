@@ -18,9 +18,9 @@ from chain_stack import chain_of
 from stack import PASSPHRASE, READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.errors import Refused
-from tallystick.ledger.transaction import parse
+from tallystick.ledger.block import parse
 from tallystick.node.instance import create_node
 from tallystick.node.settings import NodeSettings
 from tallystick.trust.promise import Anchor, is_notarised

@@ -14,7 +14,8 @@ from broker import anchorer_of, broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
 from without import without
 
-from tallystick.carriers.deposits import permit_name
+from tallystick.carriers.accounts import permit_name
+from tallystick.carriers.carrier import Void, is_void
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
 from tallystick.carriers.kafka.failures import library
 from tallystick.carriers.kafka.index import KafkaIndex
@@ -22,8 +23,7 @@ from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import Void, is_void
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable, Withheld
 from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow

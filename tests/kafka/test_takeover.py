@@ -32,9 +32,9 @@ from stack import READ, WRITE, wait_until
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, describe
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.storage import Place
-from tallystick.client.author import Author
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
+from tallystick.client.ties import Author
 from tallystick.demo.forgery import JUNK
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries

@@ -10,10 +10,10 @@ from broker import broker, kafka_of, node_settings, straight
 from confluent_kafka import TopicPartition
 from stack import READ, WRITE, Stack, wait_until
 
+from tallystick.carriers.carrier import Void, is_void
 from tallystick.carriers.kafka.client import KafkaClient, Outgoing, SentRecord
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import Void, is_void
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse
 

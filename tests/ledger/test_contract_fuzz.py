@@ -13,11 +13,11 @@ from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
 
 from tallystick import wire
 from tallystick.ledger import entries
+from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.execute import CONTRACTS, execute
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
-from tallystick.ledger.transaction import parse
 from tallystick.trust.permit import Operation
 from tallystick.trust.promise import Refusal
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.execute import CONTRACTS, Result, execute
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.transaction import parse
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "entries.json").read_text(encoding="utf-8"))
 STORED = {bytes.fromhex(key): bytes.fromhex(value) for key, value in VECTORS["state"].items()}

@@ -17,7 +17,7 @@ from tallystick import wire
 from tallystick.crypto.signatures import RootVerifyKey, SigningKey, VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.contracts import access
 from tallystick.ledger.engine import Query
 from tallystick.ledger.fsck import fsck

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from ledger_world import NOW_MS, World, token
 
+from tallystick.carriers.rules import RightsCache
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.cache import RightsCache
 from tallystick.ledger.contracts.access import RightRow
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.trust.right import Right
 

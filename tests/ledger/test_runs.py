@@ -17,11 +17,10 @@ from tallystick import wire
 from tallystick.errors import Forged
 from tallystick.ledger import batches, entries
 from tallystick.ledger.batches import BATCH_MIN, hash_entries, plain_hashes
-from tallystick.ledger.contracts import runs
+from tallystick.ledger.block import Transaction, parse
+from tallystick.ledger.contracts import operations
 from tallystick.ledger.contracts.execute import CONTRACTS, Result, execute
-from tallystick.ledger.contracts.operations import OperatorRole
-from tallystick.ledger.contracts.runs import find_runs
-from tallystick.ledger.transaction import Transaction, parse
+from tallystick.ledger.contracts.operations import OperatorRole, find_runs
 
 BENCH = Bench()
 WORLD = BENCH.world
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.skipif(batches.compiled() is None, reason="numba does n
 
 def test_every_version_of_the_rule_takes_runs() -> None:
     for version in CONTRACTS["operations"].values():
-        assert version[35] in runs.RUNS
+        assert version[35] in operations.RUNS
 
 
 def changed(place: int, value: Any) -> bytes:
@@ -119,7 +118,7 @@ def both(transaction: Transaction, first: int = 0, height: int | None = None) ->
     """The result, the same either way; what is said of bytes that are no CBOR depends on what stands behind them."""
     at_once = outcome(transaction, first, height)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "compiled_for", lambda _: None)
+        patch.setattr(operations, "compiled_for", lambda _: None)
         one_by_one = outcome(transaction, first, height)
     told: dict[str, Any] = {"message": ""} if at_once[0].reason == "malformed" else {}
     assert replace(at_once[0], **told) == replace(one_by_one[0], **told)

@@ -11,7 +11,7 @@ from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.errors import Forged, Malformed, Misuse, Refused
 from tallystick.ledger import entries
-from tallystick.ledger.transaction import ENTRIES_MAX, compose, parse, tree_leaf
+from tallystick.ledger.block import ENTRIES_MAX, compose, parse, tree_leaf
 
 WORLD = World()
 ENTRY = entries.lift(bytes(16))

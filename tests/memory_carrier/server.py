@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from tallystick.carriers.anchored import Growth
 from tallystick.carriers.carrier import Can
 from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
-from tallystick.carriers.storage import Entry, Place, Taken
+from tallystick.carriers.storage import Entry, Growth, Place, Taken
 from tallystick.crypto.merkle import Tree, leaf_hash
 from tallystick.errors import Misuse
 from tallystick.runtime.disk import Disk

@@ -8,7 +8,7 @@ from typing import Any
 
 from stack import CHEAP, PASSPHRASE
 
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings

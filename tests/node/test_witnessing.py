@@ -12,11 +12,11 @@ from ledger_world import NOW_MS, World, seed
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Unavailable
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, WitnessAnswer
 from tallystick.node.witnessing import Witnessing
-from tallystick.runtime.answers import Answer
+from tallystick.runtime.http1 import Answer
 from tallystick.runtime.router import Request, Router
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.server import ServerThread

@@ -28,13 +28,12 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Malformed, TallystickError, Unavailable
 from tallystick.parcel.header import Header
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import decode_lock
 from tallystick.parcel.open import open_batch, open_content
-from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.parcel import Parcel, decode_section
 from tallystick.parcel.prove import Proof, prove, verify_proof
 from tallystick.parcel.seal import Gap
-from tallystick.parcel.section import decode_section
 from tallystick.parcel.verify import verify_one
 from tallystick.record.batch import to_message
 from tallystick.record.codec import LZ4, PLANES, ZSTD, compress

@@ -17,7 +17,7 @@ from without import without
 from tallystick import wire
 from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen, Malformed
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.parcel.missing import MissingKey, NotEntitled
 from tallystick.parcel.open import open_batch, open_columns, open_content, open_group

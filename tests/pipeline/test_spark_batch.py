@@ -13,10 +13,9 @@ from actors import row_of
 from lake import SCHEMA, Lake, Topic, fails, first_row, rows, seqs
 from stack import wait_until
 
-from tallystick.client.grants import _name
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held, _name
 from tallystick.client.session import HEAD_AGE_MAX_S
-from tallystick.client.view import View
+from tallystick.client.ties import View
 from tallystick.errors import Withheld
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.permits import PERMITS

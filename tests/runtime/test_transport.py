@@ -25,12 +25,12 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Address, client_tls, server_tls
-from tallystick.runtime.answers import Answer, answer_value
 from tallystick.runtime.client import AsyncHttpClient, HttpClient
 from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.conversation import ClientLimits, RequestSigner
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.gate import Gate
+from tallystick.runtime.http1 import Answer, answer_value
 from tallystick.runtime.router import Request, Router
 from tallystick.runtime.server import Server, ServerLimits, ServerThread
 from tallystick.trust.envelope import Envelope, sign_request

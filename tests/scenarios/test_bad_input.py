@@ -14,7 +14,7 @@ from actors import Hand, Topic, acts, fetch_query, permit_of, read_rows, reason,
 from stack import Stack
 
 from tallystick import wire
-from tallystick.carriers.frames import join_frames
+from tallystick.carriers.carrier import join_frames
 from tallystick.client.session import Session
 from tallystick.demo.forgery import exchange, send_bytes
 from tallystick.errors import Misuse, Refused, TallystickError

@@ -13,7 +13,7 @@ from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.ledger.contracts.topics import ERASABLE
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import Parcel, VerifiedParcel

@@ -18,16 +18,15 @@ from without import without
 from tallystick import wire
 from tallystick.carriers.storage import Place
 from tallystick.client.subscribe import Subscriber
-from tallystick.client.view import View
+from tallystick.client.ties import View
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Refused, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import compose, read_head
 from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.fsck import fsck
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import compose
 from tallystick.ledger.witness import Witness, encode_request, read_answer
 from tallystick.runtime.disk import RealDisk
 from tallystick.trust.checkpoint import ledger_verifiers

@@ -42,7 +42,7 @@ from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import ParcelKind
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import Parcel

@@ -22,7 +22,7 @@ from tallystick.errors import Refused, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.identity.rekey import rekey
 from tallystick.ledger.contracts.identity import KEYS
-from tallystick.runtime.answers import UNAUTHENTICATED
+from tallystick.runtime.http1 import UNAUTHENTICATED
 from tallystick.trust.permit import Operation
 
 

@@ -11,7 +11,7 @@ from actors import SCHEMA, Hand, Topic, acts, permit_of, read_rows, reason, row_
 from stack import WRITE, Stack
 from without import without
 
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.demo.forgery import phony_order
 from tallystick.errors import Refused

@@ -13,10 +13,10 @@ import pytest
 from without import without
 
 from tallystick import wire
-from tallystick.client.author import Author
 from tallystick.client.opening import Opened
 from tallystick.client.outbox import SendParcels
 from tallystick.client.publish import PublisherSettings
+from tallystick.client.ties import Author
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import BROKEN

@@ -16,10 +16,10 @@ from tallystick.carriers.scribe import Accusation, ActNote, Numbers, Scribe, Scr
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose, parse
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Query, Submitted
-from tallystick.ledger.transaction import compose, parse
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import RequestSigner

@@ -24,10 +24,10 @@ from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attribute_spaces import AttributeSpaces
 from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.attributes import ATTRIBUTES, AttributeRow
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.policy.space import AttributeSet
 from tallystick.trust.certificate import SubjectKind
 

@@ -48,7 +48,7 @@ from tallystick.ledger.contracts.execute import newest
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.permits import Status
 from tallystick.ledger.contracts.settings import VERSIONS
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import Entropy

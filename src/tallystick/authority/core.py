@@ -27,13 +27,13 @@ from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.ledger.block import ENTRIES_MAX, compose
 from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
 from tallystick.ledger.contracts.epochs import EPOCHS
 from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.permits import PERMITS, Status
-from tallystick.ledger.transaction import ENTRIES_MAX, compose
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
 from tallystick.trust.certificate import Certificate

@@ -19,9 +19,9 @@ from tallystick.authority.permits import Permits
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import Topics
 from tallystick.errors import Refused
+from tallystick.ledger.block import Transaction
 from tallystick.ledger.contracts.identity import TRUST
 from tallystick.ledger.contracts.kinds import EntryKind
-from tallystick.ledger.transaction import Transaction
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 

@@ -7,7 +7,7 @@ back. What the transactions *did* is not read from them: they only say where to 
 touch is then asked for and held to the signed state root. So a transaction that the contracts refused, wherever it
 may lie, changes nothing here.
 
-Checkpoints are remembered on disk (`ledger/memory.py`), with the evidence where two of them contradict. One counts
+Checkpoints are remembered on disk (`ledger/proofs.py`), with the evidence where two of them contradict. One counts
 only while it is no older than `head_age_max_s`: an authority that is shown an honest but old ledger stops serving
 instead of handing out keys on rights that may be gone.
 """
@@ -22,13 +22,10 @@ from tallystick import wire
 from tallystick.crypto.merkle import Frontier, verify_consistency
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.errors import Malformed, Refused, Withheld
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import Head
-from tallystick.ledger.contracts.table import Key, R
+from tallystick.ledger.block import Block, Head, Transaction, parse
+from tallystick.ledger.contracts.state import Key, R
 from tallystick.ledger.engine import Engine
-from tallystick.ledger.memory import CheckpointMemory
-from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.transaction import Transaction, parse
+from tallystick.ledger.proofs import CheckpointMemory, StateProof
 from tallystick.runtime.clock import Clock
 from tallystick.trust.trustfile import TrustFile
 

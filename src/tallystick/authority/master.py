@@ -17,8 +17,7 @@ from pathlib import Path
 
 from tallystick import wire
 from tallystick.crypto.aead import unwrap, wrap
-from tallystick.crypto.hashes import named_hash
-from tallystick.crypto.kdf import derive
+from tallystick.crypto.kdf import derive, named_hash
 from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import CannotOpen, Misuse

@@ -14,19 +14,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tallystick import wire
-from tallystick.carriers.acts import Asked
-from tallystick.carriers.bundles import BUNDLE_PATH, QUESTIONS_MAX
-from tallystick.carriers.carrier import Fetched, Outcome, Stored
-from tallystick.carriers.frames import join_frames, split_frames
+from tallystick.carriers.accounts import Asked
+from tallystick.carriers.carrier import BUNDLE_PATH, QUESTIONS_MAX, Fetched, Outcome, Stored, join_frames, split_frames
 from tallystick.carriers.front import Front
 from tallystick.carriers.log.report import Damaged
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import Engine, Query, Submitted
-from tallystick.runtime.answers import PARCELS, Answer, answer_error, answer_value
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.http1 import PARCELS, Answer, Words, answer_error, answer_value, octets
 from tallystick.runtime.router import Routes
-from tallystick.runtime.words import Words, octets
 from tallystick.trust.signed import Fields
 
 log = logging.getLogger(__name__)

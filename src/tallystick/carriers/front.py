@@ -23,28 +23,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tallystick.carriers.acts import Acts, Asked
-from tallystick.carriers.anchored import AnchorBook
-from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
-from tallystick.carriers.deposits import Deposits, permit_name, undo_name
+from tallystick.carriers.accounts import Acts, Asked, Deposits, Quotas, permit_name, undo_name
+from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored, is_void
 from tallystick.carriers.heads import Heads
-from tallystick.carriers.quotas import Quotas
 from tallystick.carriers.scribe import Accusation, Scribe
 from tallystick.carriers.selection import select
-from tallystick.carriers.storage import Entry, Location, Place, Storage, Taken
-from tallystick.carriers.voids import is_void
+from tallystick.carriers.storage import AnchorBook, Entry, Location, Place, Storage, Taken
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
 from tallystick.guards.advertise import advertise
-from tallystick.guards.lanes import Ahead
-from tallystick.guards.live import Live
-from tallystick.guards.publish import Contradiction, Repeated, publish
-from tallystick.guards.rules import Act, GuardLimits, Rules, check_topic
+from tallystick.guards.publish import Ahead, Contradiction, Repeated, publish
+from tallystick.guards.rules import Act, GuardLimits, Live, Rules, check_topic
 from tallystick.guards.subscribe import fetch, subscribe
 from tallystick.guards.unadvertise import unadvertise
 from tallystick.guards.unsubscribe import unsubscribe
+from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.entries import equivocation
-from tallystick.ledger.transaction import parse
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.locks import decode_lock, lock_hash

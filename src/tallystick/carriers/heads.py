@@ -12,9 +12,9 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from tallystick import wire
+from tallystick.carriers.carrier import is_void
 from tallystick.carriers.storage import Location, Place, Storage, Taken
-from tallystick.carriers.voids import is_void
-from tallystick.guards.lanes import Head, Lanes
+from tallystick.guards.publish import Head, Lanes
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import write_atomic

@@ -11,14 +11,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tallystick import wire
-from tallystick.carriers.bundles import BUNDLE_PATH, QUESTIONS_MAX
-from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
-from tallystick.carriers.frames import frame_views, join_frames
+from tallystick.carriers.carrier import (
+    BUNDLE_PATH,
+    QUESTIONS_MAX,
+    Fetched,
+    LaneFront,
+    NotStored,
+    Outcome,
+    Stored,
+    frame_views,
+    join_frames,
+)
 from tallystick.errors import Malformed
 from tallystick.ledger.proofs import StateProof
-from tallystick.runtime.answers import PARCELS, check_answer
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.http1 import Response
+from tallystick.runtime.http1 import PARCELS, Response, check_answer
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.promise import Promise
 from tallystick.trust.signed import Fields

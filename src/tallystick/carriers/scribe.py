@@ -29,11 +29,11 @@ from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.block import compose, parse
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.ledger.engine import Submitted
-from tallystick.ledger.transaction import compose, parse
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.trust.promise import Anchor
 from tallystick.trust.signed import Fields

@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Protocol
 
+from tallystick.carriers.carrier import is_void
 from tallystick.carriers.storage import Entry
-from tallystick.carriers.voids import is_void
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel
 

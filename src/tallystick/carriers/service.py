@@ -12,16 +12,15 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tallystick.carriers.acts import Asked
+from tallystick.carriers.accounts import Asked
 from tallystick.carriers.carrier import Outcome
 from tallystick.carriers.desk import Desk, Question, Route, Storing, Wait
 from tallystick.carriers.front import Front
 from tallystick.errors import TallystickError, Unavailable
-from tallystick.runtime.answers import Answer
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.gate import Gate
+from tallystick.runtime.http1 import Answer, Words
 from tallystick.runtime.router import Request, Router
-from tallystick.runtime.words import Words
 from tallystick.trust.envelope import Envelope
 
 

@@ -134,7 +134,8 @@ def check_leaves() -> Check:
     """Which leaf-hash engine this processor gets, and where its compiled code is kept."""
     from numba import config
 
-    from tallystick.record import jit, leaves
+    from tallystick.kernels import jit
+    from tallystick.record import leaves
 
     engine = leaves.engine()
     if engine.startswith("hashlib"):

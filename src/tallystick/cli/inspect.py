@@ -138,7 +138,7 @@ def _parcel(data: bytes) -> Facts:
 
 def _proof(data: bytes) -> Facts:
     from tallystick.parcel.prove import Proof
-    from tallystick.record.rows import decode_row
+    from tallystick.record.leaves import decode_row
     from tallystick.record.schema import Schema
     from tallystick.record.show import readable
 

@@ -157,8 +157,7 @@ def export(first: int, end: int | None, home: Path | None, show_progress: bool) 
     """
     from tallystick import wire
     from tallystick.cli.entries import decode
-    from tallystick.ledger.block import Block
-    from tallystick.ledger.transaction import parse
+    from tallystick.ledger.block import Block, parse
 
     with open_session(home) as session:
         end = min(end or (1 << 62), session.view.refresh().height + 1)

@@ -96,9 +96,9 @@ def enrol(invite: str, home: Path | None, name: str | None, trust_file: Path | N
     from tallystick.identity.enrol import enrol_invited
     from tallystick.identity.folder import find_home
     from tallystick.identity.invitation import Invitation
-    from tallystick.runtime.answers import RefusedByPeer
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.http1 import RefusedByPeer
     from tallystick.trust.trustfile import TrustFile
 
     folder = find_home(home)

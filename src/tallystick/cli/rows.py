@@ -19,7 +19,7 @@ import orjson
 import pyarrow as pa
 
 from tallystick.errors import Misuse
-from tallystick.record.rows import decode_row, encode_row
+from tallystick.record.leaves import decode_row, encode_row
 from tallystick.record.show import readable
 
 FORMATS = {

@@ -13,7 +13,7 @@ from tallystick.errors import Misuse, Refused, Withheld
 
 if TYPE_CHECKING:
     from tallystick.cli.rows import Writer
-    from tallystick.client.findings import Finding
+    from tallystick.client.reader import Finding
     from tallystick.client.subscribe import Received, Subscriber
     from tallystick.identity.folder import Identity
 

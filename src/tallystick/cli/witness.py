@@ -95,9 +95,9 @@ def run(
     from tallystick.ledger.witness import REQUEST_BYTES_MAX, Witness
     from tallystick.node.instance import read_secret
     from tallystick.runtime.address import server_tls
-    from tallystick.runtime.answers import Answer
     from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.disk import RealDisk
+    from tallystick.runtime.http1 import Answer
     from tallystick.runtime.logs import configure_logs
     from tallystick.runtime.router import Request, Router
     from tallystick.runtime.server import Server

@@ -17,14 +17,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetched, Void
 from tallystick.carriers.remote import RemoteNode
-from tallystick.carriers.voids import Void
-from tallystick.client.findings import Finding
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.reader import (
     Anchored,
     Brought,
+    Finding,
     Lacking,
     ParcelReader,
     PartitionReader,
@@ -36,8 +35,7 @@ from tallystick.client.reader import (
     received,
 )
 from tallystick.client.settings import SubscriberSettings
-from tallystick.client.ties import Ties
-from tallystick.client.view import View
+from tallystick.client.ties import Ties, View
 from tallystick.errors import Forged, Refused, Withheld
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
 from tallystick.parcel.labels import Wanted

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tallystick.client.author import Author
 from tallystick.client.fetching import Fetcher
 from tallystick.client.reader import ParcelReader
 from tallystick.client.settings import SubscriberSettings
-from tallystick.client.view import View
-from tallystick.crypto.hashes import named_hash
+from tallystick.client.ties import Author, View
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS, GroupRow, OffsetRow
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.policies import OwnPolicy, draw_policy_locks, policy_state
 from tallystick.crypto import aead, hpke
 from tallystick.errors import Malformed, Misuse

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from tallystick.authority.grant import Grant
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.policies import AttributeHolder
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import ReaderTies
@@ -29,8 +29,7 @@ from tallystick.errors import CannotOpen, Refused, Unavailable
 from tallystick.later import np
 from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.parcel.header import Header, ParcelKind
-from tallystick.parcel.keyring import KeyRing, LaneKeys
-from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.keys import KeyRing, LaneKey, LaneKeys
 from tallystick.parcel.missing import MissingKey
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import VerifiedParcel, describe

@@ -9,9 +9,9 @@ A lane's parcels are one run of sequences. Three marks cut it, and a parcel's st
 A parcel leaves when an anchor covers it in each of its topics. The first parcel that is refused stops its lane: the
 lane goes on, is sealed again in a new one, or ends.
 
-Two hands carry out what is decided, one effect at a time each. The sealing hand takes `next_seal` (sealing.py), the
-sending hand takes `next_send` (sending.py); whoever drives them (publish.py) brings the outcome back as the event that
-stands beside the effect. Nothing here is thread-safe; every call takes microseconds.
+Two hands carry out what is decided, one effect at a time each. The sealing hand takes `next_seal` (`hands.Sealer`), the
+sending hand takes `next_send` (`hands.Sender`); whoever drives them (publish.py) brings the outcome back as the event
+that stands beside the effect. Nothing here is thread-safe; every call takes microseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tallystick.carriers.carrier import NotStored, Outcome
-from tallystick.client.keeper import RIGHT_HINT, RIGHT_REASONS
+from tallystick.client.grants import RIGHT_HINT, RIGHT_REASONS
 from tallystick.client.policies import OwnPolicy
 from tallystick.client.settings import PublisherSettings
 from tallystick.errors import Forged, Refused, TallystickError, Unavailable

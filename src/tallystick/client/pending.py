@@ -23,8 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tallystick.carriers.carrier import Fetched
-from tallystick.carriers.voids import Void
+from tallystick.carriers.carrier import Fetched, Void
 from tallystick.client.fetching import Supplier
 from tallystick.client.reader import FRONTS, Anchored, Placed, V, anchored, parse
 from tallystick.errors import Malformed, Refused, Withheld

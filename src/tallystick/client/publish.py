@@ -1,10 +1,10 @@
 """The publisher: rows in, sealed parcels out, and nothing forgotten before the ledger vouches for it.
 
 The numbers are those of docs/life-of-a-record.md. Rows gather here (1). What becomes of them is decided in outbox.py;
-one hand seals (2, sealing.py), the other sends past the guards (3) and holds what was stored to the ledger (4,
-sending.py). Each hand has a thread of its own, or, with `background=False`, the caller's `poll` moves both (`pump`),
-which is how simulations and tests drive it. `produce`, `poll`, `flush` and `on_delivery` behave as Kafka's producer
-does; `send` takes columns.
+one hand seals (2, `hands.Sealer`), the other sends past the guards (3) and holds what was stored to the ledger (4,
+`hands.Sender`). Each hand has a thread of its own, or, with `background=False`, the caller's `poll` moves both
+(`pump`), which is how simulations and tests drive it. `produce`, `poll`, `flush` and `on_delivery` behave as Kafka's
+producer does; `send` takes columns.
 
 Invariants: a parcel is in the spool, synced, before it is sent; a sequence of a lane is sealed once; a copy is
 forgotten only when its inclusion under a verified anchor was checked.
@@ -22,9 +22,8 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.carriers.carrier import NotStored
-from tallystick.client.grants import Advertised
-from tallystick.client.keeper import without_right
-from tallystick.client.labelling import Labelling
+from tallystick.client.grants import Advertised, without_right
+from tallystick.client.hands import Sealer, Sender
 from tallystick.client.outbox import (
     AccuseNode,
     ChangePolicy,
@@ -47,9 +46,7 @@ from tallystick.client.outbox import (
     SyncSpool,
     Waiter,
 )
-from tallystick.client.policies import OwnPolicy, PolicyText
-from tallystick.client.sealing import Sealer
-from tallystick.client.sending import Sender
+from tallystick.client.policies import Labelling, OwnPolicy, PolicyText
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, UnsureSpool
 from tallystick.client.ties import Ties

@@ -17,19 +17,17 @@ from tallystick.authority.client import AuthorityClient, Holder, OverHttp
 from tallystick.carriers.carrier import Carrier
 from tallystick.carriers.registry import own_way
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.author import Author
-from tallystick.client.findings import Finding
 from tallystick.client.grants import Grants
 from tallystick.client.group import Member, group_id
-from tallystick.client.view import View
-from tallystick.crypto.hashes import named_hash
+from tallystick.client.reader import Finding
+from tallystick.client.ties import Author, View
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Misuse
 from tallystick.identity.folder import Identity
 from tallystick.identity.nodes import addresses
-from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.block import Head
 from tallystick.ledger.contracts.operations import HISTORIES
-from tallystick.ledger.memory import CheckpointMemory
-from tallystick.ledger.proofs import verify_history
+from tallystick.ledger.proofs import CheckpointMemory, verify_history
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock

@@ -21,18 +21,26 @@ from itertools import islice
 from typing import Any
 
 from tallystick.client.fetching import Fetcher
-from tallystick.client.findings import OPEN_REASONS, Finding, FoundError, is_late, is_suspect
+from tallystick.client.grants import Held, without_right
 from tallystick.client.group import Assigned, Member
-from tallystick.client.keeper import Held, without_right
 from tallystick.client.opening import Interest, Opener, Places, unopened
 from tallystick.client.pending import BadCommit, Commits, Written
-from tallystick.client.reader import ParcelReader, Placed, PlacedParcel
+from tallystick.client.reader import (
+    OPEN_REASONS,
+    Finding,
+    FoundError,
+    ParcelReader,
+    Placed,
+    PlacedParcel,
+    is_late,
+    is_suspect,
+)
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import ReaderTies
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import Header, ParcelKind
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.labels import label_place
 from tallystick.parcel.missing import MissingKey, NotEntitled
 from tallystick.parcel.parcel import VerifiedParcel, describe, is_front

@@ -30,7 +30,7 @@ from tallystick.client.session import Session
 from tallystick.client.ties import Ties
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.contracts.writes import WRITES, WriteRow
 from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_write, merge
 from tallystick.record.schema import Schema

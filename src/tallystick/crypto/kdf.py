@@ -1,4 +1,4 @@
-"""Key derivation: HKDF-SHA256 (RFC 5869) under labels that all stand in one place.
+"""Key derivation: HKDF-SHA256 (RFC 5869) under labels that all stand in one place; and hashes under names.
 
 Threat: two uses of one key that derive the same bytes, as in EventGuard, where an undo token and a topic key
 come from the same keyed hash and whoever may name a topic obtains another's undo token. Invariant: every use
@@ -6,14 +6,23 @@ has its own label, and the info of a derivation is the deterministic encoding of
 *context]`, so that no two different (label, context) pairs give the same info. A label that is not in
 `LABELS` is a `Misuse`: nobody can invent one in passing. Left out: outputs longer than one hash; who needs
 more derives twice with a counter.
+
+A named hash is SHA-256 with the kind of thing in front, so that no hash of one kind passes for another.
 """
 
 from __future__ import annotations
 
 import hmac
+from hashlib import sha256
 
 from tallystick import wire
 from tallystick.errors import Misuse
+
+
+def named_hash(name: str, data: bytes) -> bytes:
+    """SHA-256(name ‖ 0x00 ‖ data); `name` is ASCII without a zero byte, so no two (name, data) collide."""
+    return sha256(name.encode("ascii") + b"\x00" + data).digest()
+
 
 KEY_BYTES = 32
 

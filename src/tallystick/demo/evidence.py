@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick import wire
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.client.subscribe import FoundError
 from tallystick.demo.scene import AttackSucceeded, expected

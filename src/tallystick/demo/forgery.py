@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from tallystick.carriers.frames import join_frames
+from tallystick.carriers.carrier import join_frames
 from tallystick.client.session import Session
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable

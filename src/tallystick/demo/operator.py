@@ -15,7 +15,7 @@ from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, ref
 from tallystick.demo.stage import READ, Ended, Stage
 from tallystick.errors import Forged
 from tallystick.ledger import entries
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.fsck import fsck
 from tallystick.trust.permit import Operation

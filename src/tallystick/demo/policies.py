@@ -19,7 +19,7 @@ from tallystick.demo.evidence import subscription
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen
 from tallystick.demo.stage import READ, WRITE, Stage
 from tallystick.errors import CannotOpen
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.missing import NotEntitled
 from tallystick.parcel.open import open_group
 from tallystick.policy.space import AttributeSpace

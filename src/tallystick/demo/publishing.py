@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tallystick import wire
-from tallystick.carriers.carrier import NotStored, Stored
-from tallystick.carriers.frames import join_frames
+from tallystick.carriers.carrier import NotStored, Stored, join_frames
 from tallystick.client.session import Session
 from tallystick.demo.evidence import (
     LedgerAct,
@@ -27,11 +26,11 @@ from tallystick.demo.stage import WRITE, Stage
 from tallystick.demo.traffic import sample
 from tallystick.errors import Refused
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
-from tallystick.ledger.transaction import compose
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.node.instance import open_node_keys
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.permit import Operation

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallystick.client.findings import OPEN_REASONS
+from tallystick.client.reader import OPEN_REASONS
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 from tallystick.demo.scene import NotObserved

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from tallystick.carriers.carrier import NotStored
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.demo.evidence import heights, subscription, wait_for_refusals
 from tallystick.demo.forgery import phony_order

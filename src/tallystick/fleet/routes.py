@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tallystick.record.jit import compiled
+from tallystick.kernels.jit import compiled
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -8,8 +8,7 @@ behind it is asked of the ledger, so a permit outlives its right by nothing.
 from __future__ import annotations
 
 from tallystick.errors import Forged, Refused
-from tallystick.guards.live import Live
-from tallystick.guards.rules import Act, Rules, check_principal, check_topic
+from tallystick.guards.rules import Act, Live, Rules, check_principal, check_topic
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.right import Right
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tallystick.guards.admit import admit
-from tallystick.guards.live import Live
-from tallystick.guards.rules import Act, Rules
+from tallystick.guards.rules import Act, Live, Rules
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.right import Right
 

@@ -8,8 +8,7 @@ the same topic cannot obtain one. An order may be brought by the permit's holder
 from __future__ import annotations
 
 from tallystick.errors import Forged, Refused
-from tallystick.guards.live import Live
-from tallystick.guards.rules import Act, Rules
+from tallystick.guards.rules import Act, Live, Rules
 from tallystick.trust.permit import Operation, UndoOrder
 
 

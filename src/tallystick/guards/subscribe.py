@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tallystick.errors import Refused
 from tallystick.guards.admit import admit
-from tallystick.guards.live import Live
-from tallystick.guards.rules import Act, Rules, check_principal, check_topic
+from tallystick.guards.rules import Act, Live, Rules, check_principal, check_topic
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.right import Right
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tallystick.guards.live import Live
 from tallystick.guards.retract import retract
-from tallystick.guards.rules import Act, Rules
+from tallystick.guards.rules import Act, Live, Rules
 from tallystick.trust.permit import Operation, UndoOrder
 
 

@@ -15,7 +15,7 @@ from binascii import Error as Base64Error
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import TrustFile

@@ -19,11 +19,11 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.identity.folder import Identity, Keys, draw_new_keys
 from tallystick.runtime.address import Address
-from tallystick.runtime.answers import UNAUTHENTICATED, RefusedByPeer
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.http1 import UNAUTHENTICATED, RefusedByPeer
 from tallystick.trust.certificate import Certificate
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick import wire
 from tallystick.crypto import merkle
+from tallystick.kernels.demand import OnDemand
 from tallystick.later import np
-from tallystick.record.demand import OnDemand
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -32,8 +32,8 @@ class CompiledLedger:
     """The kernel, and how it hashes on this machine. All memory that it uses is held here while it runs."""
 
     def __init__(self) -> None:
-        from tallystick.ledger import kernel
-        from tallystick.record import sha256_lanes
+        from tallystick.kernels import operations as kernel
+        from tallystick.kernels import sha256_lanes
         from tallystick.record.leaves import best_transform
 
         self.kernel: ModuleType = kernel

@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import Head
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import R, Table
+from tallystick.ledger.block import Block, Head
+from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.proofs import StateProof
 from tallystick.trust.receipt import EntryProof
 

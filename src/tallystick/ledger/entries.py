@@ -11,11 +11,11 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
-from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.identity import REVOKE_CONTEXT, revoke_statement
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, OperatorRole
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
 from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, Promise, Refusal

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tallystick.errors import Forged, Misuse, TallystickError
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import checkpoint_text
+from tallystick.ledger.block import Block, checkpoint_text
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.replay import Replay, Step, same, show
 from tallystick.ledger.sqlite_store import LedgerStore

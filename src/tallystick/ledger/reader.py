@@ -11,8 +11,7 @@ from tallystick import wire
 from tallystick.errors import Misuse, Unavailable
 from tallystick.ledger.audit import entries_of, find_history, matches
 from tallystick.ledger.block import Block
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import R, Table
+from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, HistoryItem, Query, Submitted
 from tallystick.ledger.sqlite_store import LedgerStore, TransactionRow
 

@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from tallystick import wire
 from tallystick.crypto.merkle import Frontier
 from tallystick.errors import Forged, Malformed, Refused
-from tallystick.ledger.block import NO_PREVIOUS, Block
-from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.block import NO_PREVIOUS, Block, Head, Transaction, parse
+from tallystick.ledger.book import StateMap
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.state_map import StateMap
-from tallystick.ledger.transaction import Transaction, parse
 from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import TrustFile
 

@@ -21,16 +21,13 @@ from typing import Any, TypeVar
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Misuse, Refused, Unavailable
-from tallystick.ledger.block import Block
+from tallystick.ledger.block import Block, Head, checkpoint_text, own_head, parse, read_head, sign_checkpoint
 from tallystick.ledger.book import Book, OpenBlock, found, genesis_block
-from tallystick.ledger.checkpoints import Head, checkpoint_text, own_head, read_head, sign_checkpoint
 from tallystick.ledger.contracts.execute import Result, execute
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import R, Table
+from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import LedgerStore
-from tallystick.ledger.transaction import parse
 from tallystick.trust.notes import Note
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile

@@ -16,13 +16,13 @@ from tallystick.carriers.scribe import Numbers
 from tallystick.crypto.signatures import RootKey
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.book import Book
 from tallystick.ledger.cometbft.client import CometbftLedger
 from tallystick.ledger.cometbft.rpc import SCHEME
 from tallystick.ledger.contracts.identity import NUMBERS, trust_file
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.sqlite_store import LedgerStore
-from tallystick.ledger.transaction import compose
 from tallystick.node.instance import Folders, NodeKeys, open_node_keys
 from tallystick.node.settings import read_settings, write_settings
 from tallystick.node.validator import ValidatorCard, claim, threshold

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tallystick.runtime.answers import Answer
+from tallystick.runtime.http1 import Answer
 from tallystick.runtime.router import Request, Router
 
 if TYPE_CHECKING:

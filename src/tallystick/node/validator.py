@@ -30,8 +30,8 @@ from tallystick.abci.server import Server
 from tallystick.abci.supervisor import Supervisor
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Misuse, TallystickError, Unavailable
+from tallystick.ledger.block import checkpoint_text
 from tallystick.ledger.book import Book, roll_back
-from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
 from tallystick.ledger.cometbft.rpc import SCHEME, Endpoints, RpcEndpoint

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Malformed
 from tallystick.trust.signed import Fields
 

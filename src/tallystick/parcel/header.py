@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed
 from tallystick.trust.signed import Fields

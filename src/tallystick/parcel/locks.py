@@ -23,7 +23,7 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.crypto import hpke
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import CannotOpen, Malformed
 from tallystick.parcel.header import TOPICS_MAX
 from tallystick.parcel.missing import MissingKey as MissingKey

@@ -19,11 +19,9 @@ from tallystick.crypto import aead
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError, Unavailable
 from tallystick.parcel.header import ParcelKind
-from tallystick.parcel.keyring import LaneKeys
-from tallystick.parcel.keys import ParcelKeys
+from tallystick.parcel.keys import LaneKeys, ParcelKeys
 from tallystick.parcel.missing import MissingKey, NotEntitled
-from tallystick.parcel.parcel import VerifiedParcel, describe
-from tallystick.parcel.section import Section, decode_section
+from tallystick.parcel.parcel import Section, VerifiedParcel, decode_section, describe
 from tallystick.record.batch import Batch
 from tallystick.record.batch import open_batch as read_batch
 from tallystick.record.leaves import leaf_root

@@ -24,14 +24,12 @@ from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.parcel.header import COUNT_MAX, GROUPS_MAX, HEADER_BYTES_MAX, SIGNATURE_CONTEXT, Header, ParcelKind
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import SALT_BYTES
+from tallystick.parcel.keys import SALT_BYTES, KeyRing
 from tallystick.parcel.open import open_group
 from tallystick.parcel.parcel import SIGNATURE_BYTES, VerifiedParcel, describe
 from tallystick.parcel.verify import check_instance, check_signature
 from tallystick.record.batch import Batch
-from tallystick.record.leaves import leaf_hashes
-from tallystick.record.rows import decode_row, encode_row
+from tallystick.record.leaves import decode_row, encode_row, leaf_hashes
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.certificate import ROOT_ID, Certificate, SubjectKind

@@ -30,8 +30,7 @@ from tallystick.parcel.header import (
     TopicRef,
 )
 from tallystick.parcel.keys import IdentifierKeys, LaneKey, ParcelKeys
-from tallystick.parcel.parcel import Parcel
-from tallystick.parcel.section import encode_section
+from tallystick.parcel.parcel import Parcel, encode_section
 from tallystick.record.batch import Batch, to_message
 from tallystick.record.codec import LZ4, NONE, PLANES, compress_parts
 from tallystick.record.codec import NAMES as CODECS

@@ -25,7 +25,7 @@ from tallystick.client.session import Session
 from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.labels import Wanted
 from tallystick.pipeline.loan import Borrowed, Loan, lend
 from tallystick.record.schema import Schema

@@ -13,10 +13,9 @@ from dataclasses import replace
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.fetching import Supplier
-from tallystick.client.findings import Finding
 from tallystick.client.opening import ask_once
 from tallystick.client.pending import Commits, Written
-from tallystick.client.reader import Placed
+from tallystick.client.reader import Finding, Placed
 from tallystick.errors import Refused, Withheld
 from tallystick.ledger.contracts.anchors import RETIRED
 from tallystick.parcel.missing import NotEntitled

@@ -25,14 +25,23 @@ from typing import NamedTuple
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.fetching import Supplier, confirm
-from tallystick.client.findings import OPEN_REASONS, Finding, is_suspect
-from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed, ReadTopic, anchored
+from tallystick.client.reader import (
+    FRONTS,
+    OPEN_REASONS,
+    Anchored,
+    Finding,
+    PartitionReader,
+    Placed,
+    ReadTopic,
+    anchored,
+    is_suspect,
+)
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
-from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.block import Head
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
 from tallystick.ledger.contracts.identity import IDENTITIES
-from tallystick.ledger.contracts.table import Key, R
+from tallystick.ledger.contracts.state import Key, R
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
@@ -42,7 +51,7 @@ from tallystick.pipeline.committed import CommitReader
 from tallystick.pipeline.edges import ToldAnchor, anchors_of, offsets_at
 from tallystick.pipeline.heads import HeadCache
 from tallystick.pipeline.options import Options
-from tallystick.runtime.answers import RefusedByPeer
+from tallystick.runtime.http1 import RefusedByPeer
 
 log = logging.getLogger(__name__)
 

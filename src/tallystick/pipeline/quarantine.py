@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tallystick.client.findings import Finding
-from tallystick.crypto.hashes import named_hash
+from tallystick.client.reader import Finding
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Unavailable
 
 SCHEMA = pa.schema(

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from tallystick.client.session import Session
 from tallystick.client.ties import Ties
 from tallystick.client.writes import Committer, PartWriter, held
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.pipeline.channel import Channel, settle_keys

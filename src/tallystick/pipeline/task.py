@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.carriers.carrier import Fetched
-from tallystick.client.findings import Finding, is_late
 from tallystick.client.opening import ask_once, unopened
+from tallystick.client.reader import Finding, is_late
 from tallystick.errors import CannotOpen, Refused, Withheld
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.missing import MissingKey, NotEntitled

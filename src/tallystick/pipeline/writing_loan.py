@@ -24,17 +24,17 @@ from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Carrier
 from tallystick.carriers.registry import Way, own_way
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
-from tallystick.client.view import View
+from tallystick.client.ties import View
 from tallystick.crypto import hpke
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 from tallystick.identity.folder import Identity
 from tallystick.identity.nodes import addresses
-from tallystick.ledger.checkpoints import read_head
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.block import read_head
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.conversation import RequestSigner

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tallystick.kernels.encode_columns import BOOL, LIST, NODE_BYTES, PREFIXED, ROWS_AT_ONCE, STRUCT, hash_batch
+from tallystick.kernels.sha256_lanes import DIGEST_BYTES, SPARE_BYTES, SPARE_DIGESTS
 from tallystick.record.batch import Batch
-from tallystick.record.encode_columns import BOOL, LIST, NODE_BYTES, PREFIXED, ROWS_AT_ONCE, STRUCT, hash_batch
 from tallystick.record.schema import Schema
-from tallystick.record.sha256_lanes import DIGEST_BYTES, SPARE_BYTES, SPARE_DIGESTS
 from tallystick.record.types import FIELDS_MAX, kind_name
 
 _KINDS = {"bool": BOOL, "string": PREFIXED, "binary": PREFIXED, "list": LIST, "struct": STRUCT}

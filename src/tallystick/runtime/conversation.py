@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Endpoint
-from tallystick.runtime.answers import RefusedByPeer, check_answer
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy
-from tallystick.runtime.http1 import Response, encode_head
+from tallystick.runtime.http1 import RefusedByPeer, Response, check_answer, encode_head
 from tallystick.trust.envelope import NONCE_BYTES, Headers, check_time, sign_request
 
 

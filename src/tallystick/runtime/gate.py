@@ -18,8 +18,8 @@ from typing import Protocol
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, TallystickError, Unavailable
-from tallystick.runtime.answers import Answer, answer_error, refuse_unauthenticated
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.http1 import Answer, answer_error, refuse_unauthenticated
 from tallystick.runtime.router import Handler, Request, refuse
 from tallystick.trust.envelope import UNAUTHENTICATED, Envelope, Headers, ResolveKey, signed_time, verify_head
 

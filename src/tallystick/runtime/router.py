@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
-from tallystick.runtime.answers import Answer, answer_error, refuse_unauthenticated
+from tallystick.runtime.http1 import Answer, answer_error, refuse_unauthenticated
 from tallystick.trust.envelope import Headers
 
 log = logging.getLogger(__name__)

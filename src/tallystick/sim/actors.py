@@ -10,15 +10,14 @@ from typing import Any
 from tallystick.authority.client import AuthorityClient, Holder
 from tallystick.authority.grant import Grant
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.author import Author
-from tallystick.client.findings import Finding
 from tallystick.client.group import Member, group_id
 from tallystick.client.publish import Publisher, PublisherSettings
+from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Subscriber, SubscriberSettings
-from tallystick.client.view import View
+from tallystick.client.ties import Author, View
 from tallystick.errors import Refused, TallystickError, Unavailable, Withheld
 from tallystick.identity.folder import Identity
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.sim.checker import CheckedReader, Checker

@@ -21,7 +21,7 @@ from typing import Any
 from tallystick.carriers.carrier import Stored
 from tallystick.carriers.scribe import ActNote
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Received
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.node.core import NodeCore

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
-from tallystick.carriers.acts import Asked
+from tallystick.carriers.accounts import Asked
 from tallystick.carriers.desk import Desk, Question, Reply, Route, Storing, Wait
 from tallystick.carriers.scribe import ActNote
 from tallystick.errors import Refused, TallystickError, Unavailable
@@ -21,14 +21,12 @@ from tallystick.ledger.engine import Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.settings import NodeSettings
-from tallystick.runtime.answers import Answer, refuse_unauthenticated
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.gate import Gate
-from tallystick.runtime.http1 import Response
+from tallystick.runtime.http1 import Answer, Response, Words, refuse_unauthenticated
 from tallystick.runtime.router import Routes
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.sqlite_vfs import DiskVFS
-from tallystick.runtime.words import Words
 from tallystick.sim.instance import Instance
 
 LEDGER = "ledger.sqlite"

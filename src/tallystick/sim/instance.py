@@ -14,7 +14,7 @@ from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
 from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import RootKey, SigningKey
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.node.instance import NodeKeys
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.entropy import Entropy, SeededEntropy

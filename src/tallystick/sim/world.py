@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
 from tallystick.authority.settings import AuthoritySettings
-from tallystick.carriers.frames import split_frames
+from tallystick.carriers.carrier import split_frames
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.publish import PublisherSettings
 from tallystick.crypto import hpke

@@ -13,7 +13,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed
 from tallystick.trust.signed import Fields, Signer, Verifier, split_signed

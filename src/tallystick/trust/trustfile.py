@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import RootKey, RootVerifyKey
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.trust.notes import Algorithm, NoteVerifier

@@ -14,7 +14,7 @@ from stack import PASSPHRASE, Stack
 from tallystick.crypto.merkle import verify_consistency
 from tallystick.crypto.signatures import RootKey
 from tallystick.errors import Forged, Misuse
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.cometbft.client import CometbftLedger
 from tallystick.ledger.cometbft.home import NodeAddresses
 from tallystick.ledger.fsck import fsck

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 
-from tallystick.carriers.deposits import permit_name, undo_name
+from tallystick.carriers.accounts import permit_name, undo_name
 from tallystick.carriers.front import Front
 from tallystick.carriers.kafka.behind import BehindAnchors, Written
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
@@ -26,8 +26,8 @@ from tallystick.carriers.storage import Location, Place
 from tallystick.errors import Refused, Unavailable
 from tallystick.guards.publish import Contradiction
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.parcel.locks import lock_hash
 from tallystick.trust.permit import Permit, UndoOrder
 from tallystick.trust.promise import Anchor

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tallystick.carriers.carrier import Can, Fetched, LaneFront, NotStored, Outcome, Stored
+from tallystick.carriers.carrier import Can, Fetched, LaneFront, NotStored, Outcome, Stored, is_void
 from tallystick.carriers.kafka import FILE as FILE
 from tallystick.carriers.kafka.client import KafkaClient, Outgoing, describe
 from tallystick.carriers.remote import RemoteNode
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import is_void
 from tallystick.errors import Unavailable, Withheld
 from tallystick.parcel.parcel import Parcel
 

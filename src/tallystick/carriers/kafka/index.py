@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from tallystick.carriers.carrier import is_void
 from tallystick.carriers.log.storage import LogStorage
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import is_void
 from tallystick.crypto import merkle
-from tallystick.guards.lanes import Lanes
+from tallystick.guards.publish import Lanes
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
 

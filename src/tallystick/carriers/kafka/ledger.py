@@ -11,14 +11,13 @@ from tallystick.carriers.kafka.notary import HOST
 from tallystick.carriers.kafka.reconcile import WantedAccess, operations_of
 from tallystick.carriers.registry import CarrierHost
 from tallystick.carriers.storage import Place
-from tallystick.ledger.block import Block
+from tallystick.ledger.block import Block, parse
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.contracts.topics import TOPICS
-from tallystick.ledger.transaction import parse
 from tallystick.trust.promise import NOTARISE_PREFIX, Anchor, is_notarised
 
 _EVERYTHING = 1 << 20

@@ -21,20 +21,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tallystick.carriers.deposits import Deposits
+from tallystick.carriers.accounts import Deposits
+from tallystick.carriers.carrier import Void
 from tallystick.carriers.kafka.client import KafkaClient, Record
 from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.kafka.tails import Tail
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import Void
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused, Withheld
-from tallystick.guards.lanes import Lanes
-from tallystick.guards.live import Live
-from tallystick.guards.publish import Contradiction, Repeated, check_sender, judge
-from tallystick.guards.rules import Act, GuardLimits, Rules, TopicRules
+from tallystick.guards.publish import Contradiction, Lanes, Repeated, check_sender, judge
+from tallystick.guards.rules import Act, GuardLimits, Live, Rules, TopicRules
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.parcel.parcel import Parcel

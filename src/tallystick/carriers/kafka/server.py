@@ -6,8 +6,8 @@ import json
 from functools import partial
 from pathlib import Path
 
+from tallystick.carriers.accounts import Deposits
 from tallystick.carriers.carrier import Can
-from tallystick.carriers.deposits import Deposits
 from tallystick.carriers.kafka.anchorer import KafkaAnchorer, convict
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.credentials import PATH, Credentials, client_settings

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 
-from tallystick.carriers.deposits import permit_name
+from tallystick.carriers.accounts import permit_name
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.tails import SharedTail
 from tallystick.errors import Malformed, Refused

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from tallystick.carriers.carrier import is_void
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Outgoing, describe
 from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.passage import Passage
@@ -20,7 +21,6 @@ from tallystick.carriers.kafka.topics import KafkaTopics
 from tallystick.carriers.log.report import Damaged
 from tallystick.carriers.log.store import LogStatistics
 from tallystick.carriers.storage import Entry, PartitionTree, Place, Taken
-from tallystick.carriers.voids import is_void
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.parcel.parcel import Parcel, front_bytes
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from tallystick.carriers.anchored import Growth
 from tallystick.carriers.carrier import Can
 from tallystick.carriers.log.storage import LogStorage
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
-from tallystick.carriers.storage import Place
+from tallystick.carriers.storage import Growth, Place
 from tallystick.errors import Misuse
 from tallystick.runtime.disk import Disk
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tallystick.carriers.log.blobs import Blobs
 from tallystick.carriers.log.partition import Partition
-from tallystick.carriers.log.store import LogStatistics, LogStore
+from tallystick.carriers.log.store import Blobs, LogStatistics, LogStore
 from tallystick.carriers.storage import Entry, Place, Taken
 
 

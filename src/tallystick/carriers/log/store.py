@@ -22,6 +22,11 @@ nothing more until it is opened anew, which finds out by reading.
 
 Several threads may stage and read while one commits. `staging` is the lock under which things staged
 together are committed together. One process owns the folder; that is the node's to ensure.
+
+`Blobs` are locks and other objects named by their hash: stored once, never changed, many thousands of a few KiB. They
+lie in a partition of their own, each as the header of an entry without a body, so that they are synced, recovered and
+checked as parcels are. The table from name to offset is made from the partition's hashes when the store opens. Names
+are the caller's: who fetches a lock checks its hash.
 """
 
 from __future__ import annotations
@@ -34,7 +39,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NoReturn
 
-from tallystick.carriers.log.blobs import Blobs
 from tallystick.carriers.log.journal import PATH as JOURNAL_PATH
 from tallystick.carriers.log.journal import Journal, Mark
 from tallystick.carriers.log.limits import LogLimits
@@ -51,6 +55,39 @@ from tallystick.carriers.log.segments import (
 from tallystick.carriers.storage import Entry, Place
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.runtime.disk import Disk
+
+
+class Blobs:
+    """The committed blobs; the store stages and commits them."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self._offsets: dict[bytes, int] = {}
+        self._known = 0
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._offsets
+
+    def get(self, name: bytes) -> bytes | None:
+        """The blob of this name, or None; raises `Damaged` if its bytes are."""
+        offset = self._offsets.get(name)
+        if offset is None:
+            return None
+        entry = self.partition.read(offset, 0, headers_only=True)[0]
+        if entry.parcel_hash != name:
+            raise Damaged(f"blob {name.hex()}: offset {offset} holds another")
+        return entry.header
+
+    def refresh(self) -> None:
+        """Know the blobs committed since the last call."""
+        for offset in range(self._known, self.partition.end_offset):
+            self._known = offset + 1
+            self._offsets[self.partition.parcel_hash(offset)] = offset
+
 
 BLOBS = Place(b"", 0)
 _TOPICS = "topics"

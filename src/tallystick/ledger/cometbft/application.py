@@ -33,8 +33,8 @@ from tallystick.abci.application import Application
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError
 from tallystick.ledger.batches import compiled
+from tallystick.ledger.block import Transaction, checkpoint_text, parse, sign_checkpoint
 from tallystick.ledger.book import Book, SealedBlock, found, genesis_block
-from tallystick.ledger.checkpoints import checkpoint_text, sign_checkpoint
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.roots import STORE, app_hash_of, prove, value_of
 from tallystick.ledger.cometbft.shelf import Shelf
@@ -42,7 +42,6 @@ from tallystick.ledger.cometbft.snapshot import FORMAT, Description, Restore
 from tallystick.ledger.contracts.execute import WHOLE, authenticate
 from tallystick.ledger.reader import LedgerReader
 from tallystick.ledger.sqlite_store import LedgerStore
-from tallystick.ledger.transaction import Transaction, parse
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)

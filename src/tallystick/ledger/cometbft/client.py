@@ -24,15 +24,12 @@ from typing import Any, TypeVar
 
 from tallystick import wire
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError, Unavailable
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import Head, read_head
+from tallystick.ledger.block import Block, Head, parse, read_head
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import R, Table
+from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.transaction import parse
 from tallystick.runtime.clock import Clock
 from tallystick.trust.checkpoint import ledger_verifiers
 from tallystick.trust.notes import Note, NoteSignature

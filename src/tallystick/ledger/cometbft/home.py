@@ -15,9 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from tallystick.crypto.signatures import SigningKey
+from tallystick.ledger.block import BYTES_MAX
 from tallystick.ledger.cometbft.application import APP_VERSION, genesis_state
 from tallystick.ledger.cometbft.client import chain_id
-from tallystick.ledger.transaction import BYTES_MAX
 from tallystick.trust.trustfile import TrustFile
 
 BLOCK_BYTES_MAX = 4 << 20

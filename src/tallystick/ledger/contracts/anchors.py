@@ -23,9 +23,7 @@ from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity, reputation, settings, topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import HASH, ID, U32, Table
+from tallystick.ledger.contracts.state import HASH, ID, U32, Call, State, Table
 from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
 from tallystick.trust.signed import Fields
 

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.table import ID, U32, Table
+from tallystick.ledger.contracts.state import ID, U32, Call, Table
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.permit import LAST_EPOCH
 from tallystick.trust.signed import Fields

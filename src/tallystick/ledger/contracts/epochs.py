@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, U32, Table
+from tallystick.ledger.contracts.state import ID, U32, Call, State, Table
 from tallystick.trust.permit import LAST_EPOCH
 from tallystick.trust.signed import Fields
 

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import reputation
-from tallystick.ledger.contracts.call import Call
 from tallystick.ledger.contracts.identity import KEYS
-from tallystick.ledger.contracts.table import ID, U64, Table
+from tallystick.ledger.contracts.state import ID, U64, Call, Table
 from tallystick.parcel.header import check_equivocation
 from tallystick.trust.signed import Fields
 

@@ -16,6 +16,7 @@ from struct import pack
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused, Unavailable
+from tallystick.ledger.block import Transaction
 from tallystick.ledger.contracts import (
     access,
     anchors,
@@ -33,11 +34,9 @@ from tallystick.ledger.contracts import (
     topics,
     writes,
 )
-from tallystick.ledger.contracts.call import Call, Handler, HistoryLink
 from tallystick.ledger.contracts.kinds import EntryKind
-from tallystick.ledger.contracts.runs import RUNS, find_runs
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.transaction import Transaction
+from tallystick.ledger.contracts.operations import RUNS, find_runs
+from tallystick.ledger.contracts.state import Call, Handler, HistoryLink, State
 from tallystick.trust.certificate import Certificate
 
 ACCEPTED, REFUSED = 0, 1

@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, U32, Table
+from tallystick.ledger.contracts.state import ID, U32, Call, State, Table
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.right import Right

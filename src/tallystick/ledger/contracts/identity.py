@@ -25,9 +25,7 @@ from typing import Any, NamedTuple
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import HASH, ID, Table
+from tallystick.ledger.contracts.state import HASH, ID, Call, State, Table
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.signed import Fields

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.table import ID, U8, Table
+from tallystick.ledger.contracts.state import ID, U8, Call, Table
 from tallystick.trust.signed import Fields
 
 GROUP_MAX = 255

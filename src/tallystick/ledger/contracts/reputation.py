@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity, settings
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, Table
+from tallystick.ledger.contracts.state import ID, Call, State, Table
 from tallystick.trust.signed import Fields
 
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.errors import Refused
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import Table
+from tallystick.ledger.contracts.state import Call, State, Table
 from tallystick.trust.signed import Fields
 
 VERSIONS = Table("versions", list[list[Any]])

@@ -20,9 +20,7 @@ from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity
-from tallystick.ledger.contracts.call import NOBODY, Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, U32, Table
+from tallystick.ledger.contracts.state import ID, NOBODY, U32, Call, State, Table
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.signed import Fields

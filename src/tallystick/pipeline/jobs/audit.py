@@ -23,9 +23,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from tallystick import wire
 from tallystick.client.session import Session
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, Withheld
-from tallystick.ledger.checkpoints import Head, read_head
+from tallystick.ledger.block import Head, read_head
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.jobs import audit_ledger, audit_parcels
 from tallystick.pipeline.jobs.audit_findings import SCHEMA, SEVERITIES, TABLE, finish, rule

@@ -28,14 +28,12 @@ from pyspark.sql import SparkSession
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, Withheld
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.block import Block, Head
 from tallystick.ledger.contracts import access, identity
-from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole, asked
 from tallystick.ledger.contracts.reputation import STANDINGS
-from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.state import NOBODY, State
 from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.ledger.replay import Replay
 from tallystick.parcel.header import Header

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tallystick.client.findings import Finding
-from tallystick.client.reader import Placed
+from tallystick.client.reader import Finding, Placed
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.pipeline.access import Access
 from tallystick.pipeline.jobs.audit_ledger import as_us
@@ -37,7 +36,7 @@ SCHEMA = pa.schema(
         pa.field("rows", pa.int64()),  # null on padded topics, where the count is sealed
         pa.field("bytes", pa.int64()),  # of the sealed body
         pa.field("sealed", pa.timestamp("us", "UTC")),  # the publisher's claim; null on padded topics
-        pa.field("found", pa.string()),  # why this is no verified parcel: a reason of client/findings.py
+        pa.field("found", pa.string()),  # why this is no verified parcel: a reason of client/reader.py
         pa.field("message", pa.string()),
     ]
 )

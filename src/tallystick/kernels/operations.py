@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.record.jit import compiled
-from tallystick.record.sha256_lanes import DIGEST_BYTES, digest_messages
+from tallystick.kernels.jit import compiled
+from tallystick.kernels.sha256_lanes import DIGEST_BYTES, digest_messages
 
 Octets = NDArray[np.uint8]
 Numbers = NDArray[np.int64]

@@ -13,8 +13,8 @@ harmless: at least nine bytes of padding follow, and padding is written last.
 
 from __future__ import annotations
 
-from tallystick.record.jit import compiled
-from tallystick.record.memory import (
+from tallystick.kernels.jit import compiled
+from tallystick.kernels.memory import (
     copy1,
     copy2,
     copy4,
@@ -28,7 +28,7 @@ from tallystick.record.memory import (
     store8,
     store8_big,
 )
-from tallystick.record.sha256_lanes import DIGEST_BYTES, digest_messages, merkle_root
+from tallystick.kernels.sha256_lanes import DIGEST_BYTES, digest_messages, merkle_root
 
 # How values are written: a positive kind is a fixed width in bytes.
 BOOL = 0

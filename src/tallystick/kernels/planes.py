@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.record.jit import compiled
+from tallystick.kernels.jit import compiled
 
 BLOCK_VALUES = 1024
 

@@ -28,8 +28,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from tallystick.record.jit import compiled
-from tallystick.record.memory import load1, store1, store2, store4, store8, store_float4, store_float8
+from tallystick.kernels.jit import compiled
+from tallystick.kernels.memory import load1, store1, store2, store4, store8, store_float4, store_float8
 
 HANDED_BACK, BOOL, FLOAT64, FLOAT32, INT8, INT16, INT32, INT64, STRING = range(9)
 DONE, AGAIN, ODD = range(3)

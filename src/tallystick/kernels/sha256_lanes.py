@@ -27,8 +27,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tallystick.record.jit import compiled
-from tallystick.record.memory import I64, copy4, copy8, copy32, load4, load8, store1, store4, store4_big, store8
+from tallystick.kernels.jit import compiled
+from tallystick.kernels.memory import I64, copy4, copy8, copy32, load4, load8, store1, store4, store4_big, store8
 
 LANES = 16
 BLOCK_BYTES = 64
