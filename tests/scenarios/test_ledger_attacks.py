@@ -6,12 +6,13 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from actors import Hand, Liar, Topic, fresh_memory, read_rows, settle, stored, subscribe_through
-from stack import READ, Stack, sqlite_ledger
+from stack import READ, Stack
 from test_broker import Later, found_by
 from without import without
 
@@ -87,20 +88,20 @@ def test_a_right_edited_into_the_database_is_found(stack: Stack, topic: Topic) -
         SqliteLedger(str(copy), trust, stack.node.keys.ledger_key, 1)
 
 
-def test_a_right_edited_under_a_running_node_proves_nothing(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_right_edited_under_a_running_node_proves_nothing(stack: Stack, topic: Topic) -> None:
     """The node's own guards would believe it; authority and clients ask for a proof, and get no key."""
     spy = topic.member("spy-2")
     key = RIGHTS(topic.token, spy.identity.principal)
     forged = wire.encode([1, [[1, int(READ), "*"]]])
-    store = sqlite_ledger(stack)._store
-    stored_value = store.value
-    monkeypatch.setattr(store, "value", lambda one: forged if one == key else stored_value(one))
-    with pytest.raises(Forged):
-        spy.view.row(key)
-    with pytest.raises(Refused):
-        spy.subscriber("brakes")
+    with closing(sqlite3.connect(database(stack))) as file:
+        with file:
+            file.execute("INSERT INTO state VALUES (?, ?)", (key, forged))
+        with pytest.raises(Forged):
+            spy.view.row(key)
+        with pytest.raises(Refused):
+            spy.subscriber("brakes")
+        with file:
+            file.execute("DELETE FROM state WHERE key = ?", (key,))
 
 
 def test_a_wrong_result_is_found_by_whoever_replays(tmp_path: Path, stack: Stack, topic: Topic) -> None:
