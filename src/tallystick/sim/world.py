@@ -11,7 +11,8 @@ word. A world that does not come to rest has failed as well.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +24,7 @@ from tallystick.carriers.remote import RemoteNode
 from tallystick.client.publish import PublisherSettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Refused, Unavailable, Withheld
+from tallystick.errors import Refused, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS
@@ -38,11 +39,11 @@ from tallystick.runtime.conversation import Attempt, RequestSigner
 from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.sqlite_vfs import DiskVFS
-from tallystick.sim.actors import TOPIC, LossyAuthority, Person, PublisherActor, SubscriberActor
+from tallystick.sim.actors import TOPIC, LossyAuthority, Person, PublisherActor, SubscriberActor, tolerated
 from tallystick.sim.checker import Checker, Violation
-from tallystick.sim.clock import SkewedClock
 from tallystick.sim.host import LEDGER, Host
 from tallystick.sim.instance import Instance
+from tallystick.sim.machine import SkewedClock
 from tallystick.sim.sealing import remembered_signatures, seeded_sealing
 from tallystick.sim.transport import CALM, URL, NodeLink, RequestNetwork, Weather
 from tallystick.trust.certificate import Certificate
@@ -81,7 +82,7 @@ class World:
         self.host = Host(self.instance, SeededDisk(seed), self.node_clock, settings, self._check_recovery)
         self.host.on_outcomes, self.host.on_notes = self.checker.store, self.checker.note
         self.network = RequestNetwork(self.chooser, self.clock, self.host.serve, self.pass_time, self._watch)
-        self.crashes = 0
+        self.crashes = self.delivered = 0
         self._up_at = 0.0
         self._set_up()
 
@@ -95,7 +96,7 @@ class World:
         entropy = SeededEntropy(f"authority {self.seed}")
         link = NodeLink(self.network, self._address, signer, self.clock, entropy)
         settings = AuthoritySettings(epoch_s=3_600, revoke_s=2, epochs_ahead=1)
-        self.authority = self.instance.authority(RemoteNode(link), self.clock, entropy, settings)  # type: ignore[arg-type]
+        self.authority = self.instance.authority(RemoteNode(link), self.clock, entropy, settings)
         self.authority.work()
         self.owner = self._person("owner", self.authority.create_tenant("acme"))
         draft = self.owner.authority._inner.create_topic(TOPIC, Schema.parse(SCHEMA).encode(), PARTITIONS, 0)
@@ -161,7 +162,7 @@ class World:
         inner = AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, entropy)
         authority = LossyAuthority(inner, self.chooser, lambda: self.network.weather.lost_requests)
         disk = SeededDisk(int.from_bytes(entropy.bytes(4), "big"))
-        return Person(name, identity, clock, entropy, disk, RemoteNode(link), authority, holder)  # type: ignore[arg-type]
+        return Person(name, identity, clock, entropy, disk, RemoteNode(link), authority, holder)
 
     # Running.
 
@@ -217,21 +218,13 @@ class World:
         self.chooser.choice(self.members).commit()
 
     def node_works(self) -> None:
-        try:
+        with self._which_may_fall():
             self.host.work()
-        except Unavailable:
-            self._node_is_down()
-            return
-        self._check_ledger()
+            self._check_ledger()
 
     def authority_works(self) -> None:
-        try:
+        with tolerated():
             self.authority.work()
-        except Unavailable:
-            return
-        except Withheld as error:
-            if error.reason != "stale-head":
-                raise
 
     def update_keys(self) -> None:
         self._publisher().update_keys()
@@ -250,12 +243,9 @@ class World:
 
     def node_restarts(self) -> None:
         if self.host.is_up:
-            try:
+            with self._which_may_fall():
                 self.host.stop()
-            except Unavailable:
-                self._node_is_down()
-                return
-            self._start_node()
+                self._start_node()
 
     def publisher_loses_power(self) -> None:
         self._publisher().crash()
@@ -281,18 +271,14 @@ class World:
         self.chooser.choice(clocks).offset_s = self.chooser.uniform(-4.0, 4.0)
 
     def keys_rotate(self) -> None:
-        try:
+        with suppress(Unavailable, Refused):
             self.owner.authority._inner.rotate(self.token)
-        except (Unavailable, Refused):
-            return
 
     def right_is_withdrawn(self) -> None:
         """The spy loses its right, and with the next epoch its sight."""
-        try:
+        with suppress(Unavailable, Refused):
             self.owner.author.write(entries.withdraw(self.token, self.spy.person.identity.principal, READ))
             self.authority.work()
-        except (Unavailable, Refused):
-            return
 
     def weather_changes(self) -> None:
         self.network.weather = self._weather()
@@ -388,8 +374,14 @@ class World:
         return self._trace.hexdigest()[:16]
 
     def _start_node(self) -> None:
-        try:
+        with self._which_may_fall():
             self.host.start()
+
+    @contextmanager
+    def _which_may_fall(self) -> Iterator[None]:
+        """For what the node does: whenever its power fails, it is up again some time later."""
+        try:
+            yield
         except Unavailable:
             self._node_is_down()
 
@@ -420,8 +412,5 @@ def simulate(seed: int, steps: int) -> Outcome:
             world.run(steps)
         except Violation as error:
             violation = str(error)
-        checker = world.checker
-        delivered = getattr(world, "delivered", 0)
-        return Outcome(
-            seed, world.trace, len(checker.produced), len(checker.acknowledged), delivered, world.crashes, violation
-        )
+        produced, acknowledged = len(world.checker.produced), len(world.checker.acknowledged)
+        return Outcome(seed, world.trace, produced, acknowledged, world.delivered, world.crashes, violation)
