@@ -73,7 +73,7 @@ class RequestNetwork:
         return self._arrive(attempt)
 
     def deliver_late(self) -> int:
-        """Let arrive what was held back until now; nobody waits for the answers. How many arrived."""
+        """Let what was held back until now arrive; nobody waits for the answers. Returns how many arrived."""
         arrived = 0
         while self._late and self._late[0][0] <= self._clock.monotonic():
             self._arrive(heapq.heappop(self._late)[2])

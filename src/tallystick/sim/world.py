@@ -168,11 +168,12 @@ class World:
 
     def run(self, steps: int) -> None:
         self.network.weather = self._weather()
-        actions, weights = zip(*self._actions(), strict=True)
+        actions = self._actions()
+        names, weights = list(actions), [weight for weight, _ in actions.values()]
         for _ in range(steps):
-            action: Callable[[], None] = self.chooser.choices(actions, weights)[0]
-            self._note(action.__name__)
-            action()
+            name = self.chooser.choices(names, weights)[0]
+            self._note(name)
+            actions[name][1]()
             self.pass_time(self.chooser.choice([0.0, 0.01, 0.1, 0.5, 2.0]))
             if not self.host.is_up and self.clock.monotonic() >= self._up_at:
                 self._start_node()
@@ -180,42 +181,33 @@ class World:
         self._come_to_rest()
         self._check_end()
 
-    def _actions(self) -> list[tuple[Callable[[], None], int]]:
-        return [
-            (self.publish, 30),
-            (self.pump, 30),
-            (self.read, 25),
-            (self.commit_offsets, 6),
-            (self.node_works, 25),
-            (self.authority_works, 5),
-            (self.update_keys, 4),
-            (self.time_jumps, 2),
-            (self.node_loses_power, 2),
-            (self.node_will_lose_power, 4),
-            (self.node_restarts, 1),
-            (self.publisher_loses_power, 2),
-            (self.publisher_will_lose_power, 3),
-            (self.publisher_restarts, 2),
-            (self.subscriber_restarts, 2),
-            (self.disk_fills, 2),
-            (self.ledger_slows, 2),
-            (self.clock_shifts, 2),
-            (self.keys_rotate, 2),
-            (self.right_is_withdrawn, 1),
-            (self.weather_changes, 2),
-        ]
-
-    def publish(self) -> None:
-        self._publisher().produce(self.chooser.randint(1, 12))
-
-    def pump(self) -> None:
-        self._publisher().pump()
-
-    def read(self) -> None:
-        self.chooser.choice(self.subscribers).poll()
-
-    def commit_offsets(self) -> None:
-        self.chooser.choice(self.members).commit()
+    def _actions(self) -> dict[str, tuple[int, Callable[[], object]]]:
+        """What may happen, by its name in the trace: how often, and what it is."""
+        chooser, some_publisher = self.chooser, self._publisher
+        return {
+            "publish": (30, lambda: some_publisher().produce(chooser.randint(1, 12))),
+            "pump": (30, lambda: some_publisher().pump()),
+            "read": (25, lambda: chooser.choice(self.subscribers).poll()),
+            "commit_offsets": (6, lambda: chooser.choice(self.members).commit()),
+            "node_works": (25, self.node_works),
+            "authority_works": (5, self.authority_works),
+            "update_keys": (4, lambda: some_publisher().update_keys()),
+            # A quiet spell: windows end, heartbeats fall due.
+            "time_jumps": (2, lambda: self.pass_time(chooser.choice([10.0, 40.0, 80.0]))),
+            "node_loses_power": (2, self.node_loses_power),
+            "node_will_lose_power": (4, lambda: self.host.disk.power_off_after(chooser.randint(1, 40))),
+            "node_restarts": (1, self.node_restarts),
+            "publisher_loses_power": (2, lambda: some_publisher().crash()),
+            "publisher_will_lose_power": (3, self.publisher_will_lose_power),
+            "publisher_restarts": (2, lambda: some_publisher().stop()),
+            "subscriber_restarts": (2, lambda: chooser.choice(self.members).restart()),
+            "disk_fills": (2, self.disk_fills),
+            "ledger_slows": (2, self.ledger_slows),
+            "clock_shifts": (2, self.clock_shifts),
+            "keys_rotate": (2, self.keys_rotate),
+            "right_is_withdrawn": (1, self.right_is_withdrawn),
+            "weather_changes": (2, self.weather_changes),
+        }
 
     def node_works(self) -> None:
         with self._which_may_fall():
@@ -226,20 +218,10 @@ class World:
         with tolerated():
             self.authority.work()
 
-    def update_keys(self) -> None:
-        self._publisher().update_keys()
-
-    def time_jumps(self) -> None:
-        """A quiet spell: windows end, heartbeats fall due."""
-        self.pass_time(self.chooser.choice([10.0, 40.0, 80.0]))
-
     def node_loses_power(self) -> None:
         if self.host.is_up:
             self.host.crash()
             self._node_is_down()
-
-    def node_will_lose_power(self) -> None:
-        self.host.disk.power_off_after(self.chooser.randint(1, 40))
 
     def node_restarts(self) -> None:
         if self.host.is_up:
@@ -247,17 +229,8 @@ class World:
                 self.host.stop()
                 self._start_node()
 
-    def publisher_loses_power(self) -> None:
-        self._publisher().crash()
-
     def publisher_will_lose_power(self) -> None:
         self._publisher().person.disk.power_off_after(self.chooser.randint(1, 12))
-
-    def publisher_restarts(self) -> None:
-        self._publisher().stop()
-
-    def subscriber_restarts(self) -> None:
-        self.chooser.choice(self.members).restart()
 
     def disk_fills(self) -> None:
         disk = self.chooser.choice([self.host.disk, *(one.person.disk for one in self.publishers)])
