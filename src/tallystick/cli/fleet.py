@@ -95,8 +95,9 @@ def simulate(
       tally fleet simulate --vehicles 20 --rate realtime --topic telemetry --home car
     """
     from tallystick.fleet import can
+    from tallystick.fleet.batches import START_MS
     from tallystick.fleet.city import Sensors
-    from tallystick.fleet.vehicles import START_MS, Fleet
+    from tallystick.fleet.vehicles import Fleet
     from tallystick.runtime.clock import SystemClock
 
     now_ms = int(SystemClock().now() * 1000) if rate is not None else START_MS
@@ -175,7 +176,7 @@ def _run(
     show_progress: bool,
 ) -> dict[str, Any]:
     """Hand every batch on. Returns how many rows that were, and in how much time."""
-    from tallystick.fleet.pace import paced
+    from tallystick.fleet.batches import paced
     from tallystick.runtime.clock import SystemClock
 
     clock = SystemClock()

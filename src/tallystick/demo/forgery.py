@@ -38,8 +38,10 @@ def exchange(
     sent: bytes | None = None,
     headers: Sequence[tuple[bytes, bytes]] | None = None,
 ) -> Response:
-    """One signed request and its answer, without a client's retries; whatever the caller names is lied about. `sent` is
-    the body that travels."""
+    """Send one signed request, without a client's retries, lying about whatever the caller names. Returns the answer.
+
+    `sent` is the body that travels.
+    """
     identity = session.identity
     address = urlsplit(url or identity.node_urls[0]).netloc
     if headers is None:

@@ -50,9 +50,7 @@ class CheckedReader:
 class Checker:
     def __init__(self) -> None:
         self.produced: set[int] = set()
-        self.acknowledged: set[int] = set()
-        self.failed: set[int] = set()
-        self.findings: list[Finding] = []
+        self.acknowledged: set[int] = set()  # of these, what the publisher was told to be safe
         self.promised: dict[tuple[Place, int], bytes] = {}
         self._sent: dict[tuple[bytes, int], bytes] = {}
         self._commitments: dict[bytes, bytes] = {}
@@ -61,16 +59,7 @@ class Checker:
         self._floors: dict[tuple[Any, ...], int] = {}
         self._where: dict[int, tuple[int, int]] = {}
 
-    # What publishers do and are told.
-
-    def produce(self, rows: Iterable[int]) -> None:
-        self.produced.update(rows)
-
-    def acknowledge(self, rows: Iterable[int]) -> None:
-        self.acknowledged.update(rows)
-
-    def fail(self, rows: Iterable[int]) -> None:
-        self.failed.update(rows)
+    # What publishers do.
 
     def send(self, parcel: Parcel) -> None:
         """A parcel leaves its publisher (3)."""
@@ -148,7 +137,6 @@ class Checker:
         reader.lanes[received.lane] = (received.sequence, rows[-1])
 
     def find(self, reader: str, finding: Finding) -> None:
-        self.findings.append(finding)
         if finding.reason not in EXPECTED_FINDINGS:
             raise Violation(f"{reader}: finding {finding.reason} in an honest world: {finding.message}")
 

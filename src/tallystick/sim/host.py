@@ -7,8 +7,8 @@ the middle of anything, the answer dies with the node: whoever asked hears nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -28,6 +28,7 @@ from tallystick.runtime.router import Routes
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.sqlite_vfs import DiskVFS
 from tallystick.sim.instance import Instance
+from tallystick.sim.machine import powered
 
 LEDGER = "ledger.sqlite"
 _lives = count()
@@ -44,7 +45,6 @@ class Host:
         self._on_start = on_start
         self.core: NodeCore | None = None
         self.is_slow = False  # the ledger takes transactions and makes no block for them yet
-        self.starts = 0
         self.on_outcomes: Callable[[list[object]], None] = lambda outcomes: None
         self.on_notes: Callable[[list[ActNote]], None] = lambda notes: None
         self._notes: list[ActNote] = []
@@ -65,19 +65,12 @@ class Host:
         """Start the node and let it recover; `Unavailable` if the power fails meanwhile."""
         with self._powered():
             self._vfs = DiskVFS(f"sim-{next(_lives)}", self.disk)
-            now_ms = int(self._clock.now() * 1000)
-            instance = self._instance
-            self._ledger = SqliteLedger(
-                LEDGER,
-                instance.trust,
-                instance.node_keys.ledger_key,
-                now_ms,
-                ledger_settings(self._settings),
-                vfs=self._vfs.vfs_name,
-            )
+            now_ms, ledger_rules = int(self._clock.now() * 1000), ledger_settings(self._settings)
+            instance, trust, keys = self._instance, self._instance.trust, self._instance.node_keys
+            self._ledger = SqliteLedger(LEDGER, trust, keys.ledger_key, now_ms, ledger_rules, vfs=self._vfs.vfs_name)
             self.core = NodeCore(
-                instance.trust,
-                instance.node_keys,
+                trust,
+                keys,
                 self._ledger,
                 self.disk,
                 self._clock,
@@ -85,7 +78,6 @@ class Host:
                 settle=self._settle,
                 introduce=[instance.authority_certificate],
             )
-            self.starts += 1
             self.core.carrier.scribe.on_note = self._notes.append
             desk = Desk(self.core.carrier, self._ledger, self._clock, self._settle)
             self._routes: Routes[Route] = Routes()
@@ -107,17 +99,8 @@ class Host:
             core.close()
             self.core = None
 
-    @contextmanager
-    def _powered(self) -> Iterator[None]:
-        """Whatever happens inside after the power failed did not happen."""
-        try:
-            yield
-        except Exception:
-            if not self.disk.is_off:
-                raise
-        if self.disk.is_off:
-            self._die()
-            raise Unavailable("the node lost its power")
+    def _powered(self) -> AbstractContextManager[None]:
+        return powered(self.disk, self._die, "node")
 
     def _die(self) -> None:
         self.core = None
