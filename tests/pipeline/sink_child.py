@@ -19,7 +19,7 @@ from lake import build
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from tallystick.pipeline.channel import Channel
+from tallystick.pipeline.session import Channel
 from tallystick.pipeline.sink import SealedShare, StreamSink, stream_sink
 from tallystick.pipeline.source import TallyDataSource
 

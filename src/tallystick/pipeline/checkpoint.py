@@ -35,9 +35,9 @@ def local_folder(location: str) -> Path | None:
     return Path(unquote(place.path) if place.scheme else location)
 
 
-def check(location: str) -> None:
+def check(location: str | None) -> None:
     """Raise `Misuse` where a query could not go on from this checkpoint, or would begin from its first row again."""
-    folder = local_folder(location)
+    folder = None if location is None else local_folder(location)
     if folder is None or not folder.exists():
         return
     if not folder.is_dir():

@@ -17,17 +17,15 @@ same, and what a stream read there is held to the anchor when it comes, while th
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.fetching import Supplier, confirm
-from tallystick.client.findings import OPEN_REASONS, Finding, is_suspect
+from tallystick.client.findings import Finding, is_suspect
 from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed, ReadTopic, anchored
-from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
@@ -36,21 +34,18 @@ from tallystick.ledger.contracts.table import Key, R
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
-from tallystick.pipeline import quarantine
 from tallystick.pipeline.access import Access
 from tallystick.pipeline.committed import CommitReader
 from tallystick.pipeline.edges import ToldAnchor, anchors_of, offsets_at
 from tallystick.pipeline.heads import HeadCache
 from tallystick.pipeline.options import Options
+from tallystick.pipeline.quarantine import report
 from tallystick.runtime.answers import RefusedByPeer
-
-log = logging.getLogger(__name__)
 
 NAME_BYTES, PUBLISHER_BYTES = 32, 16
 NO_NAME = bytes(NAME_BYTES)
 SLICE_BYTES_MAX = 64 << 20  # a task's share: what is lost with a failed one is fetched again
 SLICE_BYTES_MIN = 1 << 20  # below it starting a task costs more than its work; above it every core gets one
-_FETCH_BYTES = 4 << 20
 _BRIDGE_BYTES = 256 << 10  # what is passed over costs less to fetch than one more request
 _POLL_S = 0.05
 
@@ -90,10 +85,6 @@ class _Proved:
     commits: list[Placed[VerifiedHeader]] = field(default_factory=list)
 
     @property
-    def height(self) -> int | None:
-        return None if self.anchor is None else self.anchor.height
-
-    @property
     def place(self) -> tuple[int, int]:
         """What tells which anchors it came under."""
         return self.partition, 0 if self.anchor is None else self.anchor.size
@@ -115,12 +106,10 @@ class Planner:
 
     def anchors(self) -> dict[int, Anchored]:
         """The newest anchor of each partition that has one, proved; what was read before it is held to it."""
-        found = {}
-        for partition, (row, head) in enumerate(self._rows(ANCHORS(*place) for place in self._places)):
-            self._seen_height = head.height
-            anchor = anchored(row)
-            if anchor is not None:
-                found[partition] = anchor
+        rows = self._partition_rows(ANCHORS)
+        self._seen_height = rows[-1][1].height
+        newest = {partition: anchored(row) for partition, (row, _) in enumerate(rows)}
+        found = {partition: anchor for partition, anchor in newest.items() if anchor is not None}
         for partition, reader in self._readers.items():
             if partition in found:
                 confirm(reader, found[partition], self._fetch)
@@ -129,6 +118,9 @@ class Planner:
     def _rows(self, keys: Iterable[Key[R]]) -> list[tuple[R | None, Head]]:
         """Rows of the state, each proved; few requests, however many keys."""
         return self._view.rows_at(list(keys), self._access.session.node.states)
+
+    def _partition_rows(self, key: Callable[[bytes, int], Key[R]]) -> list[tuple[R | None, Head]]:
+        return self._rows(key(self._access.token, partition) for partition in range(self._access.partitions))
 
     def ends(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
         """How far each partition can be read: to its anchor or, where the query asks for what is stored, to the end of
@@ -153,15 +145,7 @@ class Planner:
                 ends = self.ends(self.anchors())
         return ends
 
-    @property
-    def _places(self) -> list[tuple[bytes, int]]:
-        return [(self._access.token, partition) for partition in range(self._access.partitions)]
-
     # ── Edges ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def start(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
-        """The first offset to read in each partition."""
-        return self.edges(anchors)[0]
 
     def edges(self, anchors: Mapping[int, Anchored]) -> tuple[dict[int, int], dict[int, int]]:
         """The first offset to read in each partition, and the first not to be read."""
@@ -174,7 +158,7 @@ class Planner:
 
     def _retired(self) -> dict[int, int]:
         """Below which offset each partition has no bodies any more, as the ledger says."""
-        marks = self._rows(RETIRED(*place) for place in self._places)
+        marks = self._partition_rows(RETIRED)
         return {partition: 0 if mark is None else mark.below for partition, (mark, _) in enumerate(marks)}
 
     def check_some(self, ends: Mapping[int, int]) -> None:
@@ -244,8 +228,7 @@ class Planner:
                 )
         proved = [part for p in sorted(end) for part in self._prove(p, first[p], end[p], anchors.get(p))]
         proved += [written for range_ in proved for written in self._written(range_)]
-        suspects = self._suspects(proved)
-        told = self._told(proved)
+        suspects, told = self._suspects(proved), self._told(proved)
         total = max(1, sum(sum(range_.sizes) for range_ in proved))
         spread = min(os.cpu_count() or 1, -(-total // SLICE_BYTES_MIN))
         tasks = min(self._options.partitions_max, max(spread, -(-total // SLICE_BYTES_MAX)))
@@ -261,20 +244,21 @@ class Planner:
     def _slice(
         self, proved: _Proved, at: int, until: int, told: tuple[ToldAnchor, ...], suspects: Mapping[bytes, int]
     ) -> Slice:
-        first, end = proved.first + at, proved.first + until
+        first, anchor = proved.first + at, proved.anchor
+        height = None if anchor is None else anchor.height
         return Slice(
             token=self._access.token,
             partition=proved.partition,
             first=first,
-            end=end,
-            size=0 if proved.anchor is None else proved.anchor.size,
-            root=b"" if proved.anchor is None else proved.anchor.root,
+            end=proved.first + until,
+            size=0 if anchor is None else anchor.size,
+            root=b"" if anchor is None else anchor.root,
             permit=self._access.permit,
             version=self._access.version,
             names=b"".join(proved.names[at:until]),
             publishers=b"".join(proved.publishers[at:until]),
             anchors=tuple(one for one in told if one.size > first),
-            suspects=tuple(one for one, revoked in suspects.items() if is_suspect(revoked, proved.height)),
+            suspects=tuple(one for one, revoked in suspects.items() if is_suspect(revoked, height)),
         )
 
     def _prove(self, partition: int, first: int, end: int, anchor: Anchored | None) -> Iterator[_Proved]:
@@ -295,7 +279,7 @@ class Planner:
         proved = _Proved(partition, first, anchor, names, publishers, [1] * count, [0] * count)
         for item in self.headers(partition, first, end, anchor):
             if isinstance(item, Finding):
-                self._report(item)
+                report(item, self._options)
                 continue
             header, at, size = item.verified.header, item.offset - first, item.verified.header.size_bytes
             proved.publishers[at] = item.verified.publisher
@@ -313,7 +297,7 @@ class Planner:
         for commit in proved.commits:
             for item in self._commit_reader.ranges(proved.partition, commit):
                 if isinstance(item, Finding):
-                    self._report(item)
+                    report(item, self._options)
                     continue
                 count, publisher = len(item.names), commit.verified.publisher
                 names, sizes = list(item.names), list(item.sizes)
@@ -372,18 +356,7 @@ class Planner:
             return [finding]
 
     def _fetch(self, partition: int, offset: int, end: int, size: int | None) -> Fetched:
-        access = self._access
-        return access.session.carrier.fetch(
-            access.token,
-            partition,
-            access.permit,
-            offset,
-            bytes_max=_FETCH_BYTES,
-            stored=self._options.stored,
-            headers=True,
-            size=size,
-            end=end,
-        )
+        return self._access.fetch(partition, offset, end, size, stored=self._options.stored, headers=True)
 
     def _suspects(self, proved: Sequence[_Proved]) -> dict[bytes, int]:
         """Publishers whose key was revoked, and at which height: what is read under an anchor of it or later is
@@ -410,18 +383,6 @@ class Planner:
             else:
                 found[range_.place] = (ToldAnchor(anchor.size, anchor.height, anchor.time_ms),)
         return found
-
-    def _report(self, finding: Finding) -> None:
-        report(finding, self._options)
-
-
-def report(finding: Finding, options: Options) -> None:
-    """Tell a finding: as a row of the quarantine, or by failing the query."""
-    log.warning("finding %s: %s", finding.reason, finding.message)
-    if options.quarantine is not None:
-        quarantine.write(options.quarantine, finding)
-    elif finding.reason not in OPEN_REASONS:
-        raise FoundError(finding)
 
 
 def _shares(sizes: Sequence[int], done: int, total: int, tasks: int) -> Iterator[tuple[int, tuple[int, int]]]:
