@@ -80,6 +80,21 @@ SCHEMA = pa.schema(
 )
 
 
+# Which fields of an entry stand in its row as they are.
+_TOKEN, _MOVE = (("token", 1),), (("group", 1), ("token", 3), ("partition", 4), ("first", 6), ("end", 7))
+_PLAIN: dict[EntryKind, tuple[tuple[str, int], ...]] = {
+    **dict.fromkeys((EntryKind.ANCHOR, EntryKind.NOTARISE, EntryKind.RETIRE), (*_TOKEN, ("partition", 2), ("end", 3))),
+    **dict.fromkeys((EntryKind.COMMIT_OFFSET, EntryKind.RESET_OFFSET), _MOVE),
+    **dict.fromkeys((EntryKind.GROUP, EntryKind.JOIN, EntryKind.LEAVE), (("group", 1),)),
+    **dict.fromkeys((EntryKind.GRANT, EntryKind.WITHDRAW), (*_TOKEN, ("principal", 2), ("host", 5))),
+    **dict.fromkeys((EntryKind.GRANT_ATTRIBUTE, EntryKind.WITHDRAW_ATTRIBUTE), (("principal", 2),)),
+    EntryKind.ISSUE_PERMIT: (("token", 3), ("principal", 4)),
+    **dict.fromkeys((EntryKind.REVOKE, EntryKind.LIFT), (("principal", 1),)),
+    **dict.fromkeys((EntryKind.TOPIC, EntryKind.SCHEMA, EntryKind.CLOSE_TOPIC), _TOKEN),
+    **dict.fromkeys((EntryKind.TOPIC_POLICY, EntryKind.ERASE, EntryKind.WRITE), _TOKEN),
+}
+
+
 class BlockSource(Protocol):
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]: ...
 
@@ -111,8 +126,7 @@ def follow(
             replay.check_head(head)
         if rows and (is_last or len(rows) >= BATCH_ENTRIES):
             notes.save(number, replay)
-            frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA)).coalesce(1)
-            table.write(frame, {"height": block.height, "entries": len(rows)})
+            table.write_rows(spark, rows, SCHEMA, {"height": block.height, "entries": len(rows)})
             notes.forget_before(number)
             added, number = added + len(rows), number + 1
             rows.clear()
@@ -131,23 +145,13 @@ def _blocks(replay: Replay, source: BlockSource, last: int, rows: list[dict[str,
             times[block.height] = block.time_ms
             replay.begin(block)
             for data in transactions:
-                reader = _Reader(replay.state, times)
                 # Before the step: what an operation meant depends on the state that it found.
-                shown = reader.judge(data)
+                shown = _Reader(replay.state, times).judge(data)
                 step = replay.step(data)
                 author, entries = step.transaction.author, step.transaction.entries
+                facts = {"height": block.height, "time": as_us(block.time_ms), "author": author.hex(), "count": 1}
                 for place, (row, entry) in enumerate(zip(shown, entries, strict=True), step.first):
-                    rows.append(
-                        {
-                            "height": block.height,
-                            "index": place,
-                            "time": as_us(block.time_ms),
-                            "author": author.hex(),
-                            "bytes": len(entry),
-                            "count": 1,
-                            **row,
-                        }
-                    )
+                    rows.append({**facts, "index": place, "bytes": len(entry), **row})
             replay.end()
             yield block
 
@@ -170,17 +174,11 @@ class _Reader:
     def _row(self, author: bytes, fields: Sequence[Any]) -> dict[str, Any]:
         kind = EntryKind(fields[0])
         row: dict[str, Any] = {"kind": kind.name.lower().replace("_", "-")}
+        for name, at in _PLAIN.get(kind, ()):
+            row[name] = fields[at].hex() if isinstance(fields[at], bytes) else fields[at]
         match kind:
             case EntryKind.OPERATION:
                 row |= self._operation(author, fields)
-            case EntryKind.ANCHOR | EntryKind.NOTARISE | EntryKind.RETIRE:
-                row |= {"token": fields[1].hex(), "partition": fields[2], "end": fields[3]}
-            case EntryKind.COMMIT_OFFSET | EntryKind.RESET_OFFSET:
-                group, _, token, partition, _, old, new = fields[1:]
-                row |= {"group": group.hex(), "principal": author.hex(), "token": token.hex()}
-                row |= {"partition": partition, "first": old, "end": new}
-            case EntryKind.GROUP | EntryKind.JOIN | EntryKind.LEAVE:
-                row |= {"group": fields[1].hex(), "principal": author.hex()}
             case EntryKind.BROKEN_PROMISE:
                 promise = Promise.decode(fields[1])
                 row |= {"principal": promise.node.hex(), "token": promise.token.hex(), "partition": promise.partition}
@@ -188,25 +186,10 @@ class _Reader:
             case EntryKind.EQUIVOCATION:
                 header = Header.decode(fields[3])
                 row |= {"principal": fields[1].hex(), "token": header.topics[0].token.hex(), "first": header.sequence}
-            case EntryKind.GRANT | EntryKind.WITHDRAW:
-                row |= {"token": fields[1].hex(), "principal": fields[2].hex(), "host": fields[5]}
-            case EntryKind.GRANT_ATTRIBUTE | EntryKind.WITHDRAW_ATTRIBUTE:
-                row |= {"principal": fields[2].hex()}
-            case EntryKind.ISSUE_PERMIT:
-                row |= {"token": fields[3].hex(), "principal": fields[4].hex()}
             case EntryKind.ENROL | EntryKind.REPLACE:
-                row |= {"principal": Certificate.decode(fields[1]).subject.hex()}
-            case EntryKind.REVOKE | EntryKind.LIFT:
-                row |= {"principal": fields[1].hex()}
-            case (
-                EntryKind.TOPIC
-                | EntryKind.SCHEMA
-                | EntryKind.CLOSE_TOPIC
-                | EntryKind.TOPIC_POLICY
-                | EntryKind.ERASE
-                | EntryKind.WRITE
-            ):
-                row |= {"token": fields[1].hex()}
+                row["principal"] = Certificate.decode(fields[1]).subject.hex()
+            case _ if "group" in row:
+                row["principal"] = author.hex()
         return row
 
     def _operation(self, author: bytes, fields: Sequence[Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallystick.pipeline.jobs import lines
-from tallystick.pipeline.jobs.trip_settings import TripSettings
+from tallystick.pipeline.jobs.registry import TripSettings
 
 _S = 1_000_000  # microseconds
 _HARSH_STEP_S_MAX = 5.0  # a change of speed over a longer time says nothing about the foot on the pedal

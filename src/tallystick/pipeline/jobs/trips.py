@@ -8,21 +8,21 @@ table cannot fall out of step. The trips of a batch never change; the open ones 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.cutting import FIELDS, cut
 from tallystick.pipeline.jobs.refine import SIGNALS
-from tallystick.pipeline.jobs.run import JobRun
-from tallystick.pipeline.jobs.steps import follow
-from tallystick.pipeline.jobs.trip_settings import TripSettings
+from tallystick.pipeline.jobs.registry import TripSettings
+from tallystick.pipeline.jobs.run import JobRun, follow
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 TRIPS, OPEN = "trips", "open"
 _ROWS = "rows"
@@ -58,8 +58,7 @@ _ENGINE_SPEED = "Vehicle.Powertrain.CombustionEngine.Speed"
 
 def run(run: JobRun) -> dict[str, Any]:
     """Cut what signals has and trips lacks."""
-    given = {one.name: run.options.get(one.name, one.default) for one in fields(TripSettings)}
-    settings = TripSettings(**given)
+    settings = TripSettings.of(run.options)
     source, target = run.warehouse.table(SIGNALS), run.warehouse.table(TRIPS)
     _check_settings(target, settings)
     work = _Work(run, target, settings)
@@ -90,8 +89,6 @@ class _Work:
         self.trips = self.late = 0
 
     def add(self, signals: DataFrame, facts: dict[str, Any]) -> dict[str, Any] | None:
-        from pyspark.sql import functions as F
-
         rows, before = _rows(signals), self._target.read_beside(self._run.spark, _ROWS)
         found = _cut(rows if before is None else rows.unionByName(before), self._settings).persist()
         try:
@@ -118,8 +115,6 @@ class _Work:
 
 def _rows(signals: DataFrame) -> DataFrame:
     """What trips are cut from, as `cutting` wants it; a row without a time is on no trip."""
-    from pyspark.sql import functions as F
-
     columns: dict[str, Column] = {name: _signal(signals, path) for name, path in _SIGNALS.items()}
     engine = _signal(signals, _ENGINE_SPEED)
     columns["running"] = F.coalesce(columns["running"].cast("boolean"), engine > 0)
@@ -133,8 +128,6 @@ def _rows(signals: DataFrame) -> DataFrame:
 
 def _signal(frame: DataFrame, path: str) -> Column:
     """The column of a signal, or null where the rows have none of that name."""
-    from pyspark.sql import functions as F
-
     fields: Any = frame.schema
     for name in path.split("."):
         if name not in fields.names:
@@ -145,9 +138,6 @@ def _signal(frame: DataFrame, path: str) -> Column:
 
 def _cut(rows: DataFrame, settings: TripSettings) -> DataFrame:
     """For each vehicle rows that are a trip each, rows to keep, and the number of late ones."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
     trip = ", ".join(f"{name}: {kind}" for name, kind in _TRIP.items())
     row = ", ".join(f"`{name}`: {kind}" for name, kind in FIELDS.items())
     schema: Any = StructType.fromDDL(f"vehicle_id string, trip struct<{trip}>, `row` struct<{row}>, late bigint")
@@ -176,7 +166,6 @@ def _cutter(settings: TripSettings, schema: Any) -> Callable[[Any], Any]:
 
 def _shown(found: DataFrame) -> DataFrame:
     """The trips, with times as times."""
-    from pyspark.sql import functions as F
 
     def event(one: Column) -> Column:
         times = [F.timestamp_micros(one[f"{edge}_us"]).alias(f"{edge}_ts") for edge in ("start", "end")]

@@ -175,6 +175,18 @@ class WarehouseTable:
             shutil.rmtree(self.place(number - 1) / f"_{name}", ignore_errors=True)
         return whole
 
+    def write_rows(
+        self, spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, facts: Mapping[str, Any]
+    ) -> None:
+        """Add rows that are at hand as the next batch."""
+        self.write(spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema)).coalesce(1), facts)
+
+    def files(self, *, newest: bool = False, beside: str = "") -> list[str]:
+        """The parquet files of its rows, of those of the newest batch, or of what was written beside that one."""
+        numbers = self.batches()[-1 if newest or beside else 0 :]
+        places = [self.place(number) / (f"_{beside}" if beside else "") for number in numbers]
+        return [str(path) for place in places for path in sorted(place.glob("*.parquet"))]
+
     def read_beside(self, spark: SparkSession, name: str) -> DataFrame | None:
         """What was written beside the newest batch; None where there is no batch yet."""
         numbers = self.batches()
