@@ -49,7 +49,7 @@ class KilledSink(StreamSink):
             install(POINT, kill_all)
         return super().write(broken(iterator) if context.attemptNumber() == 0 else iterator)
 
-    def commit(self, messages: Any, batchId: int) -> None:
+    def commit(self, messages: Any, batchId: int = 0) -> None:
         if str(batchId) == BATCH:
             install(POINT, kill_all)
         super().commit(messages, batchId)

@@ -54,11 +54,9 @@ class CommitReader:
         size = None if commit.anchor is None else commit.anchor.size
         fetched = access.fetch(partition, offset, offset + 1, size, stored=size is None)
         if len(fetched.parcels) != 1:
-            raise Withheld(
-                f"{describe(header)}: it lies at offset {offset} of partition {partition}, and the node does not show"
-                " it",
-                reason="missing",
-            )
+            place = f"offset {offset} of partition {partition}"
+            told = f"{describe(header)}: it lies at {place}, and the node does not show it"
+            raise Withheld(told, reason="missing")
         try:
             verified = verify_named(Parcel.decode(fetched.parcels[0]), header.hash, commit.verified.permits)
         except Refused as error:

@@ -160,10 +160,8 @@ def _offsets(name: str, text: str, default: Rest) -> Edge:
     except (ValueError, AttributeError):
         found = {-1: 0}
     if any(partition < 0 or type(offset) is not int or offset < 0 for partition, offset in found.items()):
-        raise Misuse(
-            f"option {name}: {text!r} is not earliest, latest, or offsets by partition",
-            hint='such as {"0": 12, "1": 7}',
-        )
+        hint = 'such as {"0": 12, "1": 7}'
+        raise Misuse(f"option {name}: {text!r} is not earliest, latest, or offsets by partition", hint=hint)
     return Edge(tuple(sorted(found.items())), default)
 
 
@@ -173,7 +171,6 @@ def _time_ms(name: str, text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise Misuse(
-            f'option {name}: "{text}" is neither milliseconds since 1970 nor ISO 8601', hint="such as 2026-05-01T12:00Z"
-        ) from None
+        told = f'option {name}: "{text}" is neither milliseconds since 1970 nor ISO 8601'
+        raise Misuse(told, hint="such as 2026-05-01T12:00Z") from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -165,10 +165,8 @@ class Planner:
         """Raise `Unavailable` where no partition can be read: an empty frame would say that there is no row."""
         if not any(ends.values()):
             known = "stored" if self._options.stored else "anchored on the ledger"
-            raise Unavailable(
-                f'topic "{self._options.topic}": nothing is {known} yet',
-                hint="publish to it, or wait for the node's next anchor; a stream waits by itself",
-            )
+            hint = "publish to it, or wait for the node's next anchor; a stream waits by itself"
+            raise Unavailable(f'topic "{self._options.topic}": nothing is {known} yet', hint=hint)
 
     def check_reached(self, reached: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Raise `Withheld` where a stream stands beyond what can be read."""
@@ -176,21 +174,17 @@ class Planner:
         for partition, offset in reached.items():
             size = ends.get(partition, 0)
             if offset > size:
-                raise Withheld(
-                    f"the query's checkpoint stands at offset {offset} of partition {partition}, {known} are {size}",
-                    reason="rollback",
-                    hint="the ledger is behind, or the checkpoint folder is of another topic: choose a new one",
-                )
+                told = f"the query's checkpoint stands at offset {offset} of partition {partition}, {known} are {size}"
+                hint = "the ledger is behind, or the checkpoint folder is of another topic: choose a new one"
+                raise Withheld(told, reason="rollback", hint=hint)
 
     def check_kept(self, first: Mapping[int, int]) -> None:
         """Raise `Misuse` where a stream stands below what retention has left: what it did not read is gone."""
         for partition, below in self._retired().items():
             if first[partition] < below:
-                raise Misuse(
-                    f"the query's checkpoint stands at offset {first[partition]} of partition {partition}, which was"
-                    f" retired unread; {below} is the first left",
-                    hint="choose a new checkpointLocation, which begins at the earliest that is left",
-                )
+                stands = f"the query's checkpoint stands at offset {first[partition]} of partition {partition}"
+                hint = "choose a new checkpointLocation, which begins at the earliest that is left"
+                raise Misuse(f"{stands}, which was retired unread; {below} is the first left", hint=hint)
 
     def cut(self, first: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
         """The end of a micro-batch within its limits, which the partitions share evenly; each goes on a little."""
@@ -221,11 +215,9 @@ class Planner:
         self, first: Mapping[int, int], end: Mapping[int, int], anchors: Mapping[int, Anchored]
     ) -> list[tuple[Slice, ...]]:
         """The work of each task: together exactly the parcels from `first` to `end` that are of interest."""
-        for partition in end:
-            if first[partition] > end[partition]:
-                raise Misuse(
-                    f"the range of partition {partition} begins behind its end: {first[partition]} to {end[partition]}"
-                )
+        for p in end:
+            if first[p] > end[p]:
+                raise Misuse(f"the range of partition {p} begins behind its end: {first[p]} to {end[p]}")
         proved = [part for p in sorted(end) for part in self._prove(p, first[p], end[p], anchors.get(p))]
         proved += [written for range_ in proved for written in self._written(range_)]
         suspects, told = self._suspects(proved), self._told(proved)
@@ -334,11 +326,8 @@ class Planner:
             fetched = self._fetch(reader.partition, reader.offset, end, None if anchor is None else anchor.size)
             parcels = len(fetched.parcels)
             if not 0 < parcels <= end - reader.offset:
-                raise Withheld(
-                    f"partition {reader.partition}: offsets {reader.offset} to {end} were asked for, {parcels} parcels"
-                    " came",
-                    reason="missing",
-                )
+                asked = f"partition {reader.partition}: offsets {reader.offset} to {end} were asked for"
+                raise Withheld(f"{asked}, {parcels} parcels came", reason="missing")
             shown = reader.parse_stored(fetched) if anchor is None else reader.parse(fetched, anchor)
             brought = self._supplier.bring(reader, shown, anchor, self._access.permit)
             if anchor is None:

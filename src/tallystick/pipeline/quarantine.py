@@ -23,14 +23,9 @@ log = logging.getLogger(__name__)
 
 SCHEMA = pa.schema(
     [
-        ("token", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("reason", pa.string()),
-        ("message", pa.string()),
-        ("publisher", pa.string()),
-        ("lane", pa.string()),
-        ("sequence", pa.int64()),
+        *(("token", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())),
+        *(("reason", pa.string()), ("message", pa.string())),
+        *(("publisher", pa.string()), ("lane", pa.string()), ("sequence", pa.int64())),
         ("evidence", pa.list_(pa.binary())),
     ]
 )

@@ -69,10 +69,8 @@ def register(spark: SparkSession) -> None:
     """Make the format `tally` known to the session."""
     version = tuple(int(part) for part in spark.version.split(".")[:2])
     if version < _SPARK_MIN:
-        raise Misuse(
-            f"spark {spark.version}: at least {_SPARK_MIN[0]}.{_SPARK_MIN[1]} expected",
-            hint="pip install 'tallystick[spark]'",
-        )
+        hint = "pip install 'tallystick[spark]'"
+        raise Misuse(f"spark {spark.version}: at least {_SPARK_MIN[0]}.{_SPARK_MIN[1]} expected", hint=hint)
     from tallystick.pipeline.source import TallyDataSource
 
     spark.dataSource.register(TallyDataSource.over(Channel.of_session(spark)))

@@ -80,10 +80,8 @@ class SinkOptions(CommonOptions):
             return self.folder("writes")
         folder = local_folder(self.checkpoint)
         if folder is None:
-            raise Misuse(
-                f"checkpointLocation {self.checkpoint} is not a folder of this machine",
-                hint="name one that outlives the driver: .option('writes', …)",
-            )
+            hint = "name one that outlives the driver: .option('writes', …)"
+            raise Misuse(f"checkpointLocation {self.checkpoint} is not a folder of this machine", hint=hint)
         return folder / "tally"
 
 
@@ -183,10 +181,8 @@ def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool, c
 def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> tuple[bytes, WritingLoan | None]:
     """The topic's token and what tasks borrow, if the frame can be sealed onto it."""
     if overwrite:
-        raise Misuse(
-            "a topic cannot be overwritten: what was anchored stays",
-            hint='use mode "append" (in streams the output mode "append" or "update"), or create another topic',
-        )
+        hint = 'use mode "append" (in streams the output mode "append" or "update"), or create another topic'
+        raise Misuse("a topic cannot be overwritten: what was anchored stays", hint=hint)
     with Session.open(options.home) as session:
         with telling_mistakes(options.topic):
             granted = session.grants.obtain(Operation.ADVERTISE, options.topic)
@@ -202,10 +198,8 @@ def check_columns(given: StructType, schema: Schema) -> None:
             raise Misuse(f'column "{field.name}" is not in the topic', hint=f"it has {', '.join(expected)}")
         wanted, found = (one.simpleString() for one in (expected[field.name].dataType, field.dataType))
         if wanted != found:
-            raise Misuse(
-                f'column "{field.name}": {wanted} expected, found {found}',
-                hint=f'cast it: .withColumn("{field.name}", col("{field.name}").cast("{wanted}"))',
-            )
+            hint = f'cast it: .withColumn("{field.name}", col("{field.name}").cast("{wanted}"))'
+            raise Misuse(f'column "{field.name}": {wanted} expected, found {found}', hint=hint)
     for name, field in expected.items():
         if not field.nullable and name not in given.names:
             raise Misuse(f'column "{name}" is missing, and the topic allows no null there')

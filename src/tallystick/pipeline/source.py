@@ -90,10 +90,8 @@ def _pinned(access: Access, options: Options) -> Schema:
     for schema in access.schemas:
         if schema.version == (options.schema_version or access.schemas[-1].version):
             return schema
-    raise Misuse(
-        f'topic "{options.topic}" has no schema version {options.schema_version}',
-        hint=f"it has 1 to {access.schemas[-1].version}",
-    )
+    hint = f"it has 1 to {access.schemas[-1].version}"
+    raise Misuse(f'topic "{options.topic}" has no schema version {options.schema_version}', hint=hint)
 
 
 class Share(InputPartition):
@@ -162,13 +160,10 @@ class StreamReader(_Reader, datasource.DataSourceStreamReader, limits.SupportsTr
 
     def getDefaultReadLimit(self) -> limits.ReadLimit:
         """That there is a limit: Spark hands it back, or `ReadAllAvailable` where a trigger wants all at once."""
-        if self._options.parcels_max is not None:
-            return limits.ReadMaxFiles(self._options.parcels_max)
-        return (
-            limits.ReadAllAvailable()
-            if self._options.bytes_max is None
-            else limits.ReadMaxBytes(self._options.bytes_max)
-        )
+        parcels, size = self._options.parcels_max, self._options.bytes_max
+        if parcels is not None:
+            return limits.ReadMaxFiles(parcels)
+        return limits.ReadAllAvailable() if size is None else limits.ReadMaxBytes(size)
 
     def prepareForTriggerAvailableNow(self) -> None:
         with explained():

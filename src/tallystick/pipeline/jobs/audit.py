@@ -128,12 +128,8 @@ class Auditor:
 
     def _judge(self, head: Head) -> list[dict[str, Any]]:
         """What the rules say now."""
-        schemas = {
-            audit_ledger.TABLE: audit_ledger.SCHEMA,
-            audit_parcels.TABLE: audit_parcels.SCHEMA,
-            NAMES: _NAMES_SCHEMA,
-        }
-        tables = {self._run.warehouse.table(name): schema for name, schema in schemas.items()}
+        schemas = [*((one.TABLE, one.SCHEMA) for one in (audit_ledger, audit_parcels)), (NAMES, _NAMES_SCHEMA)]
+        tables = {self._run.warehouse.table(name): schema for name, schema in schemas}
         small = sum(table.facts(n)["rows"] for table in tables for n in table.batches()) <= _ROWS_SMALL
         spark = self._small if small else self._run.spark
         frames = [_read(table, spark, schema) for table, schema in tables.items()]
@@ -164,7 +160,7 @@ class Auditor:
         found = [*kept, *(row for row in at_hand if row["rule"] not in known)]
         counts = Counter(row["severity"] for row in found)
         facts: dict[str, Any] = {"counts": counts, "topic": self._topic, "says": _digest(found)}
-        if self._run.follow and head is not None and facts["says"] == (table.last() or {}).get("says"):
+        if self._run.follow and head is not None and facts["says"] == table.last().get("says"):
             return dict(counts)  # nothing new, also after a restart: a stream of rounds is no stream of batches
         if head is not None:  # what a report says of the ledger
             facts |= {"height": head.height, "time_ms": head.time_ms, "transactions": head.size}
@@ -222,8 +218,6 @@ def _first_trust_file(trust: TrustFile, given: Path | None) -> TrustFile:
     """The instance's first trust file: a replay begins with it."""
     first = trust if given is None else TrustFile.parse(given.read_text(errors="replace"))
     if first.number != 1 or first.instance != trust.instance:
-        raise Misuse(
-            "a replay begins with the first trust file of the instance, this is another",
-            hint="name it with --genesis; the operator has it, and its hash is the instance",
-        )
+        hint = "name it with --genesis; the operator has it, and its hash is the instance"
+        raise Misuse("a replay begins with the first trust file of the instance, this is another", hint=hint)
     return first

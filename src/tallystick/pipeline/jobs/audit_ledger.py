@@ -109,14 +109,12 @@ def follow(
 ) -> int:
     """Bring the table up to the accepted checkpoint `head`. Returns how many entries were added. `advance` hears of
     heights."""
-    notes = Notes(table.folder, first)
     number = len(table.batches())
-    replay = notes.load(number)
+    replay = _load(table.folder, number - 1, first) if number else Replay(first)
     if replay.block is not None and replay.block.height >= head.height:
         if replay.block.height > head.height:
-            raise Withheld(
-                f"ledger: the table has it to height {replay.block.height}, it shows {head.height}", reason="rollback"
-            )
+            told = f"ledger: the table has it to height {replay.block.height}, it shows {head.height}"
+            raise Withheld(told, reason="rollback")
         replay.check_head(head)
     added, rows = 0, list[dict[str, Any]]()
     for block in _blocks(replay, source, head.height, rows):
@@ -125,9 +123,11 @@ def follow(
         if is_last:
             replay.check_head(head)
         if rows and (is_last or len(rows) >= BATCH_ENTRIES):
-            notes.save(number, replay)
+            table.folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(RealDisk(table.folder), f"_replay-{number}", replay.encode())
             table.write_rows(spark, rows, SCHEMA, {"height": block.height, "entries": len(rows)})
-            notes.forget_before(number)
+            for old in set(table.folder.glob("_replay-*")) - {table.folder / f"_replay-{number}"}:
+                old.unlink()
             added, number = added + len(rows), number + 1
             rows.clear()
     return added
@@ -241,35 +241,14 @@ class _Reader:
         return "proves" if is_own and asked(envelope) == (token, kind) else "nothing"
 
 
-class Notes:
-    """Where the replay of each batch is put down, so that the next one goes on from there."""
-
-    def __init__(self, folder: Path, first: TrustFile) -> None:
-        self._folder, self._first = folder, first
-
-    def load(self, batches: int) -> Replay:
-        """The replay as it stood after that many batches."""
-        if batches == 0:
-            return Replay(self._first)
-        name = _name(batches - 1)
-        try:
-            return Replay.decode(read_all(RealDisk(self._folder), name), self._first)
-        except (Malformed, OSError, Unavailable) as error:
-            hint = f"remove the folder {self._folder} and run the audit anew: it replays the ledger from its genesis"
-            raise Misuse(f"{self._folder / name}: missing or damaged: {error}", hint=hint) from error
-
-    def save(self, number: int, replay: Replay) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(RealDisk(self._folder), _name(number), replay.encode())
-
-    def forget_before(self, number: int) -> None:
-        for path in self._folder.glob("_replay-*"):
-            if path.name != _name(number):
-                path.unlink()
-
-
-def _name(number: int) -> str:
-    return f"_replay-{number}"
+def _load(folder: Path, number: int, first: TrustFile) -> Replay:
+    """The replay as it was put down with a batch."""
+    name = f"_replay-{number}"
+    try:
+        return Replay.decode(read_all(RealDisk(folder), name), first)
+    except (Malformed, OSError, Unavailable) as error:
+        hint = f"remove the folder {folder} and run the audit anew: it replays the ledger from its genesis"
+        raise Misuse(f"{folder / name}: missing or damaged: {error}", hint=hint) from error
 
 
 def as_us(time_ms: int) -> int:

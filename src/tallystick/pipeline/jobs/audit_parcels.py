@@ -68,8 +68,7 @@ def follow(table: WarehouseTable, spark: SparkSession, access: Access, home: str
 
 def _done(table: WarehouseTable, access: Access) -> dict[int, int]:
     """Up to which offset each partition was read."""
-    last = table.last()
-    offsets = {} if last is None else last["offsets"]
+    offsets = table.last().get("offsets", {})
     return {partition: int(offsets.get(str(partition), 0)) for partition in range(access.partitions)}
 
 

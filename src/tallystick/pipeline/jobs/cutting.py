@@ -29,16 +29,8 @@ Columns = dict[str, npt.NDArray[Any]]
 # A vehicle's rows: time in microseconds; what is unknown is not a number; the place breaks ties of time.
 FIELDS = {
     "us": "bigint",
-    "running": "double",
-    "speed_kmh": "double",
-    "odometer_km": "double",
-    "fuel_rate_lh": "double",
-    "latitude": "double",
-    "longitude": "double",
-    "suspect": "double",
-    "partition": "double",
-    "offset": "double",
-    "leaf": "double",
+    **dict.fromkeys(("running", "speed_kmh", "odometer_km", "fuel_rate_lh", "latitude", "longitude"), "double"),
+    **dict.fromkeys(("suspect", "partition", "offset", "leaf"), "double"),
     "settled_us": "double",  # on the last row of what was given: what is not newer than this comes too late
 }
 

@@ -28,7 +28,7 @@ def export(warehouse: Warehouse, out: Path, *, with_open: bool = False) -> dict[
             file.write('{"type": "FeatureCollection", "features": [')
             for feature in _features(warehouse, with_open, counts):
                 separator = ",\n" if counts["trips"] + counts["events"] > 1 else "\n"
-                file.write(separator + json.dumps(feature, default=_iso))
+                file.write(separator + json.dumps(feature, default=datetime.isoformat))
             file.write("\n]}\n")
         hidden.replace(out)
     except OSError as error:
@@ -65,9 +65,3 @@ def _trips(warehouse: Warehouse, with_open: bool) -> Iterator[dict[str, Any]]:
             for batch in ds.dataset([file]).to_batches():
                 for trip in batch.to_pylist():
                     yield {**trip, "is_open": is_open}
-
-
-def _iso(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(type(value).__name__)

@@ -75,7 +75,7 @@ def _check(run: JobRun, table: WarehouseTable, options: dict[str, str]) -> None:
         if not run.follow:
             planner.check_some(ends)
         last = table.last()
-        if last is not None:
+        if last:
             try:
                 planner.check_reached(_offsets(table, last), ends)
             except Withheld as error:
@@ -103,7 +103,7 @@ class _Work:
 
     def stream(self, options: dict[str, str]) -> None:
         run, last = self._run, self._table.last()
-        if last is not None:
+        if last:
             options = {**options, "startingOffsets": json.dumps(_offsets(self._table, last))}
         query = (
             run.spark.readStream.format("tally")
@@ -127,7 +127,7 @@ class _Work:
         end = json.loads((self._checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
         end.pop("topic")
         facts = self._table.write(frame, {"end": end}, empty=False)
-        if facts is None:  # heartbeats and closing parcels
+        if not facts:  # heartbeats and closing parcels
             return
         self.batches += 1
         self.rows += facts["rows"]

@@ -19,6 +19,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +102,8 @@ def prove_rows(rows: DataFrame, access: Access, *, lent: bool) -> DataFrame:
     def prove(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         opener, projection = _Opener(keys(), TrustFile.parse(trust), authority), Projection(schema)
         share = list(batches)
-        for batch in _by_parcel(pa.Table.from_batches(share)) if share else ():
-            yield pa.RecordBatch.from_pylist(_prove_parcel(opener, projection, batch), schema=_RESULT)
+        for shown in _by_parcel(pa.Table.from_batches(share)) if share else ():
+            yield pa.RecordBatch.from_pylist(_prove_parcel(opener, projection, shown), schema=_RESULT)
 
     # The parcels of a table are dealt to tasks whole, so that none is opened twice. A place that somebody took out of
     # the table is no place.
@@ -109,15 +111,11 @@ def prove_rows(rows: DataFrame, access: Access, *, lent: bool) -> DataFrame:
     return parcels.mapInArrow(prove, from_arrow_schema(_RESULT))
 
 
-def _by_parcel(table: pa.Table) -> Iterator[pa.Table]:
+def _by_parcel(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
     """The rows of each parcel, in the order of their leaves."""
-    table = table.sort_by([(name, "ascending") for name in PLACE])
-    places = list(zip(*(table.column(name).to_pylist() for name in PLACE[:2]), strict=True))
-    first = 0
-    for at in range(1, len(places) + 1):
-        if at == len(places) or places[at] != places[first]:
-            yield table.slice(first, at - first)
-            first = at
+    rows = table.sort_by([(name, "ascending") for name in PLACE]).to_pylist()
+    for _, of_parcel in groupby(rows, itemgetter("_partition", "_offset")):
+        yield list(of_parcel)
 
 
 @dataclass(frozen=True)
@@ -129,11 +127,9 @@ class _Opener:
     authority: bytes  # its certificate
 
 
-def _prove_parcel(opener: _Opener, projection: Projection, rows: pa.Table) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = rows.to_pylist()
-    partition, offset = shown[0]["_partition"], shown[0]["_offset"]
+def _prove_parcel(opener: _Opener, projection: Projection, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
     try:
-        opened = _Opened(opener, partition, offset)
+        opened = _Opened(opener, shown[0]["_partition"], shown[0]["_offset"])
         provers = {group: opened.prover(group) for group in projection.groups(opened.schema)}
         sealed = {group: projection.apply(prover.batch.data, {}).to_pylist() for group, prover in provers.items()}
     except Refused as error:
@@ -209,7 +205,7 @@ def _show(value: Any) -> str:
 def _result(
     row: dict[str, Any], group: int, status: str, message: str, parcel: bytes = b"", proof: bytes | None = None
 ) -> dict[str, Any]:
-    place = dict(zip(("partition", "offset", "leaf"), (row[name] for name in PLACE), strict=True))
+    place = {name.removeprefix("_"): row[name] for name in PLACE}
     facts = {"group": group, "parcel": parcel.hex() or None, "status": status, "message": message or None}
     return {**place, **facts, "proof": proof}
 

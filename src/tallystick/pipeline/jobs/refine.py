@@ -47,10 +47,8 @@ def refine(bronze: DataFrame, dbc: str | None = None) -> DataFrame:
     names = bronze.columns
     vehicle = next((name for name in _VEHICLES if name in names), None)
     if vehicle is None or "ts" not in names:
-        raise Misuse(
-            f"rows of {', '.join(names)} are not of vehicles",
-            hint=f"refine wants a column ts and one of {', '.join(_VEHICLES)}: see tally fleet schema",
-        )
+        hint = f"refine wants a column ts and one of {', '.join(_VEHICLES)}: see tally fleet schema"
+        raise Misuse(f"rows of {', '.join(names)} are not of vehicles", hint=hint)
     if {"can_id", "payload"} <= set(names):
         return _refine_frames(bronze, vehicle, dbc or can.dbc_text())
     known = {BY_COLUMN[name].path: name for name in names if name in BY_COLUMN}

@@ -69,7 +69,7 @@ def render(tables: Tables, facts: dict[str, Any], now_s: float) -> str:
 
 
 def _tiles(
-    traffic: Traffic | None, trips: Trips | None, found: list[dict[str, Any]] | None, audited: dict[str, Any] | None
+    traffic: Traffic | None, trips: Trips | None, found: list[dict[str, Any]] | None, audited: dict[str, Any]
 ) -> Html:
     facts: list[tuple[str, str]] = []
     if traffic is not None and traffic.rows is not None:
@@ -81,7 +81,7 @@ def _tiles(
     if found is not None:
         alarms = sum(one["severity"] == "alarm" for one in found)
         facts.append((amount(len(found)), f"finding{'s' * (len(found) != 1)}, {_many(alarms, 'alarm')}"))
-    if audited is not None and "height" in audited:
+    if "height" in audited:
         facts.append((amount(audited["height"]), "ledger height, audited"))
     tiles = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in facts]
     return tag("div", tiles, class_="tiles")
@@ -221,9 +221,9 @@ def _lag(lag: Lag | None) -> Html:
     return _section(lead, cards)
 
 
-def _state(audited: dict[str, Any] | None, facts: dict[str, Any], tables: Tables) -> Html:
+def _state(audited: dict[str, Any], facts: dict[str, Any], tables: Tables) -> Html:
     known: list[tuple[str, Any]] = [("Instance", tag("code", facts.get("instance", "–")))]
-    if audited is not None and "height" in audited:
+    if "height" in audited:
         known += [
             ("Height", amount(audited["height"])),
             ("Block time", f"{stamp(audited['time_ms'] / 1000, seconds=True)} UTC"),
@@ -234,7 +234,7 @@ def _state(audited: dict[str, Any] | None, facts: dict[str, Any], tables: Tables
         ]
     terms = [(tag("dt", name), tag("dd", value)) for name, value in known]
     cards = [tag("div", tag("dl", terms), class_="card wide")]
-    if audited is None:
+    if not audited:
         cards.append(_missing("No checkpoint was accepted here yet.", _AUDIT))
     elif "height" not in audited:
         told = "The newest audit did not believe the ledger; what it found stands above."
@@ -250,7 +250,7 @@ _AUDIT = "tally pipeline run audit --home … --topic … --warehouse …"
 
 
 def _missing(what: str, command: str) -> Html:
-    return tag("div", what, " JobRun:", tag("code", command), class_="card none wide")
+    return tag("div", what, " Run:", tag("code", command), class_="card none wide")
 
 
 def _section(lead: str, cards: list[Html]) -> Html:

@@ -102,7 +102,7 @@ class Tables:
         table = self.read("findings", newest=True)
         return None if table is None else list(table.to_pylist())
 
-    def audited(self) -> dict[str, Any] | None:
+    def audited(self) -> dict[str, Any]:
         """What the newest audit says of the ledger."""
         return self._warehouse.table("findings").last()
 
@@ -120,7 +120,7 @@ class Tables:
     def traffic(self) -> Traffic | None:
         table = self.read("parcels", ["publisher", "rows", "bytes", "sealed", "found", "partition", "offset"])
         if table is not None:
-            table = table.filter(pc.is_null(table["found"]))
+            table = table.filter(pc.field("found").is_null())
         if table is None or not table.num_rows:
             return None
         at, rows, size = _seconds(table["sealed"]), _numbers(table["rows"]), _numbers(table["bytes"])
@@ -179,13 +179,9 @@ class Tables:
         at, size = _seconds(table["time"]), _numbers(table["bytes"])
         grown = _bins(at, {"entries": np.ones(len(at)), "bytes": size})
         summed = {name: [float(one) for one in np.cumsum(values)] for name, values in grown.values.items()}
-        refused = table.filter(pc.is_valid(table["reason"]))
-        taken = table.filter(
-            pc.and_kleene(
-                pc.and_kleene(pc.equal(table["kind"], "operation"), pc.is_null(table["reason"])),
-                pc.and_kleene(pc.equal(table["operation"], "write"), pc.greater(table["end"], 0)),
-            )
-        )
+        refused = table.filter(pc.field("reason").is_valid())
+        accepted = (pc.field("kind") == "operation") & pc.field("reason").is_null()
+        taken = table.filter(accepted & (pc.field("operation") == "write") & (pc.field("end") > 0))
         return LedgerFacts(
             growth=Bins(grown.times, summed),
             kinds=_sums(table["kind"], np.ones(len(at)))[:8],
@@ -203,15 +199,14 @@ class Tables:
         ledger = self.read("ledger", ["time", "acted", "kind", "token", "partition", "operation", "reason", "end"])
         if parcels is None or ledger is None:
             return None
-        parcels = parcels.filter(pc.and_(pc.is_null(parcels["found"]), pc.is_valid(parcels["sealed"])))
-        is_read = pc.and_kleene(pc.equal(ledger["operation"], "read"), pc.is_null(ledger["reason"]))
-        is_anchor = pc.is_in(ledger["kind"], pa.array(["anchor", "notarise"]))
+        parcels = parcels.filter(pc.field("found").is_null() & pc.field("sealed").is_valid())
+        is_read = (pc.field("operation") == "read") & pc.field("reason").is_null()
+        is_anchor = pc.field("kind").isin(["anchor", "notarise"])
         found: list[tuple[Numbers, Numbers, Numbers]] = []  # when parcels were sealed, anchored, first read
         places = {*zip(parcels["token"].to_pylist(), parcels["partition"].to_pylist(), strict=True)}
         for token, partition in sorted(places):
-            here = parcels.filter(_at(parcels, token, partition))
-            place = _at(ledger, token, partition)
-            marks, reads = ledger.filter(pc.and_(place, is_anchor)), ledger.filter(pc.and_kleene(place, is_read))
+            place = (pc.field("token") == token) & (pc.field("partition") == partition)
+            here, marks, reads = parcels.filter(place), ledger.filter(place & is_anchor), ledger.filter(place & is_read)
             anchored = _first(marks["end"], marks["time"], here["offset"])
             found.append((_seconds(here["sealed"]), anchored, _first(reads["end"], reads["acted"], here["offset"])))
         if not found:
@@ -222,10 +217,6 @@ class Tables:
             "anchored to first read": np.maximum(seen - fixed, 0),
         }
         return Lag(_bins(begun, steps, fold=_median), [_step(name, values) for name, values in steps.items()])
-
-
-def _at(table: pa.Table, token: str, partition: int) -> Any:
-    return pc.and_kleene(pc.equal(table["token"], token), pc.equal(table["partition"], partition))
 
 
 def _first(ends: Any, times: Any, offsets: Any) -> Numbers:

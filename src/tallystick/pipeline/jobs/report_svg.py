@@ -84,7 +84,7 @@ def tracks(
     def where(lon: float, lat: float) -> tuple[float, float]:
         return (lon - west) * squeeze * scale, (north - lat) * scale
 
-    wide, high = (east - west) * squeeze * scale, (north - south) * scale
+    wide, high = where(east, south)
     margin = 0.04 * max(wide, high, 1)
     shapes = []
     for line in lines:
@@ -156,9 +156,6 @@ def _nice(top: float, show: str) -> float:
     if top <= 0:
         return 1.0
     unit = 1024.0 ** math.floor(math.log(top, 1024)) if show == "bytes" and top >= 1 else 1.0
-    return unit * _round_up(top / unit)
-
-
-def _round_up(top: float) -> float:
-    power = 10.0 ** math.floor(math.log10(top))
-    return float(next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= top * 0.999))
+    power = 10.0 ** math.floor(math.log10(top / unit))
+    steps = [step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10)]
+    return unit * next(step for step in steps if step >= top / unit * 0.999)

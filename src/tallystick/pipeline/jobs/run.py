@@ -53,7 +53,7 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "8",  # of one machine; tables are small beside what shuffles were made for
 }
 
-Make = Callable[["DataFrame", dict[str, Any]], dict[str, Any] | None]
+Make = Callable[["DataFrame", dict[str, Any]], dict[str, Any]]
 
 
 @dataclass
@@ -164,9 +164,8 @@ def follow(run: JobRun, job: str, source: WarehouseTable, target: WarehouseTable
     With `run.follow` it goes on with what comes until the run is stopped. Returns sums for the job's summary.
     """
     if not source.batches() and not run.follow:
-        raise Misuse(
-            f"{source.folder}: the table has no batch yet", hint=f"run the job that writes {source.name} first"
-        )
+        hint = f"run the job that writes {source.name} first"
+        raise Misuse(f"{source.folder}: the table has no batch yet", hint=hint)
     batches = rows = 0
     with run.warehouse.writing(job), explained():
         while not run.stop.is_set():
@@ -184,23 +183,21 @@ def follow(run: JobRun, job: str, source: WarehouseTable, target: WarehouseTable
             rows += taken
             rate = taken / max(run.clock.monotonic() - began_s, 1e-3)
             behind = len(source.batches()) - end
-            made = "" if written is None else f" batch {written['batch']}"
-            run.tell(f"{target.name}{made}: {taken} rows, {rate:,.0f} rows/s, {behind} batches of {source.name} behind")
+            done = f"{target.name} batch {written['batch']}: {taken} rows, {rate:,.0f} rows/s"
+            run.tell(f"{done}, {behind} batches of {source.name} behind")
     return {"table": str(target.folder), "batches": batches, "rows": rows}
 
 
 def _reached(source: WarehouseTable, target: WarehouseTable) -> int:
     """The first batch of `source` that is not in `target`; raises `Misuse` where they do not belong together."""
-    last: Any = target.last()
-    if last is None:
+    last = target.last()
+    if not last:
         return 0
-    end = last.get("end")
+    end: Any = last.get("end")
     is_known = isinstance(end, int) and 0 < end <= len(source.batches()) and last.get("source") == source.name
     if not is_known or _digest(source, end) != last.get("after"):
-        raise Misuse(
-            f"{target.folder}: was made of another {source.name} than the one that is there",
-            hint=f"remove {target.folder} and run its job anew, or restore {source.folder}",
-        )
+        hint = f"remove {target.folder} and run its job anew, or restore {source.folder}"
+        raise Misuse(f"{target.folder}: was made of another {source.name} than the one that is there", hint=hint)
     return int(end)
 
 

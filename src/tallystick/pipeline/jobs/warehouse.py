@@ -78,9 +78,8 @@ class Warehouse:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Unavailable(
-                    f"{self.folder}: another run of {job} is at work", hint="wait for it, or stop it"
-                ) from error
+                told = f"{self.folder}: another run of {job} is at work"
+                raise Unavailable(told, hint="wait for it, or stop it") from error
             yield
 
     @property
@@ -116,10 +115,10 @@ class WarehouseTable:
         """What was written down with a batch."""
         return _read(self.place(number) / _FACTS)
 
-    def last(self) -> dict[str, Any] | None:
-        """The facts of the newest batch."""
+    def last(self) -> dict[str, Any]:
+        """The facts of the newest batch; empty where there is none yet."""
         numbers = self.batches()
-        return self.facts(numbers[-1]) if numbers else None
+        return self.facts(numbers[-1]) if numbers else {}
 
     def read(self, spark: SparkSession, numbers: Sequence[int] | None = None) -> DataFrame:
         """The rows of some batches, or of all; raises `Misuse` where there is none."""
@@ -148,11 +147,12 @@ class WarehouseTable:
         *,
         empty: bool = True,
         beside: Mapping[str, DataFrame] | None = None,
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, Any]:
         """Add the next batch: all of it with its facts, or nothing. Returns the facts, with number and rows.
 
-        With `empty` false a frame without rows makes no batch, and gives None. `beside` are frames that the next batch
-        is made with, such as a job's state: they come and go with the newest batch and are no rows of the table.
+        With `empty` false a frame without rows makes no batch, and there are no facts. `beside` are frames that the
+        next batch is made with, such as a job's state: they come and go with the newest batch and are no rows of the
+        table.
         """
         number = len(self.batches())
         _make(self.folder)
@@ -162,7 +162,7 @@ class WarehouseTable:
         frame.write.parquet(str(hidden))
         rows = _count(hidden)
         if not rows and not empty:
-            return None
+            return {}
         for name, other in (beside or {}).items():
             other.write.parquet(str(hidden / f"_{name}"))
         whole = {"batch": number, "rows": rows, **facts}
