@@ -91,8 +91,8 @@ class _Proved:
 
 
 class Planner:
-    def __init__(self, options: Options, access: Access) -> None:
-        self._options, self._access = options, access
+    def __init__(self, options: Options, access: Access, slice_bytes_max: int = SLICE_BYTES_MAX) -> None:
+        self._options, self._access, self._slice_bytes_max = options, access, slice_bytes_max
         self._view, identity = access.session.view, access.session.identity
         book = PermitBook(identity.instance, [identity.authority])
         self._topic = ReadTopic(identity.instance, access.token, access.partitions, book)
@@ -223,7 +223,7 @@ class Planner:
         suspects, told = self._suspects(proved), self._told(proved)
         total = max(1, sum(sum(range_.sizes) for range_ in proved))
         spread = min(os.cpu_count() or 1, -(-total // SLICE_BYTES_MIN))
-        tasks = min(self._options.partitions_max, max(spread, -(-total // SLICE_BYTES_MAX)))
+        tasks = min(self._options.partitions_max, max(spread, -(-total // self._slice_bytes_max)))
         work: list[list[Slice]] = [[] for _ in range(tasks)]
         done = 0
         for range_ in proved:

@@ -36,14 +36,13 @@ from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 
 _FIRST_BYTES = 1 << 20  # of a task's first request: until it is answered there is nothing to open
-_ROWS_MIN = 8192  # parcels with fewer rows are joined before they go to the JVM
 
 
 def read(
-    slices: tuple[Slice, ...], options: Options, projection: Projection, loan: Loan | None = None
+    slices: tuple[Slice, ...], options: Options, projection: Projection, loan: Loan | None = None, rows_min: int = 8192
 ) -> Iterator[Any]:
     """The rows of the slices as `pa.RecordBatch`es of the projection, with what was lent or else as the identity in
-    `home`."""
+    `home`. Parcels with fewer rows than `rows_min` are joined before they go to the JVM."""
     waiting: list[Any] = []
     rows = 0
     readers = [_SliceReader(slice_, options, projection, loan) for slice_ in slices]
@@ -54,7 +53,7 @@ def read(
                 continue
             waiting.append(batch)
             rows += batch.num_rows
-            if rows >= _ROWS_MIN:
+            if rows >= rows_min:
                 yield _joined(waiting)
                 waiting, rows = [], 0
     if waiting:
