@@ -105,7 +105,7 @@ class Access(TopicKeys):
     def __init__(self, session: Session, permit: bytes, grant: Grant, labels: tuple[bytes, ...] = ()) -> None:
         """`labels` are the permit's, where the query has an interest."""
         self.session, self.wanted = session, Wanted(labels)
-        self._held = grant  # all that was given so far, less what was destroyed since
+        self._held = grant  # all that was given so far, without what was destroyed since
         self._attributes = AttributeHolder(
             session.authority,
             session.clock,
@@ -150,7 +150,7 @@ class _Lent(TopicKeys):
 
 @contextmanager
 def _opening(home: str) -> Iterator[Session]:
-    """A session for whoever keeps it; where that fails it is closed."""
+    """Open a session for whoever keeps it. Where the body raises, the session is closed."""
     with ExitStack() as kept:
         yield kept.enter_context(Session.open(home))
         kept.pop_all()
@@ -199,7 +199,7 @@ def join(home: str, permit: bytes, version: int = 0) -> Access:
 
 
 def borrow(loan: Loan) -> TopicKeys:
-    """The same from what the driver lent; an older loan is given up for a newer one."""
+    """The same from what the driver lent. A newer loan replaces an older one."""
     key, grant = (loan.principal, loan.permit), Grant.decode(loan.grant)
     if key in _borrowed and _borrowed[key].is_older(loan, grant):
         _borrowed.pop(key).close()
@@ -209,7 +209,7 @@ def borrow(loan: Loan) -> TopicKeys:
 
 
 def _used(kept: OrderedDict[K, T], key: K) -> T:
-    """What is kept under the key; what was used longest ago goes."""
+    """Return what is kept under the key, and close what was used longest ago where there is too much."""
     kept.move_to_end(key)
     while len(kept) > OPEN_MAX:
         kept.popitem(last=False)[1].close()

@@ -28,7 +28,7 @@ _TORN = "a power cut or a full disk leaves such files"
 
 
 def local_folder(location: str) -> Path | None:
-    """The folder of this machine that Spark means; None where it is elsewhere (`s3a://…`)."""
+    """Return the folder of this machine that Spark means, or None where it is elsewhere (`s3a://…`)."""
     place = urlsplit(location)
     if place.scheme not in ("", "file"):
         return None

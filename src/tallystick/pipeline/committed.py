@@ -64,7 +64,7 @@ class CommitReader:
         return ask_once(lambda: open_content(verified, access.ring), access.update)
 
     def _left(self, partition: int, commit: Placed[VerifiedHeader], written: Written) -> Iterator[Written | Finding]:
-        """What retention has left of a range; what it took is told."""
+        """Yield what retention has left of a range, and a finding that tells what it took."""
         mark = self._view.row(RETIRED(self._access.token, written.partition))
         gone = 0 if mark is None else min(max(0, mark.below - written.first), len(written.names))
         if gone:

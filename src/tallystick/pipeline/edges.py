@@ -40,7 +40,7 @@ def offsets_at(
     anchors: Mapping[int, Anchored],
     bounds: Mapping[int, tuple[int, int]],
 ) -> dict[int, int]:
-    """The offset of the edge in each partition; raises `Misuse` or `Unavailable` where it lies outside of what is left
+    """The offset of the edge in each partition. Raises `Misuse` or `Unavailable` where it lies outside of what is left
     and can be read (`bounds`)."""
     given, found = dict(edge.offsets), dict[int, int]()
     if unknown := given.keys() - bounds.keys():

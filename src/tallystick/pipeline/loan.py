@@ -4,7 +4,7 @@ Threat: an identity that lies on every machine of a cluster, for whoever comes b
 query need and is in memory only. It does not hold the sealing key, so its holder gets nothing from the authority: no
 key of another topic or of a later epoch, no new keys for the identity.
 
-A `Loan` is for reading: the keys of the query's permit, less those destroyed by now; the attribute key, where the
+A `Loan` is for reading: the keys of the query's permit, without those destroyed by now; the attribute key, where the
 authority has attributes; the seed that signs requests, without which a node answers nobody; the way to Kafka, if the
 identity has one.
 

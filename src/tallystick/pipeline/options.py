@@ -75,7 +75,7 @@ class CommonOptions:
     home: str
     topic: str
     checkpoint: str | None = option("checkpointLocation")  # a stream's
-    # Whence tasks have theirs: the driver lends them, or each opens `home`; auto: as the master is.
+    # Where tasks have theirs from: the driver lends them, or each opens `home`; with auto the master decides.
     keys: str = option("keys", _one_of("auto", "driver", "home"), "auto")
     # The query vouches for the network between driver and executors.
     is_channel_trusted: bool = option("channel", _is("trusted", "encrypted", "trusted"), False)

@@ -105,7 +105,7 @@ class Planner:
     # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def anchors(self) -> dict[int, Anchored]:
-        """The newest anchor of each partition that has one, proved; what was read before it is held to it."""
+        """The newest anchor of each partition that has one, proved. What was read before it is held to it."""
         rows = self._partition_rows(ANCHORS)
         self._seen_height = rows[-1][1].height
         newest = {partition: anchored(row) for partition, (row, _) in enumerate(rows)}
@@ -116,7 +116,7 @@ class Planner:
         return found
 
     def _rows(self, keys: Iterable[Key[R]]) -> list[tuple[R | None, Head]]:
-        """Rows of the state, each proved; few requests, however many keys."""
+        """Rows of the state, each proved. However many keys there are, few requests are made."""
         return self._view.rows_at(list(keys), self._access.session.node.states)
 
     def _partition_rows(self, key: Callable[[bytes, int], Key[R]]) -> list[tuple[R | None, Head]]:
@@ -199,7 +199,7 @@ class Planner:
         return found
 
     def _reach(self, partition: int, first: int, end: int, bytes_max: int) -> int:
-        """How far so many bytes reach; at least one parcel."""
+        """The offset that so many bytes reach to. It lies at least one parcel ahead."""
         offset, used = first, 0
         while offset < end:
             for data in self._fetch(partition, offset, end, None).parcels:
@@ -265,7 +265,7 @@ class Planner:
             yield self._prove_part(partition, max(first, size), end, None)
 
     def _prove_part(self, partition: int, first: int, end: int, anchor: Anchored | None) -> _Proved:
-        """Parcels that one anchor covers, or none; what is found is reported."""
+        """Parcels that one anchor covers, or none does. What is found is reported."""
         count = end - first
         names, publishers = [NO_NAME] * count, [bytes(PUBLISHER_BYTES)] * count
         proved = _Proved(partition, first, anchor, names, publishers, [1] * count, [0] * count)
@@ -359,7 +359,7 @@ class Planner:
         }
 
     def _told(self, proved: Sequence[_Proved]) -> dict[tuple[int, int], tuple[ToldAnchor, ...]]:
-        """The anchors that parcels came under, where a column asks for them; else the proved ones."""
+        """The anchors that parcels came under where a column asks for them, and the proved ones otherwise."""
         found: dict[tuple[int, int], tuple[ToldAnchor, ...]] = {}
         for range_ in sorted(proved, key=lambda one: one.first):
             if range_.place in found:  # with a range that begins earlier
@@ -387,7 +387,7 @@ def _shares(sizes: Sequence[int], done: int, total: int, tasks: int) -> Iterator
 
 
 def _runs(passed: Sequence[int], at: int, until: int) -> Iterator[tuple[int, int]]:
-    """What is left of a share where parcels are passed over; a few between two others are fetched with them."""
+    """What is left of a share where parcels are passed over. A few between two others are fetched with them."""
     start, end, gap = -1, at, 0
     for number in range(at, until):
         gap += passed[number]
@@ -402,7 +402,7 @@ def _runs(passed: Sequence[int], at: int, until: int) -> Iterator[tuple[int, int
 
 
 def check_offsets(offsets: object, token: bytes, partitions: int) -> dict[int, int]:
-    """A stream's offsets as numbers; `Misuse` if they are not of this topic or no offsets at all."""
+    """A stream's offsets as numbers. Raises `Misuse` if they are not of this topic, or no offsets at all."""
     if not isinstance(offsets, Mapping) or offsets.get("topic") != token.hex():
         raise Misuse("the query's checkpoint is not one of this topic", hint=DAMAGED)
     found = {}

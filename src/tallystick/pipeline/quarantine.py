@@ -41,7 +41,7 @@ def report(finding: Finding, options: Options) -> None:
 
 
 def _write(folder: str, finding: Finding) -> None:
-    """Add a finding to the table; again is once. `Unavailable` if the folder cannot be written."""
+    """Add a finding to the table, once however often. Raises `Unavailable` if the folder cannot be written."""
     row = vars(finding) | {name: getattr(finding, name).hex() or None for name in ("token", "publisher", "lane")}
     place = f"{finding.token.hex()} {finding.partition} {finding.offset} {finding.reason} {finding.lane.hex()}"
     digest = named_hash("tallystick quarantine 1", place.encode()).hex()[:16]

@@ -104,7 +104,8 @@ class _SliceReader:
         )
 
     def take(self, coming: Future[Fetched], offset: int) -> Fetched:
-        """What was asked for from `offset` on; nothing, where the node sent something else or lost it: that is told."""
+        """Return what was asked for from `offset` on. Where the node sent something else or lost it, tell that and
+        return nothing."""
         known = "is anchored" if self._slice.root else "was shown to the driver"
         place = f"partition {self._slice.partition}, offset {offset}"
         problem: Refused = Withheld(f"{place}: it {known}, and the node does not show it", reason="missing")
@@ -122,7 +123,7 @@ class _SliceReader:
     # ── One parcel ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, data: bytes | memoryview, offset: int) -> Any | None:
-        """The rows of the parcel at `offset`, if it has any; what does not hold is reported."""
+        """Return the rows of the parcel at `offset`, if it has any, and report what does not hold."""
         at = offset - self._slice.first
         name = self._slice.names[at * NAME_BYTES : (at + 1) * NAME_BYTES]
         if name == NO_NAME:  # the driver found something in it, and told; or the query does not want it
@@ -179,8 +180,8 @@ class _SliceReader:
         return self._slice.publishers[at : at + PUBLISHER_BYTES]
 
     def _try_open(self, verified: VerifiedParcel, schema: Schema) -> Batch:
-        """Open a parcel; a key that we lack may have been issued since: ask once. `NotEntitled` where no column opens,
-        or where one that does not is an error."""
+        """Open a parcel. A key that we lack may have been issued since, so ask for it once. Raises `NotEntitled` where
+        no column opens, or where one does not and that is an error."""
         needed = () if self._interest is None else {leaf.attribute for leaf in leaves(self._interest.root)}
         groups = self._projection.groups(schema, needed)
         return ask_once(lambda: self._open_groups(verified, schema, groups), self._access.update)

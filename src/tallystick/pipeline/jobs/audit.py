@@ -75,7 +75,7 @@ class Auditor:
         self._topic = run.topic or run.warehouse.facts().get("topic")
 
     def round(self) -> dict[str, Any]:
-        """Steps 1 to 5; raises what made the ledger unbelievable, after it was written down."""
+        """Take steps 1 to 5. What makes the ledger unbelievable is raised after it was written down."""
         run, tables = self._run, self._run.warehouse
         try:
             head = self._session.view.refresh()
@@ -102,7 +102,8 @@ class Auditor:
             self._run.tell(f"replayed to height {height}")
 
     def _look_at_log(self) -> int:
-        """Parcels added to the table of the topic that is audited; a topic that may not be read is not."""
+        """Bring the table of the topic's parcels up to date, where the auditor may read it. Returns how many were
+        added."""
         if self._topic is None:
             self._run.tell("note: no topic is named, so no log is looked at; --topic names one")
             return 0
@@ -119,7 +120,7 @@ class Auditor:
             return audit_parcels.follow(table, self._run.spark, access, home, self._topic)
 
     def _learn_names(self) -> None:
-        """Add the names that the authority tells this identity to the table; it has each once."""
+        """Add the names that the authority tells this identity to the table, each once."""
         table, spark = self._run.warehouse.table(NAMES), self._run.spark
         known = {row["identifier"] for row in table.read(spark).collect()} if table.batches() else set()
         new = [row for row in names_told(self._session) if row["identifier"] not in known]

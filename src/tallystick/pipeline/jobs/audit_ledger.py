@@ -252,5 +252,5 @@ def _load(folder: Path, number: int, first: TrustFile) -> Replay:
 
 
 def as_us(time_ms: int) -> int:
-    """A time as Arrow holds it; what a node claims beyond the year 9999, where Spark's end, is cut to that."""
+    """A time as Arrow holds it. Spark's times end with the year 9999, so a later claim of a node becomes that."""
     return min(time_ms, _TIME_MS_MAX) * 1000

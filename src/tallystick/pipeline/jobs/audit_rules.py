@@ -20,7 +20,7 @@ from tallystick.pipeline.jobs.audit_findings import ALARM, NOTICE, SCHEMA, WARNI
 from tallystick.pipeline.jobs.registry import AuditSettings
 
 REPLAYED = ("duplicate", "stale", "future", "behind")
-DENIED = ("no-right", "unknown-topic")  # what a node says to who has no right
+DENIED = ("no-right", "unknown-topic")  # what a node says to somebody without a right
 _RESOLVED = ("name", "topic")  # what `judge` adds to the columns of findings
 
 

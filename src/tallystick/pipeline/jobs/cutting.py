@@ -3,7 +3,7 @@
 A trip is a run of rows with the engine running (rows that do not say count as running), no two of them further apart
 than the gap. The first row with the engine off ends it and belongs to it. A trip that lasts too long is cut.
 
-Rows may come late. The watermark of a vehicle is its newest time less the lateness: whatever is older has arrived, by
+Rows may come late. The watermark of a vehicle is its newest time minus the lateness: whatever is older has arrived, by
 assumption. It is the vehicle's own, so that one that was out of reach for a day, or whose clock is wrong, makes no
 other late. A trip is *closed* when no row that is still to come could change it: its end, or the gap after it, lies
 below the watermark. Closed trips are given once; of the rows, those are kept that can still matter. All this depends
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
 
 def cut(rows: Columns, settings: TripSettings) -> tuple[list[dict[str, Any]], Columns, int]:
-    """The trips of a vehicle's rows, in any order; the rows to keep; and how many rows came too late."""
+    """Cut a vehicle's rows, given in any order. Returns its trips, the rows to keep, and how many came too late."""
     rows, late = _in_order(rows)
     times, watermark_us = rows["us"], int(rows["us"][-1]) - int(settings.late_s * _S)
     running = _filled(rows["running"])

@@ -71,7 +71,8 @@ def run(run: JobRun) -> dict[str, Any]:
 
 
 def wanted(rows: DataFrame, where: str | None, most: int) -> DataFrame:
-    """The rows of a table that a condition in SQL selects; raises `Misuse` where none, too many, or none can be."""
+    """The rows of a table that a condition in SQL selects. Raises `Misuse` where there are none or too many, or where
+    the table cannot be traced."""
     missing = [name for name in PLACE if name not in rows.columns]
     if missing:
         raise Misuse(f"the table has no column {missing[0]}: its rows cannot be traced to parcels")

@@ -81,7 +81,7 @@ class Tables:
         self.names = {} if names is None else {row["identifier"]: row["name"] for row in names.to_pylist()}
 
     def read(self, name: str, columns: Sequence[str] | None = None, *, newest: bool = False) -> pa.Table | None:
-        """Some columns of a table, or of its newest batch; None where it has no rows."""
+        """Some columns of a table, or of its newest batch, or None where it has no rows."""
         files = self._warehouse.table(name).files(newest=newest)
         if not files:
             return None
@@ -93,7 +93,7 @@ class Tables:
         return bool(self._warehouse.table(name).batches())
 
     def name(self, identifier: str | None) -> str:
-        """What an identifier is called, as far as the auditor was told; else its first digits."""
+        """What an identifier is called where the auditor was told, or its first digits."""
         if identifier is None:
             return "nobody known"
         return self.names.get(identifier) or f"{identifier[:8]}…"

@@ -189,7 +189,7 @@ def follow(run: JobRun, job: str, source: WarehouseTable, target: WarehouseTable
 
 
 def _reached(source: WarehouseTable, target: WarehouseTable) -> int:
-    """The first batch of `source` that is not in `target`; raises `Misuse` where they do not belong together."""
+    """The first batch of `source` that is not in `target`. Raises `Misuse` where they do not belong together."""
     last = target.last()
     if not last:
         return 0

@@ -121,7 +121,7 @@ class WarehouseTable:
         return self.facts(numbers[-1]) if numbers else {}
 
     def read(self, spark: SparkSession, numbers: Sequence[int] | None = None) -> DataFrame:
-        """The rows of some batches, or of all; raises `Misuse` where there is none."""
+        """The rows of some batches, or of all. Raises `Misuse` where there is none."""
         chosen = self.batches() if numbers is None else list(numbers)
         if not chosen:
             raise Misuse(f"{self.folder}: the table has no batch yet", hint=f"run the job that writes {self.name}")
@@ -188,7 +188,7 @@ class WarehouseTable:
         return [str(path) for place in places for path in sorted(place.glob("*.parquet"))]
 
     def read_beside(self, spark: SparkSession, name: str) -> DataFrame | None:
-        """What was written beside the newest batch; None where there is no batch yet."""
+        """What was written beside the newest batch, or None where there is no batch yet."""
         numbers = self.batches()
         return spark.read.parquet(str(self.place(numbers[-1]) / f"_{name}")) if numbers else None
 
