@@ -141,29 +141,27 @@ class Tables:
         every = [*self._trip_rows(), *still]
         if not every:
             return None
-        shown = [(trip, lines.geometry(trip["line"])) for trip in every]
-        drawn = [(trip, line["coordinates"]) for trip, line in shown if line is not None]
+        shown = [lines.geometry(trip["line"]) for trip in every]
+        drawn = [line["coordinates"] for line in shown if line is not None]
         events = [
             (event["longitude"], event["latitude"], event["acceleration_ms2"] < 0, str(trip["vehicle_id"]))
             for trip in every
             for event in trip["events"] or []
             if None not in (event["longitude"], event["latitude"])
         ]
-        distances: dict[str, float] = {}
-        for trip in every:
-            who = str(trip["vehicle_id"])
-            distances[who] = distances.get(who, 0.0) + (trip["distance_km"] or 0.0)
+        distances = np.array([trip["distance_km"] or 0.0 for trip in every])
+        farthest = _sums([str(trip["vehicle_id"]) for trip in every], distances)
         at = np.array([trip["start_ts"].timestamp() for trip in every])
         return Trips(
             bins=_bins(at, {"trips": np.ones(len(at))}),
             count=len(every),
             open=len(still),
-            vehicles=len(distances),
+            vehicles=len(farthest),
             totals={name: sum(trip[name] or 0 for trip in every) for name in _SUMMED},
-            lines=[line for _, line in drawn[:TRACKS_MAX]],
+            lines=drawn[:TRACKS_MAX],
             events=events[:EVENTS_MAX],
             left_out=max(0, len(drawn) - TRACKS_MAX),
-            farthest=sorted(distances.items(), key=lambda item: (-item[1], item[0]))[:8],
+            farthest=farthest[:8],
         )
 
     def _trip_rows(self, beside: str = "") -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = 1
+_RESTORE = "restore the batch from a copy, or remove the table and run its job anew"
 _FACTS = "_batch.json"  # Spark and Arrow pass over names that begin with an underscore or a dot
 
 
@@ -133,12 +134,9 @@ class WarehouseTable:
     def check(self, number: int) -> None:
         """Raise `Misuse` where a batch has lost rows since: Spark passes over files that are empty or gone."""
         with reading():
-            found = _count(self.place(number))
-        if found != self.facts(number)["rows"]:
-            raise Misuse(
-                f"{self.place(number)}: {self.facts(number)['rows']} rows were written, {found} are there",
-                hint="restore the batch from a copy, or remove the table and run its job anew",
-            )
+            found, rows = _count(self.place(number)), self.facts(number)["rows"]
+        if found != rows:
+            raise Misuse(f"{self.place(number)}: {rows} rows were written, {found} are there", hint=_RESTORE)
 
     def write(
         self,
@@ -202,8 +200,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
-        hint = "restore the batch from a copy, or remove the table and run its job anew"
-        raise Misuse(f"a table is damaged: {error}", hint=hint) from error
+        raise Misuse(f"a table is damaged: {error}", hint=_RESTORE) from error
 
 
 def _count(folder: Path) -> int:
