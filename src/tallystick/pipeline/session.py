@@ -73,7 +73,8 @@ def register(spark: SparkSession) -> None:
         raise Misuse(f"spark {spark.version}: at least {_SPARK_MIN[0]}.{_SPARK_MIN[1]} expected", hint=hint)
     from tallystick.pipeline.source import TallyDataSource
 
-    spark.dataSource.register(TallyDataSource.over(Channel.of_session(spark)))
+    channel = Channel.of_session(spark)  # first: a session that does not show its settings has no data sources either
+    spark.dataSource.register(TallyDataSource.over(channel))
 
 
 @dataclass(frozen=True)
