@@ -94,12 +94,11 @@ def _option(option: Option) -> Any:
     default = option.choices[0] if option.choices else option.default
     shown: dict[str, Any] = {"default": default, "show_default": default is not None, "help": option.help}
     flag = f"--{option.name.replace('_', '-')}"
-    if option.type is bool:
-        return click.option(flag, option.name, is_flag=True, help=option.help)
     if option.type is Path:
-        return click.option(flag, option.name, type=click.Path(path_type=Path), multiple=option.many, **shown)
-    kind = click.Choice(option.choices) if option.choices else option.type
-    return click.option(flag, option.name, type=kind, multiple=option.many, **shown)
+        return click.option(flag, option.name, type=click.Path(path_type=Path), **shown)
+    return click.option(
+        flag, option.name, type=click.Choice(option.choices) if option.choices else option.type, **shown
+    )
 
 
 def _make_command(job: Job) -> click.Command:

@@ -1,7 +1,7 @@
 """Spark for trials and tests: a standalone cluster of a master and some workers, on loopback, in one folder.
 
 It is what the cluster guide asks for, in small: one secret, drawn here, that only a file and the environment of
-executors hold; every connection authenticated and encrypted (pipeline/channel.py says how and why); local blocks
+executors hold; every connection authenticated and encrypted (pipeline/session.py says how and why); local blocks
 encrypted. A driver joins with `SPARK_CONF_DIR=<folder>/conf`, where master, secret and settings stand in
 `spark-defaults.conf`, which its owner alone may read.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tallystick.errors import Misuse, Unavailable
 from tallystick.node import processes
-from tallystick.pipeline.channel import SECURE
+from tallystick.pipeline.session import SECURE
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.entropy import SystemEntropy
 
