@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, naming, open_session, plural
+from tallystick.cli.common import home_option, naming, open_session
 from tallystick.errors import Misuse, TallystickError, Unavailable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def command(
     timeout_s: float,
     home: Path | None,
     show_progress: bool,
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Publish the rows of FILE (JSON lines, CSV, Arrow or Parquet, by its suffix) or of stdin to TOPIC.
 
@@ -114,11 +114,10 @@ def command(
     rows = sum(one.rows for one in delivered)
     if waiting:
         raise Unavailable(
-            f"{plural(rows, 'row')} {acks}; {plural(waiting, 'parcel')} still in the spool of {session.identity.home}",
+            f"{output.plural(rows, 'row')} {acks}; "
+            f"{output.plural(waiting, 'parcel')} still in the spool of {session.identity.home}",
             hint="publish again, even an empty file, when the node can be reached: they go out then",
         )
-    if as_json:
-        offsets = [{"partition": p, "offset": o, "rows": one.rows} for one in delivered for _, p, o in one.offsets]
-        output.result_json({"topic": topic, "rows": rows, "parcels": len(delivered), "acks": acks, "offsets": offsets})
-    else:
-        output.result(f"{plural(rows, 'row')} in {plural(len(delivered), 'parcel')} to {topic}, {acks}")
+    offsets = [{"partition": p, "offset": o, "rows": one.rows} for one in delivered for _, p, o in one.offsets]
+    told = {"topic": topic, "rows": rows, "parcels": len(delivered), "acks": acks, "offsets": offsets}
+    tell(told, f"{output.plural(rows, 'row')} in {output.plural(len(delivered), 'parcel')} to {topic}, {acks}")
