@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--refused", is_flag=True, help="Only what was refused.")
 @click.option("--from", "first", default=None, help="From this height, or time (2026-11-15T08:00) in UTC, on.")
 @click.option("--to", "end", default=None, help="Before this height or time.")
-@click.option("--most", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Entries at most.")
+@output.default_option("--most", type=click.IntRange(1, 10_000), default=100, help="Entries at most.")
 @with_session
 @output.json_option
 def command(

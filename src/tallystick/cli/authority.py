@@ -64,7 +64,7 @@ def backup(folder: Path, recipients: tuple[str, ...], file: Path, tell: output.T
 
 
 def _back_up(folder: Path, recipients: list[str]) -> Backup:
-    """By the running authority, whose store is its own; else from the store itself."""
+    """Ask the running authority, which has its store to itself; read the store where none runs."""
     from tallystick.authority.backup import back_up
     from tallystick.authority.store import STORE_FILE, AuthorityStore
 
@@ -81,12 +81,7 @@ def _back_up(folder: Path, recipients: list[str]) -> Backup:
 @command.command("restore")
 @click.argument("file", type=KNOWN_FILE)
 @folder_argument
-@click.option(
-    "--identity",
-    type=KNOWN_FILE,
-    required=True,
-    help="The file of an age identity, AGE-SECRET-KEY-1….",
-)
+@click.option("--identity", type=KNOWN_FILE, required=True, help="The file of an age identity, AGE-SECRET-KEY-1….")
 @output.json_option
 def restore(file: Path, folder: Path, identity: Path, tell: output.Tell) -> None:
     """Restore the authority from FILE into DIR/authority, which must not exist.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
 import click
 
 from tallystick.cli import output
-from tallystick.cli.output import Command
 from tallystick.errors import Misuse, Refused, Unavailable
 
 if TYPE_CHECKING:  # commands import what they need when they run
@@ -109,7 +108,7 @@ def _find(known: list[tuple[bytes, str]], text: str, what: str, hint: str) -> by
 
 
 def wait_for_authority(session: Session, condition: Callable[[], bool], what: str) -> None:
-    """Until the authority has followed the ledger so far that `condition` holds."""
+    """Wait until the authority has followed the ledger so far that `condition` holds."""
     deadline = session.clock.monotonic() + CAUGHT_UP_S
     while not condition():
         if session.clock.monotonic() > deadline:
@@ -171,15 +170,16 @@ def invitation(folder: Path, code: str, authority_url: str | None, node_urls: tu
     return Invitation.of(code, read_trust(folders.trust), authority_url, node_urls)
 
 
-def url_options(command: Command) -> Command:
-    """Give a command `--authority-url` and `--node-url`: what stands in an invitation."""
-    of_nodes = "Where newcomers reach a node, if not where it listens."
-    of_authority = "Where newcomers reach the authority, if not where it listens."
-    command = click.option("--node-url", "node_urls", multiple=True, help=of_nodes)(command)
-    return click.option("--authority-url", help=of_authority)(command)
+# What stands in an invitation.
+url_options = output.options(
+    click.option("--authority-url", help="Where newcomers reach the authority, if not where it listens."),
+    click.option(
+        "--node-url", "node_urls", multiple=True, help="Where newcomers reach a node, if not where it listens."
+    ),
+)
 
 
-def output_option(text: str | None = None) -> Callable[[Command], Command]:
+def output_option(text: str | None = None) -> output.Decorator:
     """Give a command `-o`, as its argument `file`: a file to write, which may not exist yet."""
     return click.option("-o", "--output", "file", type=FILE, required=True, callback=_not_written_yet, help=text)
 
@@ -208,7 +208,7 @@ def naming(topic: str) -> Iterator[None]:
 
 
 def show_statistics(folder: Path, part: str, tell: output.Tell) -> None:
-    """What the process of `folder` counts, as its `/metrics` have it; those of `part` without its name."""
+    """Show what the process of `folder` counts in its `/metrics`, without the name of its `part`."""
     from prometheus_client.parser import text_string_to_metric_families
 
     from tallystick.node.instance import read_address

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @click.command("demo")
-@click.option("--vehicles", type=click.IntRange(2), default=500, show_default=True)
-@click.option("--sensors", type=click.IntRange(1), default=200, show_default=True, help="Of each of the two tenants.")
-@click.option("--minutes", type=click.FloatRange(1), default=10.0, show_default=True, help="Simulated.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the simulation.")
+@output.default_option("--vehicles", type=click.IntRange(2), default=500)
+@output.default_option("--sensors", type=click.IntRange(1), default=200, help="Of each of the two tenants.")
+@output.default_option("--minutes", type=click.FloatRange(1), default=10.0, help="Simulated.")
+@output.default_option("--seed", type=click.IntRange(0), default=0, help="Of the simulation.")
 @click.option("--skip-spark", is_flag=True, help="Leave Spark out: no jobs, no report, subscribers' findings alone.")
 @click.option(
     "--folder", type=FOLDER, help="Where everything goes, new or empty [default: a new folder in build/demo]."

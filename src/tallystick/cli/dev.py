@@ -36,7 +36,7 @@ def kafka() -> None:
 
 @kafka.command("up")
 @folder_argument
-@click.option("--brokers", type=click.IntRange(1, 5), default=1, show_default=True, help="How many, the first time.")
+@output.default_option("--brokers", type=click.IntRange(1, 5), default=1, help="How many, the first time.")
 @output.json_option
 def kafka_up(folder: Path, brokers: int, tell: output.Tell) -> None:
     """Start the brokers in DIR; the first time, make them. Then: tally up INSTANCE --carrier …, as it says.
@@ -87,7 +87,7 @@ def spark() -> None:
 
 @spark.command("up")
 @folder_argument
-@click.option("--workers", type=click.IntRange(1, 8), default=2, show_default=True, help="How many, the first time.")
+@output.default_option("--workers", type=click.IntRange(1, 8), default=2, help="How many, the first time.")
 @output.json_option
 def spark_up(folder: Path, workers: int, tell: output.Tell) -> None:
     """Start the cluster in DIR; the first time, make it, with a secret of its own. Each worker has a core and 1 GB.
@@ -133,9 +133,7 @@ def chain() -> None:
 
 @chain.command("up")
 @folder_argument
-@click.option(
-    "--validators", type=click.IntRange(1, 7), default=1, show_default=True, help="How many; one may fail of 4."
-)
+@output.default_option("--validators", type=click.IntRange(1, 7), default=1, help="How many; one may fail of 4.")
 @output.json_option
 def up(folder: Path, validators: int, tell: output.Tell) -> None:
     """Start the chain of the instance in DIR; the first time, make chain and instance. Then: tally up DIR.

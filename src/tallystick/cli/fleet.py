@@ -33,7 +33,7 @@ def command() -> None:
 
 
 def _parse_rate(_ctx: click.Context, _parameter: click.Parameter, value: str) -> float | None:
-    """How many times as fast as it happened; None is as fast as can be."""
+    """Returns how many times as fast as it happened, or None for as fast as can be."""
     if value == "max":
         return None
     try:
@@ -55,30 +55,27 @@ class Destination(TypedDict):
     show_progress: bool
 
 
-def _destination_options(function: output.Command) -> output.Command:
-    for option in (
-        click.option(
-            "--rate",
-            callback=_parse_rate,
-            default="max",
-            show_default=True,
-            help="As fast as can be (max), as it happened (realtime), or a factor such as 10.",
-        ),
-        click.option("--topic", help="Publish to this topic."),
-        click.option("--out", help="Write to this file (.parquet or .jsonl), or JSON lines to stdout with -."),
-    ):
-        function = option(function)
-    return output.json_option(output.progress_option(home_option(function)))
+_destination_options = output.options(
+    output.json_option,
+    output.progress_option,
+    home_option,
+    click.option("--out", help="Write to this file (.parquet or .jsonl), or JSON lines to stdout with -."),
+    click.option("--topic", help="Publish to this topic."),
+    output.default_option(
+        "--rate",
+        callback=_parse_rate,
+        default="max",
+        help="As fast as can be (max), as it happened (realtime), or a factor such as 10.",
+    ),
+)
 
 
 @command.command("simulate")
-@click.option("--what", type=click.Choice(SIMULATED), default="telemetry", show_default=True)
-@click.option("--vehicles", type=click.IntRange(1), default=100, show_default=True, help="Or sensors, of the city's.")
-@click.option("--minutes", type=float, default=10.0, show_default=True)
-@click.option("--step", "step_s", type=float, default=1.0, show_default=True, help="Seconds between rows.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed gives the same bytes."
-)
+@output.default_option("--what", type=click.Choice(SIMULATED), default="telemetry")
+@output.default_option("--vehicles", type=click.IntRange(1), default=100, help="Or sensors, of the city's.")
+@output.default_option("--minutes", type=float, default=10.0)
+@output.default_option("--step", "step_s", type=float, default=1.0, help="Seconds between rows.")
+@output.default_option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same bytes.")
 @click.option("--start", help="Time of the first row, ISO 8601 [default: 2026-01-05T06:00Z, with realtime now].")
 @click.option("--truth", type=FILE, help="Write what really happened here, as JSON.")
 @_destination_options

@@ -22,9 +22,9 @@ PASSPHRASE_BYTES = 20
 @click.command("init")
 @folder_argument
 @click.option("--name", default=None, help="What the trust file calls the instance; the folder's name if not given.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where node and authority listen.")
-@click.option("--port", type=PORT, default=7411, show_default=True, help="The node's; 0: any.")
-@click.option("--authority-port", type=PORT, default=7412, show_default=True, help="0: any.")
+@output.default_option("--host", default="127.0.0.1", help="Where node and authority listen.")
+@output.default_option("--port", type=PORT, default=7411, help="The node's; 0: any.")
+@output.default_option("--authority-port", type=PORT, default=7412, help="0: any.")
 @click.option("--witness", "witnesses", multiple=True, metavar="VKEY", help="A witness's key (tally witness init).")
 @click.option("--witness-url", "witness_urls", multiple=True, metavar="URL", help="Where the node finds a witness.")
 @click.option("--ledger", default="", metavar="URL", help="cometbft://host:port,… instead of the embedded ledger.")
@@ -92,7 +92,10 @@ def command(
 
 
 def make_instance(folder: Path, name: str | None, settings: NodeSettings, **options: Any) -> tuple[TrustFile, bool]:
-    """The new instance's trust file, and whether a passphrase was made for it; `options` are `create_instance`'s."""
+    """Make an instance. Returns its trust file, and whether a passphrase was made for it.
+
+    `options` are those of `create_instance`.
+    """
     from tallystick.node.instance import Folders, create_instance, write_secret
 
     folders, entropy = Folders(folder), machine().entropy

@@ -103,7 +103,7 @@ def history(session: Session, topic: str, tell: output.Tell) -> None:
 
 @command.command("receipt")
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(0), default=0, show_default=True)
+@output.default_option("--partition", type=click.IntRange(0), default=0)
 @click.option("--offset", type=click.IntRange(0), required=True)
 @output_option()
 @with_session
@@ -126,7 +126,7 @@ def receipt(session: Session, topic: str, partition: int, offset: int, file: Pat
 
 
 @command.command("export")
-@click.option("--from", "first", type=click.IntRange(0), default=0, show_default=True, help="The first height.")
+@output.default_option("--from", "first", type=click.IntRange(0), default=0, help="The first height.")
 @click.option("--to", "end", type=click.IntRange(1), default=None, help="The height to stop before.")
 @with_session
 @output.progress_option

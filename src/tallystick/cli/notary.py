@@ -32,5 +32,4 @@ def command(folder: Path, port: int | None, tell: output.Tell, **options: Unpack
       tally notary notary-2
     """
     folders = require_instance(folder)
-    settings = replace(begin(folders, options), gateway=False)
-    run_node(folders, settings, settings.port if port is None else port, tell)
+    run_node(folders, replace(begin(folders, port, options), gateway=False), tell)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -24,7 +24,7 @@ EXIT_FAULT = 1
 EXIT_CODES: dict[type[TallystickError], int] = {Misuse: 2, Refused: 3, Unavailable: 4}
 EXIT_INTERRUPTED = 130
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +54,22 @@ json_option = click.option(  # gives a command the argument `tell`
 progress_option = click.option(
     "--progress", "show_progress", is_flag=True, help="Show progress on stderr even where it is not a terminal."
 )
+
+
+def default_option(*names: str, **settings: Any) -> Decorator:
+    """An option of a command whose default the help shows."""
+    return click.option(*names, show_default=True, **settings)
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Arguments and options that several commands have, in the order in which the help shows them."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(decorators):
+            command = one(command)
+        return command
+
+    return decorate
 
 
 def result(text: str) -> None:
@@ -123,7 +139,10 @@ def plural(number: int, word: str) -> str:
 
 
 def show_time(time_ms: int) -> str:
-    """A time for people, in UTC; as a number where no calendar has it, for a stranger may have written it."""
+    """A time for people, in UTC.
+
+    A stranger may have written it: where no calendar has such a year, the number itself is shown.
+    """
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError):

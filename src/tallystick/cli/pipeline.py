@@ -143,10 +143,7 @@ def _make_command(job: Job) -> click.Command:
             "--stream/--once", default=False, help="Go on with what comes, or end with what is there.  [default: once]"
         )(function)
     function = click.option(
-        "--warehouse",
-        type=FOLDER,
-        required=True,
-        help="The folder of the tables; made if it is not there.",
+        "--warehouse", type=FOLDER, required=True, help="The folder of the tables; made if it is not there."
     )(function)
     if job.needs_topic:
         function = click.option("--topic", required=True, help="The topic to read.")(function)

@@ -10,7 +10,6 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import KNOWN_FILE
-from tallystick.cli.output import Command
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
     from tallystick.policy.space import AttributeSpace
 
 
-def _formula_options(command: Command) -> Command:
-    """FORMULA, --space and --interest."""
-    of_space, of_interest = "The attribute space: a TOML file that declares it.", "An interest: over content, not keys."
-    command = click.option("--interest", "is_interest", is_flag=True, help=of_interest)(command)
-    command = click.option("--space", "space_file", type=KNOWN_FILE, required=True, help=of_space)(command)
-    return click.argument("text", metavar="FORMULA")(command)
+_SPACE_HELP = "The attribute space: a TOML file that declares it."
+_formula_options = output.options(
+    click.argument("text", metavar="FORMULA"),
+    click.option("--space", "space_file", type=KNOWN_FILE, required=True, help=_SPACE_HELP),
+    click.option("--interest", "is_interest", is_flag=True, help="An interest: over content, not keys."),
+)
 
 
 @click.group("policy")

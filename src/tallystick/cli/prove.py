@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @click.command("prove")
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(0), default=0, show_default=True)
+@output.default_option("--partition", type=click.IntRange(0), default=0)
 @click.option("--offset", type=click.IntRange(0), required=True, help="Of the parcel, as subscribe --origin shows it.")
 @click.option("--row", type=click.IntRange(0), required=True, help="Of the record in its parcel, from 0.")
-@click.option("--group", type=click.IntRange(0), default=0, show_default=True, help="The column group to show.")
+@output.default_option("--group", type=click.IntRange(0), default=0, help="The column group to show.")
 @output_option("The file to write; it is never written over.")
 @with_session
 @output.json_option

@@ -8,7 +8,6 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import Names, wait_for_authority, with_session
-from tallystick.cli.output import Command
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -40,16 +39,13 @@ class RightRule(TypedDict):
     tell: output.Tell
 
 
-def _rule_options(command: Command) -> Command:
-    for decorate in (
-        click.option("--host", default="*", show_default=True, help="Only from this host, as the node sees it."),
-        click.option("--deny", is_flag=True, help="A rule that forbids; it beats every rule that allows."),
-        click.argument("operations", nargs=-1, required=True, type=click.Choice(WORDS)),
-        click.argument("principal"),
-        click.argument("topic"),
-    ):
-        command = decorate(command)
-    return command
+_rule_options = output.options(
+    click.argument("topic"),
+    click.argument("principal"),
+    click.argument("operations", nargs=-1, required=True, type=click.Choice(WORDS)),
+    click.option("--deny", is_flag=True, help="A rule that forbids; it beats every rule that allows."),
+    output.default_option("--host", default="*", help="Only from this host, as the node sees it."),
+)
 
 
 @command.command("grant")

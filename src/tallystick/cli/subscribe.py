@@ -22,24 +22,22 @@ OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an autho
 @click.command("subscribe")
 @click.argument("topic")
 @click.option("--group", default=None, help="Share the topic with others of this group, and remember how far it read.")
-@click.option("--from", "start", default="earliest", show_default=True, help="earliest, latest, or an offset.")
+@output.default_option("--from", "start", default="earliest", help="earliest, latest, or an offset.")
 @click.option("--interest", default="", help='Only rows that satisfy a formula: "speed > 120 && road::motorway".')
 @click.option("--max-rows", type=click.IntRange(1), default=None, help="Stop after so many rows.")
-@click.option("--follow/--no-follow", default=False, show_default=True, help="Wait for more, or stop at the end.")
-@click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl", show_default=True)
+@output.default_option("--follow/--no-follow", default=False, help="Wait for more, or stop at the end.")
+@output.default_option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl")
 @click.option("--origin", is_flag=True, help="With JSON lines: add where each row lies, as tally prove wants it.")
-@click.option(
+@output.default_option(
     "--on-bad",
     type=click.Choice(["fail", "report"]),
     default="fail",
-    show_default=True,
     help="Stop at the first finding, or report it and go on.",
 )
-@click.option(
+@output.default_option(
     "--closed",
     type=click.Choice(["omit", "error"]),
     default="omit",
-    show_default=True,
     help="Leave out columns that your attributes do not open, or stop at them.",
 )
 @home_option

@@ -30,7 +30,7 @@ def command() -> None:
 @command.command("create")
 @click.argument("name")
 @click.option("--schema", required=True, help='Columns and types: "vin string, ts timestamp[ms, UTC] not null".')
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Never changes afterwards.")
+@output.default_option("--partitions", type=click.IntRange(1), default=1, help="Never changes afterwards.")
 @click.option(
     "--group", "groups", multiple=True, help="Columns with keys of their own: lat,lon. The rest is one group."
 )

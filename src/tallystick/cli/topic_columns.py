@@ -86,7 +86,7 @@ def _parse(session: Session, text: str) -> Formula:
 
 
 def _groups(schema: Schema, columns: str | None) -> list[int]:
-    """The column groups that these columns make up; all of them where none is named."""
+    """Returns the column groups that these columns make up, or all of them where none is named."""
     if columns is None:
         return list(range(len(schema.groups)))
     named = {column.strip() for column in columns.split(",")}

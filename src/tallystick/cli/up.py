@@ -14,7 +14,6 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import PORT, folder_argument, machine, on_signal, read_trust, require_instance
-from tallystick.cli.output import Command
 from tallystick.errors import Misuse, Unavailable
 
 if TYPE_CHECKING:
@@ -33,26 +32,22 @@ class NodeOptions(TypedDict):
     supervised: bool
 
 
-def node_options(command: Command) -> Command:
-    """Give a command what every process with a node takes: `begin` reads it."""
-    for option in (
-        click.option("--supervised", is_flag=True, hidden=True, help="End when standard input closes."),
-        click.option("--json-logs", is_flag=True, help="Write logs as JSON lines."),
-        click.option(
-            "--kafka-settings",
-            type=click.Path(exists=True, dir_okay=False),
-            default=None,
-            help="A JSON file of librdkafka's settings: how this process is known to Kafka.",
-        ),
-        click.option("--carrier", default=None, help="kafka://host:port,… instead of what node.toml says."),
-        click.option("--ledger", default=None, help="cometbft://host:port,… instead of what node.toml says."),
-    ):
-        command = option(command)
-    return command
+# What every process with a node takes, for `begin`.
+node_options = output.options(
+    click.option("--ledger", help="cometbft://host:port,… instead of what node.toml says."),
+    click.option("--carrier", help="kafka://host:port,… instead of what node.toml says."),
+    click.option(
+        "--kafka-settings",
+        type=click.Path(exists=True, dir_okay=False),
+        help="A JSON file of librdkafka's settings: how this process is known to Kafka.",
+    ),
+    click.option("--json-logs", is_flag=True, help="Write logs as JSON lines."),
+    click.option("--supervised", is_flag=True, hidden=True, help="End when standard input closes."),
+)
 
 
-def begin(folders: Folders, options: NodeOptions) -> NodeSettings:
-    """The settings of node.toml with what the command line says instead; logs are set up by them."""
+def begin(folders: Folders, port: int | None, options: NodeOptions) -> NodeSettings:
+    """Read node.toml, and set up logs by it. Returns its settings, with what the command line says instead."""
     from tallystick.node.settings import read_settings
     from tallystick.runtime.logs import configure_logs
 
@@ -61,6 +56,7 @@ def begin(folders: Folders, options: NodeOptions) -> NodeSettings:
     for_carrier = {"kafka_settings": kafka_settings} if kafka_settings else {}
     settings = replace(
         settings,
+        port=settings.port if port is None else port,
         ledger=options["ledger"] or settings.ledger,
         carrier=options["carrier"] or settings.carrier,
         carrier_settings={**settings.carrier_settings, **for_carrier},
@@ -112,18 +108,18 @@ def command(
     if node_only and authority_only:
         raise Misuse("--node-only and --authority-only exclude one another", hint="give neither to run both")
     folders = require_instance(folder)
-    settings = begin(folders, options)
-    port = settings.port if port is None else port
-    authority_port = settings.authority_port if authority_port is None else authority_port
+    settings = begin(folders, port, options)
+    if authority_port is not None:
+        settings = replace(settings, authority_port=authority_port)
     if node_only:
-        run_node(folders, settings, port, tell)
+        run_node(folders, settings, tell)
     elif authority_only:
-        _run_authority(folders, settings, authority_port, node_urls, tell)
+        _run_authority(folders, settings, node_urls, tell)
     else:
-        _run_both(folder, settings, port, authority_port, tell)
+        _run_both(folder, settings, tell)
 
 
-def _run_both(folder: Path, settings: NodeSettings, port: int, authority_port: int, tell: output.Tell) -> None:
+def _run_both(folder: Path, settings: NodeSettings, tell: output.Tell) -> None:
     from tallystick.node.supervisor import ChildFailed, Supervisor
 
     options = ["--json-logs"] if settings.json_logs else []
@@ -133,7 +129,7 @@ def _run_both(folder: Path, settings: NodeSettings, port: int, authority_port: i
         options += ["--carrier", settings.carrier]
     if path := settings.carrier_settings.get("kafka_settings"):
         options += ["--kafka-settings", path]
-    supervisor = Supervisor(folder, machine().clock, port=port, authority_port=authority_port, options=options)
+    supervisor = Supervisor(folder, machine().clock, settings.port, settings.authority_port, options)
     on_signal(supervisor.stop)
 
     def ready(node: str, authority: str) -> None:
@@ -145,21 +141,19 @@ def _run_both(folder: Path, settings: NodeSettings, port: int, authority_port: i
         sys.exit(failure.code)
 
 
-def run_node(folders: Folders, settings: NodeSettings, port: int, tell: output.Tell) -> None:
-    """Serve the node of an instance until a signal; it says where it listens."""
+def run_node(folders: Folders, settings: NodeSettings, tell: output.Tell) -> None:
+    """Say where the node of an instance listens, and serve until a signal."""
     from tallystick.node.instance import write_address
     from tallystick.node.node import Node
 
-    node = Node(folders.node, machine().clock, replace(settings, port=port))
+    node = Node(folders.node, machine().clock, settings)
     on_signal(node.server.stop)  # the server takes signals itself while it serves; this is for one that comes before
     write_address(folders.node, node.url, node.keys.certificate)
     tell({"process": "node", "url": node.url}, f"node  {node.url}")
     node.run()
 
 
-def _run_authority(
-    folders: Folders, settings: NodeSettings, port: int, node_urls: tuple[str, ...], tell: output.Tell
-) -> None:
+def _run_authority(folders: Folders, settings: NodeSettings, node_urls: tuple[str, ...], tell: output.Tell) -> None:
     from tallystick.node.authority import AuthorityProcess
     from tallystick.node.instance import find_passphrase, read_address, write_address
     from tallystick.node.settings import read_authority_settings
@@ -169,13 +163,15 @@ def _run_authority(
     first, *rest = node_urls or (read_address(folders.node).url,)
     own = Certificate.decode((folders.node / "certificate").read_bytes())
     others = [address for url in rest if (address := _find_node(folders, url, settings.insecure))]
+    tls_files = settings.tls_certificate, settings.tls_key
+    listen = Listen(settings.host, settings.authority_port, tls_files, settings.insecure)
     process = AuthorityProcess(
         folders.authority,
         find_passphrase(folders.root),
         [Address(first, own.subject, own.verify_key), *others],
         *machine(),
         settings=read_authority_settings(folders.authority),
-        listen=Listen(settings.host, port, (settings.tls_certificate, settings.tls_key), settings.insecure),
+        listen=listen,
     )
     on_signal(process.stop)
     write_address(folders.authority, process.url, process.authority.certificate)
@@ -184,7 +180,7 @@ def _run_authority(
 
 
 def _find_node(folders: Folders, url: str, insecure: bool) -> Address | None:
-    """Another node of the instance, on the root's word; None where nobody answers now."""
+    """Find another node of the instance, on the root's word. Returns None where nobody answers now."""
     from tallystick.identity.nodes import ask_node
     from tallystick.runtime.address import Address
 

@@ -64,8 +64,8 @@ def init(folder: Path, name: str, tell: output.Tell) -> None:
     type=KNOWN_FILE,
     help="The trust file of an instance to witness; may be given several times.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=PORT, default=7420, show_default=True, help="0: any.")
+@output.default_option("--host", default="127.0.0.1")
+@output.default_option("--port", type=PORT, default=7420, help="0: any.")
 @click.option("--tls-certificate", default="", help="PEM file; off loopback it is needed.")
 @click.option("--tls-key", default="", help="PEM file.")
 @click.option("--json-logs", is_flag=True, help="Write logs as JSON lines.")

@@ -157,7 +157,7 @@ class Broker(Daemon):
         super().__init__(folder, str(self._properties), clock)
 
     def format(self, cluster: str) -> None:
-        """Prepare its disk for the cluster of this name; raises `Unavailable`."""
+        """Prepare its disk for the cluster of this name. Raises `Unavailable`."""
         asked = (f"--cluster-id={cluster}", f"--config={self._properties}")  # a name may begin with a hyphen
         command = _java(_BRIEF, "kafka.tools.StorageTool", "format", *asked)
         try:

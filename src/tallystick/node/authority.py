@@ -50,10 +50,7 @@ class AuthorityProcess:
             insecure=listen.insecure,
             on_stop=self.service.end_polls,
         )
-
-    @property
-    def url(self) -> str:
-        return self.server.url
+        self.url = self.server.url
 
     def run(self) -> None:
         """Serve, and follow ledger and clock beside, until a signal or `stop`."""

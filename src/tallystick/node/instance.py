@@ -150,7 +150,6 @@ def open_root(folder: Path, passphrase: bytes) -> RootKey:
 
 def claim(folder: Path) -> IO[str]:
     """One process a folder: the lock goes with the process."""
-    folder.mkdir(parents=True, exist_ok=True)
     lock = (folder / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -48,7 +48,7 @@ CONNECTIONS_MAX = 65_536  # whose rates are remembered; the oldest are forgotten
 
 
 class Node:
-    """A node over the folder that `create_instance` made; `start`, then `run` or use it as a context."""
+    """A node over the folder that `create_instance` made: `run` it, or `start` and `stop` it."""
 
     def __init__(self, folder: Path, clock: Clock, settings: NodeSettings | None = None) -> None:
         self._lock_file = claim(folder)
@@ -56,6 +56,7 @@ class Node:
         self.clock = clock
         self.trust = TrustFile.parse((folder / "trust.json").read_text())
         self.keys = open_node_keys(folder, self.trust)
+        self.identifier = self.keys.certificate.subject
         self.core = self._open_core(folder)
         self.ledger, self.rules, self.carrier = self.core.ledger, self.core.rules, self.core.carrier
         self._witnessing = self._find_witnesses()
@@ -67,14 +68,7 @@ class Node:
         gate = Gate(self.identifier, self.keys.key, self.rules.verify_key, clock, on_junk=self._count_junk)
         self.service = CarrierService(self.carrier, desk, gate, clock)
         self.server = self._server()
-
-    @property
-    def identifier(self) -> bytes:
-        return self.keys.certificate.subject
-
-    @property
-    def url(self) -> str:
-        return self.server.url
+        self.url = self.server.url
 
     # Running.
 
@@ -82,7 +76,7 @@ class Node:
         """Start the threads; the server is run by `run`, or by whoever has the event loop."""
         for name, work, pause_s in [
             ("blocks", self._make_block, self.settings.window_ms / 2000),
-            ("commits", lambda: self.core.work(lambda: not self._stopping.is_set()), self.settings.commit_ms / 1000),
+            ("commits", self._commit, self.settings.commit_ms / 1000),
             *([("witnesses", self._witnessing.round, WITNESS_PAUSE_S)] if self._witnessing is not None else []),
         ]:
             thread = threading.Thread(target=self._repeat, args=(work, pause_s), name=name, daemon=True)
@@ -127,6 +121,9 @@ class Node:
     def _make_block(self) -> None:
         self.ledger.tick(self._now_ms)
 
+    def _commit(self) -> None:
+        self.core.work(lambda: not self._stopping.is_set())
+
     @contextmanager
     def _making_blocks(self) -> Iterator[None]:
         """At the end, when the block maker is gone: what is being written, and what is left to write, waits for one."""
@@ -145,7 +142,7 @@ class Node:
             thread.join()
 
     def _commit_once_more(self) -> None:
-        """What waits at the end."""
+        """Write what still waits at the end."""
         try:
             self.core.commit()
         except TallystickError as error:
@@ -183,7 +180,7 @@ class Node:
     # Wiring.
 
     def _find_witnesses(self) -> Witnessing | None:
-        """Who is asked for cosignatures; None where nobody is named and none is demanded."""
+        """Returns who is asked for cosignatures, or None where nobody is named and none is demanded."""
         if not self.settings.witness_urls and not self.trust.quorum:
             return None
         from tallystick.node.witnessing import Witnessing
@@ -249,7 +246,7 @@ class ConnectionRates:
         self._requests: Buckets[tuple[str, int]] = Buckets(CONNECTIONS_MAX)
 
     def charge(self, connection: tuple[str, int], n_bytes: int) -> float:
-        """Seconds to wait before this request may come; 0 to go on."""
+        """Returns the seconds to wait before this request may come, 0 to go on."""
         now = self._clock.monotonic()
         # A body larger than one second's worth is let in once and paid for afterwards.
         wait_s = self._bytes.wait_s(connection, self._bytes_rate, 0, now)

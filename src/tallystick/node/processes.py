@@ -62,7 +62,7 @@ def running(folder: Path, mark: str) -> int | None:
 
 
 def has_ended(pid: int) -> bool:
-    """By its state alone; a child of ours that has ended is let go."""
+    """Judge by its state alone, and let go of a child of ours that has ended."""
     try:
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
             return False
@@ -112,7 +112,7 @@ class Daemon:
 
 
 def read_ports(file: Path, what: str, hint: str) -> list[Any]:
-    """The ports that an engine's own file names; `Misuse` where there is none of `what`."""
+    """Returns the ports that an engine's own file names. Raises `Misuse` where no `what` is in its folder."""
     try:
         ports: list[Any] = json.loads(file.read_text())["ports"]
     except (OSError, ValueError, KeyError):

@@ -93,7 +93,7 @@ class Child:
 
 
 class Supervisor:
-    def __init__(self, folder: Path, clock: Clock, *, port: int, authority_port: int, options: Sequence[str]) -> None:
+    def __init__(self, folder: Path, clock: Clock, port: int, authority_port: int, options: Sequence[str]) -> None:
         self._clock = clock
         self._stopping = threading.Event()
         up = ["up", str(folder), "--supervised", "--json", *options]
@@ -107,7 +107,7 @@ class Supervisor:
         self._stopping.set()
 
     def run(self, on_ready: Callable[[str, str], None]) -> None:
-        """Until `stop`; raises `ChildFailed` if a process cannot be started at all."""
+        """Run both until `stop`. Raises `ChildFailed` if a process cannot be started at all."""
         try:
             self.node.start(self._clock)
             self._fix_port(self.node, "--port")

@@ -124,7 +124,7 @@ def join_chain(
 
 
 def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledger: Path | None = None) -> str:
-    """One genesis for all of them; raises `Misuse` where the trust file does not fit.
+    """Make one genesis for all of them. Raises `Misuse` where the trust file does not fit.
 
     `ledger` is the file of an embedded ledger, or of a validator of another chain, stopped for good, with whose tree,
     origin and heights the chain goes on; every validator begins with a copy of it, and refuses any other.
@@ -144,7 +144,10 @@ def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledg
 
 
 def _last_checkpoint(ledger: Path, trust: TrustFile) -> tuple[int, str]:
-    """Height and text of the checkpoint under which a ledger ends; it must have taken the new trust file."""
+    """Returns height and text of the checkpoint under which a ledger ends.
+
+    Raises `Misuse` where the ledger has not taken the new trust file.
+    """
     with closing(LedgerStore(str(ledger), create=False)) as store:
         book = Book(store)
         if book.trust.to_json() != trust.to_json():

@@ -71,7 +71,7 @@ class Witnessing:
         self._pool.shutdown(cancel_futures=True)
 
     def _ask(self, url: str, note: Note) -> Signatures:
-        """One witness's cosignatures; asked a second time where it wants the proof from another size."""
+        """Ask one witness for cosignatures, and a second time where it wants the proof from another size."""
         size = Checkpoint.decode(note.text).size
         for _ in range(2):
             old = self._sizes[url]
