@@ -54,7 +54,7 @@ def found_chain(folder: Path, trust: TrustFile, now_ms: int, timing: ChainTiming
 
 
 def start_chain(folder: Path, clock: Clock) -> None:
-    """Start what does not run; returns when the chain makes blocks."""
+    """Start what does not run, and wait until the chain makes blocks."""
     started = {one: running(one) or _spawn(one) for one in validator_folders(folder)}
     deadline = clock.monotonic() + START_S
     for one, pid in started.items():

@@ -55,6 +55,7 @@ class NodeCore:
         authority, nobody could sign a request that the node would read."""
         self.trust, self.keys, self.ledger, self.clock, self.settings = trust, keys, ledger, clock, settings
         self._settle, self.limits = settle, GuardLimits()
+        self.identifier = keys.certificate.subject
         self._numbers = Numbers(self._row(NUMBERS(self.identifier)) or 0)
         self._enrol([keys.certificate, *introduce])
         self._cache = RightsCache(self._row)
@@ -65,10 +66,6 @@ class NodeCore:
         self.signer = RequestSigner(self.identifier, keys.key)
         self.served = serve(settings, self, disk)
         self.carrier, self.anchorer = self.served.front, self.served.anchorer
-
-    @property
-    def identifier(self) -> bytes:
-        return self.keys.certificate.subject
 
     # Work.
 

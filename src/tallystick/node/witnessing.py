@@ -51,11 +51,8 @@ class Witnessing:
         note = Note.decode(self._ledger.newest_note())
         if note.text == self._done:
             return
-        asked: dict[Future[Signatures], str] = {}
-        for url in self._urls:
-            if url in self._busy and not self._busy[url].done():
-                continue
-            asked[self._pool.submit(self._ask, url, note)] = url
+        idle = [url for url in self._urls if url not in self._busy or self._busy[url].done()]
+        asked = {self._pool.submit(self._ask, url, note): url for url in idle}
         self._busy |= {url: future for future, url in asked.items()}
         signed: set[NoteVerifier] = set()
         pending = set(asked)
@@ -74,7 +71,7 @@ class Witnessing:
         self._pool.shutdown(cancel_futures=True)
 
     def _ask(self, url: str, note: Note) -> Signatures:
-        """One witness's cosignatures; asked a second time where it wants the proof from another size."""
+        """Ask one witness for cosignatures, and a second time where it wants the proof from another size."""
         size = Checkpoint.decode(note.text).size
         for _ in range(2):
             old = self._sizes[url]

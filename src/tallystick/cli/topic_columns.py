@@ -1,4 +1,7 @@
-"""`tally topic policy`: what a topic asks of whoever opens its columns, set by its owner."""
+"""`tally topic policy` and `tally topic labels`: what an owner declares of a topic's columns.
+
+A policy says what attributes open columns; labels say by which columns parcels are told apart before they are opened.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, naming, open_session, table, wait_for_authority
+from tallystick.cli.common import Names, home_option, naming, open_session, wait_for_authority
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
     from tallystick.client.session import Session
     from tallystick.policy.formula import Formula
+    from tallystick.policy.topic_code import TopicCode
     from tallystick.record.schema import Schema
 
 
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
 @click.option("--none", "lift", is_flag=True, help="Lift the policy.")
 @home_option
 @output.json_option
-def command(topic: str, formula: str | None, columns: str | None, lift: bool, home: Path | None, as_json: bool) -> None:
+def policy(
+    topic: str, formula: str | None, columns: str | None, lift: bool, home: Path | None, tell: output.Tell
+) -> None:
     """Show the policies of TOPIC, or set FORMULA as the policy of its columns.
 
     Whoever reads the topic opens these columns only with attributes that satisfy the formula. It counts for what is
@@ -46,13 +52,8 @@ def command(topic: str, formula: str | None, columns: str | None, lift: bool, ho
         if formula is not None or lift:
             _change(session, token, _groups(schema, columns), formula)
         found = _policies(session, token, schema)
-    if as_json:
-        output.result_json(found)
-        return
-    for line in table([[", ".join(one["columns"]), f"version {one['version']}", str(one["policy"])] for one in found]):
-        output.result(line)
-    if not found:
-        output.note("note: the topic has no policy")
+    rows = [[", ".join(one["columns"]), f"version {one['version']}", str(one["policy"])] for one in found]
+    tell(found, *output.table(rows), note="" if found else "note: the topic has no policy")
 
 
 def _change(session: Session, token: bytes, groups: list[int], text: str | None) -> None:
@@ -85,7 +86,7 @@ def _parse(session: Session, text: str) -> Formula:
 
 
 def _groups(schema: Schema, columns: str | None) -> list[int]:
-    """The column groups that these columns make up; all of them where none is named."""
+    """Returns the column groups that these columns make up, or all of them where none is named."""
     if columns is None:
         return list(range(len(schema.groups)))
     named = {column.strip() for column in columns.split(",")}
@@ -116,3 +117,65 @@ def _policies(session: Session, token: bytes, schema: Schema) -> list[dict[str, 
         }
         for group, version, encoded in session.authority.topic_policies(token)
     ]
+
+
+@click.command("labels")
+@click.argument("topic")
+@click.argument("columns", nargs=-1)
+@click.option("--each", is_flag=True, help="A code for each column, instead of one over all of them.")
+@click.option("--number", type=click.IntRange(1), default=None, help="Labels of a parcel; padded to it.  [default: 24]")
+@click.option("--none", "lift", is_flag=True, help="No labels any more.")
+@home_option
+@output.json_option
+def labels(
+    topic: str,
+    columns: tuple[str, ...],
+    each: bool,
+    number: int | None,
+    lift: bool,
+    home: Path | None,
+    tell: output.Tell,
+) -> None:
+    """Show by which columns parcels of TOPIC are labelled, or declare it: COLUMNS are column:bits or
+    column:bits:low..high.
+
+    Publishers then seal rows of neighbouring subspaces together, and subscribers with an interest are not sent the
+    bodies of parcels that cannot match. The node learns which parcels are of the same subspace, not of which.
+
+    \b
+    Examples:
+      tally topic labels brakes speed:4:0..250 road:2 --home owner
+      tally topic labels brakes speed:4:0..250 gear:3:0..7 --each --home owner
+      tally topic labels brakes --none --home owner
+    """
+    from tallystick.policy.topic_code import NUMBER, TopicCode
+    from tallystick.record.schema import Schema
+
+    if lift and columns:
+        raise Misuse("either columns or --none")
+    with open_session(home) as session, naming(topic):
+        token = Names(session).topic(topic)
+        schema = Schema.decode(session.authority.schemas(token)[-1])
+        declared = b""
+        if columns or lift:
+            code = TopicCode.read(columns, schema.arrow, each=each, number=NUMBER if number is None else number)
+            _warn(session, token, schema, code)
+            declared = code.encode()
+        found = session.authority.labels(token, declared)
+    code = TopicCode.decode(found) if found else TopicCode(())
+    told = {"version": code.version, "columns": code.show(), "each": code.each, "number": code.number}
+    if code.dimensions:
+        how = "each" if code.each else "joint"
+        tell(told, f"version {code.version}: {' '.join(code.show())}, {how}, {code.number} labels a parcel")
+    else:
+        tell(told, note="note: parcels of the topic have no labels")
+
+
+def _warn(session: Session, token: bytes, schema: Schema, code: TopicCode) -> None:
+    """Of a column behind a policy labels tell something to those who may not open it."""
+    closed = {name for group, _, _ in session.authority.topic_policies(token) for name in schema.groups[group]}
+    for name in sorted(closed & {one.attribute.name for one in code.dimensions}):
+        output.note(
+            f'note: column "{name}" has a policy, and every subscriber, whatever its attributes, can learn by labels'
+            " which parcels hold values in a range"
+        )
