@@ -264,5 +264,5 @@ def test_what_a_backup_holds_of_a_topic_made_since_is_used_again(scene: Scene, t
     granted = world.again(scene.s).client.permit(Operation.SUBSCRIBE, "doors")
     assert granted.epochs[0].public == draft.public
     assert (draft.token, 1) not in lost_epochs(authority.core.store)
-    assert world.enrol(authority.invite_to("rival"), "car").certificate.tenant
-    assert sorted(authority.tenants()) == ["acme", "rival"]
+    assert world.enrol(authority.enrolment.invite_to("rival"), "car").certificate.tenant
+    assert sorted(authority.enrolment.tenants()) == ["acme", "rival"]

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_until
 
-from tallystick.authority.client import topic_entries
-from tallystick.authority.granting import grant_entries, policy_entry
+from tallystick.authority.client import grant_entries, policy_entry, topic_entries
 from tallystick.authority.master import MASTER_FILE, open_master
 from tallystick.client.session import Session
 from tallystick.errors import Refused

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from tallystick.authority.answers import Caller, Erased
 from tallystick.authority.core import Core
-from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.crypto import hpke
 from tallystick.errors import Misuse, Refused
@@ -43,10 +42,8 @@ class ErasureKey:
 
 
 class Erasure:
-    def __init__(self, core: Core, subjects: Subjects, topics: Topics) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._topics = topics
+    def __init__(self, core: Core, topics: Topics) -> None:
+        self._core, self._topics = core, topics
 
     def prepare(self, token: bytes, publisher: bytes) -> None:
         """Draw the publisher's current period and those ahead; inside the caller's transaction."""
@@ -111,8 +108,11 @@ class Erasure:
 
     # --- destroying ---
 
-    def destroy(self, caller: Caller, token: bytes, publisher: bytes, periods: list[int]) -> tuple[Erased, int | None]:
-        """Destroy the pairs of these periods (all of the publisher's, if none is named). Returns the outbox place."""
+    def destroy(
+        self, caller: Caller, token: bytes, publisher: bytes, periods: tuple[int, ...]
+    ) -> tuple[Erased, int | None]:
+        """Destroy the pairs of these periods, or all of the publisher's if none is named. Returns what was done, and
+        its place in the queue."""
         topic = self._require(caller, token)
         if len(periods) > self._core.limits.periods_max:
             raise Misuse(f"at most {self._core.limits.periods_max} periods at once")
@@ -137,7 +137,7 @@ class Erasure:
         return Erased(done, self._holders(topic.token, first), self._backups(first)), place
 
     def _require(self, caller: Caller, token: bytes) -> TopicRecord:
-        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
+        topic = self._topics.require_owned(caller, token)
         if not topic.erasable:
             raise Refused(f"topic {token.hex()} is not erasable", reason="not-erasable")
         return topic

@@ -17,7 +17,6 @@ from tallystick.authority.answers import Caller
 from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epoch
 from tallystick.authority.grant import GrantLabels
-from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.errors import Misuse, Refused
 from tallystick.parcel.labels import interest_labels
@@ -28,8 +27,8 @@ from tallystick.trust.permit import LABELS_MAX
 
 
 class Labels:
-    def __init__(self, core: Core, subjects: Subjects, topics: Topics) -> None:
-        self._core, self._subjects, self._topics = core, subjects, topics
+    def __init__(self, core: Core, topics: Topics) -> None:
+        self._core, self._topics = core, topics
 
     def code(self, token: bytes) -> TopicCode | None:
         """The topic's code; None where it has no labels."""
@@ -37,17 +36,16 @@ class Labels:
         return None if found is None or not found[0].dimensions else found[0]
 
     def declare(self, caller: Caller, token: bytes, data: bytes) -> bytes:
-        """Take the code that its owner declares for a topic, or only show it where `data` is empty: the code that
-        counts, sealed; empty where there was never one."""
-        certificate = self._subjects.require_caller(caller)
+        """Take the code that its owner declares for a topic, or only show it where `data` is empty. Returns the code
+        that counts, empty where there was never one."""
         if not data:
-            self._topics.require_described(certificate, token)
+            self._topics.require_described(caller, token)
         else:
-            topic = self._topics.require_owned(certificate, token)
+            topic = self._topics.require_owned(caller, token)
             with self._core.store.transaction():
                 self._keep(token, self._next_version(topic, TopicCode.decode(data)))
         found = self._find(token)
-        return self._core.seal_for(certificate, caller, b"" if found is None else found[0].encode())
+        return b"" if found is None else found[0].encode()
 
     def _next_version(self, topic: TopicRecord, code: TopicCode) -> TopicCode:
         schema = self._schema(topic)

@@ -25,18 +25,14 @@ from tallystick.errors import Malformed, Refused, Withheld
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts.table import Key, R
-from tallystick.ledger.engine import Engine
 from tallystick.ledger.memory import CheckpointMemory
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.transaction import Transaction, parse
-from tallystick.runtime.clock import Clock
 from tallystick.trust.trustfile import TrustFile
-
-SUBMIT_S = 30.0  # a block takes a second at most; a chain under attack some more
 
 
 class LedgerClient(Protocol):
-    """What the authority needs of a ledger: the engine in this process, or a node's `/v1/ledger/*`."""
+    """What the authority needs of a ledger: a node's `/v1/ledger/*`."""
 
     def submit(self, transaction: bytes) -> None:
         """Return when the transaction is in a block; `Refused` with the contract's reason, or `Unavailable`."""
@@ -57,23 +53,6 @@ class LedgerClient(Protocol):
     def state(self, key: bytes) -> StateProof:
         """The state's value under `key` at the newest checkpoint."""
         ...
-
-
-class EngineClient:
-    """The ledger client of an engine in this process."""
-
-    def __init__(self, engine: Engine, clock: Clock, timeout_s: float = SUBMIT_S) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._timeout_s = timeout_s
-        self.checkpoint = engine.checkpoint
-        self.consistency = engine.consistency
-        self.blocks = engine.blocks
-        self.state = engine.state
-
-    def submit(self, transaction: bytes) -> None:
-        submitted = self._engine.submit(transaction, int(self._clock.now() * 1000))
-        self._engine.wait(submitted, self._timeout_s)
 
 
 @dataclass(frozen=True)

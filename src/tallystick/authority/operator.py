@@ -7,7 +7,7 @@ can ask over HTTP instead; nothing else is needed, also after a restore.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from tallystick.authority.asks import NONCE_BYTES, Ask, BeginBackup, CreateTenant, InviteTo, ListTenants, ReadBackup
 from tallystick.authority.backup import BYTES_MAX, Backup
@@ -16,6 +16,8 @@ from tallystick.errors import Malformed
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.entropy import Entropy
+
+A = TypeVar("A")
 
 _BACKUP_S = 600.0  # a store of gigabytes is copied and encrypted before the answer comes
 
@@ -35,14 +37,14 @@ class OperatorClient:
 
     def create_tenant(self, name: str) -> str:
         """A new tenant; the invitation for its owner."""
-        return str(self._ask(CreateTenant(name)))
+        return self._ask(CreateTenant(name))
 
-    def tenants(self) -> list[str]:
+    def tenants(self) -> tuple[str, ...]:
         """The names of all tenants."""
-        return list(self._ask(ListTenants()))
+        return self._ask(ListTenants())
 
     def invite_to(self, tenant: str, *, owns: bool = False) -> str:
-        return str(self._ask(InviteTo(tenant, int(owns))))
+        return self._ask(InviteTo(tenant, int(owns)))
 
     def back_up(self, recipients: list[str]) -> Backup:
         identifier, size = self._ask(BeginBackup(tuple(recipients)), timeout_s=_BACKUP_S)
@@ -56,7 +58,7 @@ class OperatorClient:
             data += part
         return Backup(identifier, bytes(data))
 
-    def _ask(self, ask: Ask, timeout_s: float | None = None) -> Any:
+    def _ask(self, ask: Ask[A], timeout_s: float | None = None) -> A:
         body = ask.encode(self._entropy.bytes(NONCE_BYTES))
         # Once: a tenant that was made without our hearing of it is made, and asking again says so.
         response = self._http.request("POST", ask.path, body=body, attempts_max=1, timeout_s=timeout_s)

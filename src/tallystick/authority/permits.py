@@ -19,7 +19,7 @@ from tallystick.authority.answers import Caller
 from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epoch, Epochs
 from tallystick.authority.erasure import Erasure
-from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantLabels, GrantPolicies
+from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantLabels, GrantPolicies, GrantSettings
 from tallystick.authority.labels import Labels
 from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
@@ -53,20 +53,16 @@ class Permits:
         labels: Labels,
         policies: Policies,
     ) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._topics = topics
-        self._epochs = epochs
-        self._erasure = erasure
-        self._labels = labels
-        self._policies = policies
+        self._core, self._subjects, self._topics, self._epochs = core, subjects, topics, epochs
+        self._erasure, self._labels, self._policies = erasure, labels, policies
 
     # --- asking for one ---
 
     def prepare(
         self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int, interest: str = ""
     ) -> tuple[bytes, int | None]:
-        """Draw a permit and queue it for the ledger: its identifier and outbox place (None: it is there already)."""
+        """Draw a permit and queue it for the ledger. Returns its identifier and its place in the queue, None where the
+        ledger has it already."""
         core = self._core
         certificate = self._subjects.require_caller(caller)
         with core.store.transaction():
@@ -196,17 +192,15 @@ class Permits:
     # --- keys ---
 
     def grant(self, caller: Caller, identifier: bytes) -> bytes:
-        """The sealed grant of a permit that the ledger holds."""
+        """The grant of a permit that the ledger holds."""
         grant = self._build(caller, identifier, 0)
         assert grant is not None
-        return self._core.seal_for(self._subjects.require_caller(caller), caller, grant.encode())
+        return grant.encode()
 
     def update(self, caller: Caller, identifier: bytes, seen: int) -> bytes | None:
-        """What changed since version `seen`, sealed; None where nothing did."""
+        """What changed since version `seen`; None where nothing did."""
         grant = self._build(caller, identifier, seen, update=True)
-        if grant is None:
-            return None
-        return self._core.seal_for(self._subjects.require_caller(caller), caller, grant.encode())
+        return None if grant is None else grant.encode()
 
     def _build(self, caller: Caller, identifier: bytes, seen: int, *, update: bool = False) -> Grant | None:
         core = self._core
@@ -229,10 +223,9 @@ class Permits:
                 epochs=epochs,
                 private_keys=private_keys,
                 schemas=tuple(self._topics.schemas(topic, seen)),
-                partitions=topic.partitions,
-                flags=topic.flags,
-                late_epochs=core.settings.late_epochs,
-                revoke_ms=core.settings.revoke_s * 1000,
+                settings=GrantSettings(
+                    topic.partitions, topic.flags, core.settings.late_epochs, core.settings.revoke_s * 1000
+                ),
                 erasure_keys=erasure_keys,
                 erased=tuple(self._erasure.erased(token, seen)),
                 policies=policies,
@@ -336,7 +329,7 @@ class Permits:
     # --- taking it back ---
 
     def undo(self, caller: Caller, permit_bytes: bytes, undo_token: bytes) -> tuple[bytes, int | None]:
-        """Check permit and undo token, end the permit. Returns the signed order and its outbox place."""
+        """Check permit and undo token, end the permit. Returns the signed order and its place in the queue."""
         core = self._core
         self._subjects.require_caller(caller)
         try:

@@ -17,16 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.authority.answers import Caller
+from tallystick.authority.answers import Caller, policy_commitment
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attribute_spaces import AttributeSpaces, is_same_or_wider
 from tallystick.authority.attributes import DRAFT, LIVE
 from tallystick.authority.core import Core
 from tallystick.authority.grant import GrantPolicies, GrantTopicPolicy
-from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.crypto import hpke
-from tallystick.crypto.hashes import named_hash
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.policies import POLICIES
 from tallystick.policy.check import check_policy
@@ -53,27 +51,16 @@ class Policy:
         return ["policy", self.token, self.group, self.version, self.commitment]
 
 
-def policy_commitment(salt: bytes, token: bytes, group: int, version: int, formula: bytes) -> bytes:
-    """What the ledger shows of a formula."""
-    return named_hash("tallystick policy commitment 1", wire.encode([salt, token, group, version, formula]))
-
-
 class Policies:
-    def __init__(
-        self, core: Core, subjects: Subjects, topics: Topics, spaces: AttributeSpaces, epochs: AttributeEpochs
-    ) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._topics = topics
-        self._spaces = spaces
-        self._epochs = epochs
+    def __init__(self, core: Core, topics: Topics, spaces: AttributeSpaces, epochs: AttributeEpochs) -> None:
+        self._core, self._topics, self._spaces, self._epochs = core, topics, spaces, epochs
 
     # --- requests ---
 
     def draft(self, caller: Caller, token: bytes, group: int, encoded: bytes, salt: bytes) -> int:
         """Keep the formula of a group's next policy (empty: none is needed to lift it). Returns the version to
         write."""
-        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
+        topic = self._topics.require_owned(caller, token)
         if group >= self._groups(topic):
             raise Misuse(f"the topic has {self._groups(topic)} column groups, there is no group {group}")
         known = self._core.ledger.row(POLICIES(token, group))
@@ -117,7 +104,7 @@ class Policies:
 
     def listed(self, caller: Caller, token: bytes) -> list[tuple[int, int, bytes]]:
         """(group, version, formula) of every policy of a topic, to its owner; an empty formula is not known here."""
-        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
+        topic = self._topics.require_owned(caller, token)
         newest = [self._newest(token, group) for group in range(self._groups(topic))]
         return [
             (one.group, one.version, b"" if one.content is None else self._formula(one))

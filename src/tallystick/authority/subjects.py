@@ -2,16 +2,24 @@
 
 A row is believed no further than its certificate: the chain up to the trust file is checked whenever one is first
 used, so that a sealing key planted in the store receives nothing.
+
+Node and ledger show tokens and identifiers; the names behind them are here alone. A tenant's owner (its auditor, too)
+sees all names of its tenant; any other principal those of the topics that it owns or may describe, and its own.
+Answers are sealed: names are what the pseudonyms hide.
 """
 
 from __future__ import annotations
 
-from tallystick.authority.answers import Caller
+from tallystick.authority.answers import Caller, NamePage
 from tallystick.authority.core import Core
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
+from tallystick.ledger import entries
+from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.identity import IDENTITIES, TENANTS
+from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import ROOT_ID, Certificate, SubjectKind
+from tallystick.trust.right import Right
 
 _CHECKED_MAX = 100_000  # certificates remembered as checked, by hash
 
@@ -70,6 +78,39 @@ class Subjects:
     def is_admin(self, certificate: Certificate) -> bool:
         owner = self._core.store.scalar("SELECT owner FROM tenants WHERE id = ?", (certificate.tenant,))
         return bool(owner == certificate.subject)
+
+    def revoke(self, caller: Caller, principal: bytes) -> int:
+        """Queue the revocation of a principal of the caller's tenant, which it must own. Returns its place."""
+        admin, certificate = self.require_admin(caller), self.find(principal)
+        if certificate is None or certificate.tenant != admin.tenant or certificate.kind is not SubjectKind.PRINCIPAL:
+            raise Refused("the tenant has no such principal", reason="no-such-principal")
+        return self._core.queue([entries.revoke(principal)])
+
+    # --- names ---
+
+    def names(self, caller: Caller, after: bytes) -> NamePage:
+        """The names that the caller may know, those of principals in pages."""
+        certificate = self.require_caller(caller)
+        is_admin = self.is_admin(certificate)
+        topics = () if after else self._topic_names(certificate, is_admin)
+        if not is_admin:
+            row = self._core.store.row("SELECT id, name FROM subjects WHERE id = ?", (certificate.subject,))
+            return NamePage(topics, () if after or row is None else ((row[0], row[1]),), b"")
+        most = self._core.limits.names_max
+        found = self._core.store.rows(
+            "SELECT id, name FROM subjects WHERE tenant = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?",
+            (certificate.tenant, int(SubjectKind.PRINCIPAL), after, most),
+        )
+        return NamePage(topics, tuple(found), found[-1][0] if len(found) == most else b"")
+
+    def _topic_names(self, certificate: Certificate, is_admin: bool) -> tuple[tuple[bytes, str], ...]:
+        rows = self._core.store.rows("SELECT token, name, owner, tenant FROM topics WHERE name != '' ORDER BY name")
+        described = set(access.topics_with(State(self._core.ledger.raw), certificate.subject, Right.DESCRIBE))
+        return tuple(
+            (token, name)
+            for token, name, owner, tenant in rows
+            if owner == certificate.subject or token in described or (is_admin and tenant == certificate.tenant)
+        )
 
     # --- what the ledger says ---
 

@@ -53,9 +53,7 @@ class TopicRecord:
 
 class Topics:
     def __init__(self, core: Core, subjects: Subjects, epochs: Epochs) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._epochs = epochs
+        self._core, self._subjects, self._epochs = core, subjects, epochs
 
     def find(self, token: bytes) -> TopicRecord | None:
         row = self._core.store.row("SELECT * FROM topics WHERE token = ?", (token,))
@@ -67,21 +65,21 @@ class Topics:
             return topic
         return self._core.master.token(certificate.tenant, topic)
 
-    def require_owned(self, certificate: Certificate, token: bytes) -> TopicRecord:
+    def require_owned(self, caller: Caller, token: bytes) -> TopicRecord:
         """The topic, if the caller owns it or its tenant; else as if it did not exist."""
-        topic = self.find(token)
+        certificate, topic = self._subjects.require_caller(caller), self.find(token)
         if topic is None or topic.tenant != certificate.tenant:
             raise unknown(token)
         if topic.owner != certificate.subject and not self._subjects.is_admin(certificate):
             raise unknown(token)
         return topic
 
-    def require_described(self, certificate: Certificate, token: bytes) -> TopicRecord:
+    def require_described(self, caller: Caller, token: bytes) -> TopicRecord:
         """The topic, if the caller owns it or may describe it; else as if it did not exist."""
-        topic = self.find(token)
+        certificate, topic = self._subjects.require_caller(caller), self.find(token)
         if topic is not None and self.granted(certificate.subject, token) & Right.DESCRIBE:
             return topic
-        return self.require_owned(certificate, token)
+        return self.require_owned(caller, token)
 
     # --- requests ---
 
@@ -156,9 +154,7 @@ class Topics:
 
     def propose_schema(self, caller: Caller, token: bytes, schema: bytes) -> tuple[int, bytes]:
         """Keep the next version's text. Returns its number and hash, for the owner to sign and submit."""
-        certificate = self._subjects.require_caller(caller)
-        topic = self.require_owned(certificate, token)
-        limits = self._core.limits
+        topic, limits = self.require_owned(caller, token), self._core.limits
         if len(schema) > limits.schema_bytes_max:
             raise Malformed(f"schema: {len(schema)} bytes, at most {limits.schema_bytes_max} expected")
         new = Schema.decode(schema)

@@ -97,11 +97,12 @@ class World:
         settings = AuthoritySettings(epoch_s=3_600, revoke_s=2, epochs_ahead=1)
         self.authority = self.instance.authority(RemoteNode(link), self.clock, entropy, settings)  # type: ignore[arg-type]
         self.authority.work()
-        self.owner = self._person("owner", self.authority.create_tenant("acme"))
+        enrolment = self.authority.enrolment
+        self.owner = self._person("owner", enrolment.create_tenant("acme"))
         draft = self.owner.authority._inner.create_topic(TOPIC, Schema.parse(SCHEMA).encode(), PARTITIONS, 0)
         self.token = draft.token
-        cars = [self._person(f"car {number}", self.authority.invite_to("acme")) for number in range(2)]
-        readers = [self._person(name, self.authority.invite_to("acme")) for name in ("reader", "member", "spy")]
+        cars = [self._person(f"car {number}", enrolment.invite_to("acme")) for number in range(2)]
+        readers = [self._person(name, enrolment.invite_to("acme")) for name in ("reader", "member", "spy")]
         rights = [entries.grant(self.token, car.identity.principal, WRITE) for car in cars]
         rights += [entries.grant(self.token, reader.identity.principal, READ) for reader in readers]
         self.owner.author.write(*topic_entries(draft, self.owner.holder), *rights)
