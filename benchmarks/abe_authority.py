@@ -23,7 +23,6 @@ from tallystick.authority.authority import Authority
 from tallystick.authority.client import (
     AuthorityClient,
     Holder,
-    InProcess,
     enrol,
     grant_entries,
     policy_entry,
@@ -89,12 +88,12 @@ class Tenant:
 
     def person(self, invite: str) -> AuthorityClient:
         key, sealing = SigningKey.from_seed(self.entropy.bytes(32)), hpke.PrivateKey.generate(self.entropy.bytes(32))
-        enrolled = enrol(InProcess(self.authority), self.instance, invite, "somebody", key, sealing)
+        enrolled = enrol(self.authority, self.instance, invite, "somebody", key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
         assert certificate.kind is SubjectKind.PRINCIPAL
         self.tenant = certificate.tenant
         holder = Holder(self.instance, certificate.subject, key, sealing)
-        return AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, self.entropy)
+        return AuthorityClient(self.authority, self.authority.certificate, holder, self.entropy)
 
     def act(self, key: SigningKey, author: bytes, *group: bytes) -> None:
         self._number += 1

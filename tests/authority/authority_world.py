@@ -15,7 +15,7 @@ from tallystick.authority import authority as front
 from tallystick.authority.answers import Caller
 from tallystick.authority.asks import AskPermit
 from tallystick.authority.authority import Authority
-from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
+from tallystick.authority.client import AuthorityClient, Holder, enrol, topic_entries
 from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
 from tallystick.crypto import hpke
 from tallystick.crypto.passphrase import Cost
@@ -167,14 +167,14 @@ class World:
     ) -> Person:
         key = key or SigningKey.from_seed(self.entropy.bytes(32))
         sealing = sealing or hpke.PrivateKey.generate(self.entropy.bytes(32))
-        enrolled = enrol(InProcess(self.authority), self.instance, invite, name, key, sealing)
+        enrolled = enrol(self.authority, self.instance, invite, name, key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
         return self.person(Holder(self.instance, certificate.subject, key, sealing), certificate)
 
     def person(self, holder: Holder, certificate: Certificate) -> Person:
         return Person(
             holder,
-            AuthorityClient(InProcess(self.authority), self.authority_certificate, holder, self.entropy),
+            AuthorityClient(self.authority, self.authority_certificate, holder, self.entropy),
             certificate,
         )
 

@@ -10,7 +10,6 @@ import pytest
 from authority_world import PASSPHRASE, READ, WRITE, Person, World
 
 from tallystick.authority.answers import Caller, answer_info
-from tallystick.authority.client import InProcess
 from tallystick.authority.grant import Grant
 from tallystick.authority.master import MasterKey
 from tallystick.crypto import hpke
@@ -388,7 +387,7 @@ def test_secrets_stay_out_of_representations(world: World, people: tuple[Person,
     owner, s, _, token = people
     world.grant(owner, token, s, READ)
     granted = s.client.permit(Operation.SUBSCRIBE, token)
-    shown = f"{granted!r} {world.authority.core!r} {s.holder!r} {InProcess!r}"
+    shown = f"{granted!r} {world.authority.core!r} {s.holder!r}"
     secrets = [granted.undo_token, *(seed for _, seed in granted.private_keys), s.holder.sealing_key.seed]
     for secret in secrets:
         assert secret.hex() not in shown

@@ -10,7 +10,7 @@ from authority_world import World
 
 from tallystick.authority.answers import NOBODY, Enrolled
 from tallystick.authority.asks import ConfirmEnrolment, Enrol
-from tallystick.authority.client import InProcess, enrol
+from tallystick.authority.client import enrol
 from tallystick.authority.possession import enrol_challenge_info, sign_enrolment
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
@@ -33,7 +33,7 @@ def face(ask: Callable[[], object]) -> tuple[str, str, str | None]:
 def test_a_newcomer_takes_home_what_it_needs(world: World, keys: tuple[SigningKey, hpke.PrivateKey]) -> None:
     key, sealing = keys
     invite = world.authority.enrolment.create_tenant("acme")
-    enrolled = enrol(InProcess(world.authority), world.instance, invite, "car 17", key, sealing)
+    enrolled = enrol(world.authority, world.instance, invite, "car 17", key, sealing)
     certificate = Certificate.decode(enrolled.certificate)
     certificate.verify_issued_by(world.authority_certificate)
     assert certificate.kind is SubjectKind.PRINCIPAL
@@ -85,7 +85,7 @@ def test_every_failure_has_one_face(world: World, keys: tuple[SigningKey, hpke.P
         confirm(b"", b""),
     ]
     assert len({face(failure) for failure in failures}) == 1
-    enrol(InProcess(authority), instance, invite, "car", key, sealing)  # none of it used the invitation up
+    enrol(authority, instance, invite, "car", key, sealing)  # none of it used the invitation up
 
 
 def test_without_the_sealing_key_the_challenge_stays_shut(

@@ -180,7 +180,7 @@ def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path
             "undo token": subscriber._opener.held.grant.undo_token,
             "key that wraps the topic keys": master._wrap_key,
             "key of the tokens": master._token_key,
-            "publisher's seed": car.identity.signing_seed,
+            "publisher's seed": car.identity.keys.signing_seed,
             "interest": WANTED.encode(),
             "label key": master.label_key(draft.token, 1),
         }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from tallystick import wire
-from tallystick.authority.codec import Identifier, Number, Octets, Record, items, number, octets, plain, row, text
+from tallystick.authority.codec import Identifier, Number, Octets, Versioned, items, number, octets, plain, row, text
 from tallystick.crypto.hashes import named_hash
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 
@@ -98,7 +98,7 @@ class Erased:
 
 
 @dataclass(frozen=True)
-class NamePage(Record):
+class NamePage(Versioned):
     """One page of names; `after` is what to name in the next request, empty on the last page."""
 
     what = "names"
@@ -118,7 +118,7 @@ class ListedAttribute:
 
 
 @dataclass(frozen=True)
-class AttributeAnswer(Record):
+class AttributeAnswer(Versioned):
     """What a principal gets of its attribute key: wire [1, identifier, key, [[epoch, part], …], epoch].
 
     `key` is empty where the one that the caller named is still right: then `parts` take it on to further epochs.

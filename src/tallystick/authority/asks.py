@@ -30,6 +30,7 @@ A = TypeVar("A")
 NONCE_BYTES = 16
 GROUP_MAX = 255  # of column groups, as the ledger's contract has it
 _RECIPIENTS_MAX = 64  # of one backup
+_POLL_SLACK_S = 10.0  # beyond the wait itself, for the answer to travel
 _REQUEST = "request_bytes_max"
 
 _TEXT = text(at_most=_REQUEST)  # in a list: as long as fits
@@ -58,6 +59,11 @@ class Ask(ABC, Generic[A]):
     @abstractmethod
     def serve(self, authority: Authority, caller: Caller) -> A:
         """Do what is asked; called by `Authority.answer`, which has checked that it may be and seals the answer."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long the caller waits for the answer, where that is longer than for others."""
+        return None
 
     @property
     def is_sealed(self) -> bool:
@@ -266,6 +272,10 @@ class AskKeys(Ask[bytes | None], path="/v1/keys"):
     version: Annotated[int, number("of the last grant or update")]
     wait_ms: Number
 
+    @property
+    def timeout_s(self) -> float:
+        return self.wait_ms / 1000 + _POLL_SLACK_S
+
     def serve(self, authority: Authority, caller: Caller) -> bytes | None:
         return authority.permits.update(caller, self.permit, self.version)
 
@@ -455,6 +465,7 @@ class BeginBackup(Ask[tuple[bytes, int]], path="/v1/operator/backup", by_operato
     """Back up the whole store, encrypted, to be fetched in parts; by the operator."""
 
     answers = answered(identifier=octets(16), size=number("of the age file, in bytes"))
+    timeout_s = 600.0  # a store of gigabytes is copied and encrypted before the answer comes
     recipients: Annotated[tuple[str, ...], items(_TEXT, "age recipients, as text", at_most=_RECIPIENTS_MAX)]
 
     def serve(self, authority: Authority, caller: Caller) -> tuple[bytes, int]:

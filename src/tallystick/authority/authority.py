@@ -1,9 +1,9 @@
 """The authority: the meta-service of EventGuard. Its parts decide and remember; this is what holds them together.
 
 It opens no socket and reads no clock of its own. Every request (`asks.py`) comes in by `answer`, from `http.py` or from
-`client.InProcess`, and is served by the parts. What changes something goes the way that `core` describes; nothing is
-served while the view of the ledger is not current, above all after a restore. `work` follows the ledger and does what
-time demands.
+a client in this process, and is served by the parts. What changes something goes the way that `core` describes; nothing
+is served while the view of the ledger is not current, above all after a restore. `work` follows the ledger and does
+what time demands.
 
 An authority can read everything of its tenants. What it cannot do is grant without the owner's right on the ledger,
 or unseen.
@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 from tallystick.authority.answers import Caller
 from tallystick.authority.asks import Ask
 from tallystick.authority.attribute_epochs import AttributeEpochs
-from tallystick.authority.attribute_spaces import AttributeSpaces
-from tallystick.authority.attributes import LIVE, Attributes
+from tallystick.authority.attributes import LIVE, Attributes, AttributeSpaces
 from tallystick.authority.backup import Backup, back_up, lay_out, read_part
 from tallystick.authority.core import Core
 from tallystick.authority.enrolment import Enrolment

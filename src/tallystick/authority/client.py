@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from tallystick.authority import answers, asks, possession
 from tallystick.authority.answers import AttributeAnswer, Caller, Draft, Erased, ListedAttribute, NamePage, Resolved
@@ -31,15 +31,11 @@ from tallystick.runtime.entropy import Entropy
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 
-if TYPE_CHECKING:
-    from tallystick.authority.authority import Authority
-
 A = TypeVar("A")
 
 _SCHEMAS = items(octets(at_most=1 << 20))
 _ATTRIBUTES = row(items(record(ListedAttribute)), octets(at_most=16))  # a page, and what to name for the next one
 _POLICIES = items(row(number(), number(), octets(at_most=1 << 16)))  # (group, version, formula)
-_POLL_SLACK_S = 10.0  # beyond the wait itself, for the answer to travel
 
 
 @dataclass(frozen=True)
@@ -53,19 +49,12 @@ class Holder:
 
 
 class Transport(Protocol):
-    """How requests reach the authority; `Refused`, `Unavailable` or `Misuse` where they get nothing."""
+    """How requests reach the authority, or the authority itself in this process, which answers a long poll at once.
 
-    def ask(self, ask: Ask[A], caller: Caller, timeout_s: float | None = None) -> A: ...
+    `Refused`, `Unavailable` or `Misuse` where they get nothing.
+    """
 
-
-class InProcess:
-    """The authority in this process; there is nobody to wait for, so a long poll is answered at once."""
-
-    def __init__(self, authority: Authority) -> None:
-        self._authority = authority
-
-    def ask(self, ask: Ask[A], caller: Caller, timeout_s: float | None = None) -> A:
-        return self._authority.answer(ask, caller)
+    def answer(self, ask: Ask[A], caller: Caller) -> A: ...
 
 
 class OverHttp:
@@ -74,8 +63,11 @@ class OverHttp:
     def __init__(self, http: HttpClient) -> None:
         self._http = http
 
-    def ask(self, ask: Ask[A], caller: Caller, timeout_s: float | None = None) -> A:
-        response = self._http.request("POST", ask.path, body=ask.encode(caller.nonce), timeout_s=timeout_s)
+    def answer(self, ask: Ask[A], caller: Caller) -> A:
+        # The operator's once: a tenant that was made without our hearing of it is made, and asking again says so.
+        attempts_max = 1 if ask.by_operator else None
+        body = ask.encode(caller.nonce)
+        response = self._http.request("POST", ask.path, "", body, timeout_s=ask.timeout_s, attempts_max=attempts_max)
         return ask.decode_answer(response.body)
 
 
@@ -138,8 +130,8 @@ class AuthorityClient:
         return grant
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
-        ask, caller = asks.AskKeys(permit, seen, wait_ms), self._caller()
-        sealed = self._transport.ask(ask, caller, wait_ms / 1000 + _POLL_SLACK_S)
+        caller = self._caller()
+        sealed = self._transport.answer(asks.AskKeys(permit, seen, wait_ms), caller)
         return Grant.decode(self._open(caller, sealed)) if sealed else None
 
     def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder:
@@ -189,11 +181,11 @@ class AuthorityClient:
         return NamePage.decode(self._ask_sealed(asks.ReadNames(after)))
 
     def _ask(self, ask: Ask[A]) -> A:
-        return self._transport.ask(ask, self._caller())
+        return self._transport.answer(ask, self._caller())
 
     def _ask_sealed(self, ask: Ask[bytes]) -> bytes:
         caller = self._caller()
-        return self._open(caller, self._transport.ask(ask, caller))
+        return self._open(caller, self._transport.answer(ask, caller))
 
     def _open(self, caller: Caller, sealed: bytes) -> bytes:
         info = answers.answer_info(self._holder.instance, caller.principal, caller.nonce)
@@ -209,10 +201,10 @@ def enrol(
     """Enrol with both keys; the certificate is checked to be for them. `instance` is what one was told to join."""
     public = sealing.public.encode()
     signature = possession.sign_enrolment(instance, invite, name, key, public)
-    sealed = service.ask(asks.Enrol(invite, name, key.public.raw, public, signature), answers.NOBODY)
+    sealed = service.answer(asks.Enrol(invite, name, key.public.raw, public, signature), answers.NOBODY)
     principal = subject_id(instance, key.public.raw)
     challenge = hpke.open_(sealing, sealed, possession.enrol_challenge_info(instance, principal))
-    enrolled = service.ask(asks.ConfirmEnrolment(principal, challenge), answers.NOBODY)
+    enrolled = service.answer(asks.ConfirmEnrolment(principal, challenge), answers.NOBODY)
     issuer = Certificate.decode(enrolled.authority)
     _check_issued("enrolment", enrolled.certificate, issuer, principal, key, public)
     return enrolled
@@ -251,12 +243,7 @@ def topic_entries(draft: Draft, holder: Holder, nodes: tuple[bytes, ...] = (), r
 
 
 def grant_entries(
-    authority: AuthorityClient,
-    tenant: bytes,
-    principal: bytes,
-    held: AttributeSet,
-    salt: bytes,
-    not_after_ms: int = 0,
+    authority: AuthorityClient, tenant: bytes, principal: bytes, held: AttributeSet, salt: bytes, not_after_ms: int = 0
 ) -> list[bytes]:
     """The entries that give `principal` these attributes of `tenant`; the salt has 32 fresh random bytes."""
     pseudonyms = authority.draft_attributes(principal, held.encode(), salt)

@@ -85,7 +85,7 @@ Identifier = Annotated[bytes, octets(16)]
 Number = Annotated[int, number()]
 
 
-class Record:
+class Versioned:
     """A dataclass that travels by itself: wire [1, its fields in order]."""
 
     what: ClassVar[str]

@@ -80,12 +80,15 @@ class Core:
         return max(self.now_ms, since_ms + self.settings.revoke_s * 1000)
 
     def next_version(self) -> int:
-        """A number above every earlier one: the clock's, so that a restored store does not count again."""
-        stored = self.store.meta("version")
-        version = max(self.now_ms, 0 if stored is None else int.from_bytes(stored, "big") + 1)
-        self.store.set_meta("version", version.to_bytes(8, "big"))
-        self.version = version
-        return version
+        """A version above every earlier one: the clock's, so that a restored store does not count again."""
+        self.version = self._rise("version", self.now_ms)
+        return self.version
+
+    def _rise(self, name: str, at_least: int) -> int:
+        stored = self.store.meta(name)
+        number = max(at_least, 0 if stored is None else int.from_bytes(stored, "big") + 1)
+        self.store.set_meta(name, number.to_bytes(8, "big"))
+        return number
 
     def touch(self, token: bytes) -> int:
         """Note that something about a topic changed. Returns the topic's new version."""
@@ -179,12 +182,9 @@ class Core:
 
     def _compose(self, groups: list[tuple[int, list[bytes]]]) -> tuple[int, bytes]:
         with self.store.transaction():
-            stored = self.store.meta("number")
-            last = 0 if stored is None else int.from_bytes(stored, "big")
-            number = max(self.now_ms * 1000, last + 1)
+            number = self._rise("number", self.now_ms * 1000)
             entries = [entry for _, group in groups for entry in group]
             data = compose(self.instance, self.certificate.subject, number, entries, self.key).data
-            self.store.set_meta("number", number.to_bytes(8, "big"))
             self.store.insert("sent", number=number, data=data)
             for place, _ in groups:
                 self.store.write("UPDATE outbox SET number = ? WHERE place = ?", (number, place))

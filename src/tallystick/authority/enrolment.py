@@ -35,7 +35,7 @@ from tallystick.trust.certificate import ALL_TENANTS, Certificate, SubjectKind, 
 
 class Enrolment:
     def __init__(self, core: Core, subjects: Subjects) -> None:
-        self._core, self._subjects = core, subjects
+        self._core, self._store, self._subjects = core, core.store, subjects
 
     def create_tenant(self, name: str) -> str:
         """A new tenant; the invitation of the principal that will own it. By the operator, not over HTTP."""
@@ -43,22 +43,22 @@ class Enrolment:
         identifier = tenant_id(self._core.instance, name)
         if self._core.certificate.tenant not in (ALL_TENANTS, identifier):
             raise Misuse(f'tenant "{name}": this authority serves one tenant only, and another one')
-        with self._core.store.transaction():
-            if self._core.store.row("SELECT 1 FROM tenants WHERE id = ?", (identifier,)):
+        with self._store.transaction():
+            if self._store.row("SELECT 1 FROM tenants WHERE id = ?", (identifier,)):
                 raise Misuse(f'tenant "{name}" exists already')
-            self._core.store.insert("tenants", id=identifier, name=name)
+            self._store.insert("tenants", id=identifier, name=name)
             return self._invite(identifier, owns=True)
 
     def tenants(self) -> tuple[str, ...]:
         """The names of all tenants."""
-        return tuple(name for (name,) in self._core.store.rows("SELECT name FROM tenants ORDER BY name"))
+        return self._store.column("SELECT name FROM tenants ORDER BY name")
 
     def invite_to(self, tenant_name: str, *, owns: bool = False) -> str:
         """An invitation to a tenant, by the operator."""
         identifier = tenant_id(self._core.instance, tenant_name)
-        with self._core.store.transaction():
+        with self._store.transaction():
             # A restored store may know the tenant from the ledger, by its identifier alone.
-            known = self._core.store.write("UPDATE tenants SET name = ? WHERE id = ?", (tenant_name, identifier))
+            known = self._store.write("UPDATE tenants SET name = ? WHERE id = ?", (tenant_name, identifier))
             if not known:
                 raise Misuse(f'tenant "{tenant_name}" does not exist', hint="tally tenant create makes one")
             return self._invite(identifier, owns=owns)
@@ -66,11 +66,11 @@ class Enrolment:
     def invite(self, caller: Caller) -> str:
         """An invitation to the caller's own tenant, which it must own."""
         certificate = self._subjects.require_admin(caller)
-        with self._core.store.transaction():
+        with self._store.transaction():
             return self._invite(certificate.tenant, owns=False)
 
     def _invite(self, tenant: bytes, *, owns: bool) -> str:
-        store, now_ms = self._core.store, self._core.now_ms
+        store, now_ms = self._store, self._core.now_ms
         store.write("DELETE FROM pending WHERE invite IN (SELECT hash FROM invites WHERE expires_ms < ?)", (now_ms,))
         store.write("DELETE FROM invites WHERE expires_ms < ?", (now_ms,))
         count = store.scalar("SELECT count(*) FROM invites WHERE tenant = ? AND used = 0", (tenant,))
@@ -99,23 +99,13 @@ class Enrolment:
                 raise refused()
             challenge = core.entropy.bytes(32)
             # One attempt at a time for each invitation and for each key: the newest counts.
-            core.store.write(
-                "DELETE FROM pending WHERE (invite = ? OR principal = ?) AND certificate IS NULL",
-                (secret_hash(code), principal),
-            )
-            if core.store.row(
-                "SELECT 1 FROM pending WHERE invite = ? OR principal = ?", (secret_hash(code), principal)
-            ):
+            place = {"invite": secret_hash(code), "principal": principal}
+            same = "FROM pending WHERE (invite = ? OR principal = ?)"
+            core.store.write(f"DELETE {same} AND certificate IS NULL", tuple(place.values()))
+            if core.store.row(f"SELECT 1 {same}", tuple(place.values())):
                 raise refused()
-            core.store.insert(
-                "pending",
-                invite=secret_hash(code),
-                principal=principal,
-                name=name,
-                signing_key=signing_key,
-                sealing_key=sealing_key,
-                challenge=secret_hash(challenge),
-            )
+            keys = {"signing_key": signing_key, "sealing_key": sealing_key}
+            core.store.insert("pending", **place, name=name, **keys, challenge=secret_hash(challenge))
         return hpke.seal(public, challenge, possession.enrol_challenge_info(core.instance, principal))
 
     def prepare(self, principal: bytes, challenge: bytes) -> int | None:
@@ -134,9 +124,7 @@ class Enrolment:
             tenant, owns = self._require_invite(invite)
             certificate = self._certify(principal, tenant, signing_key, sealing_key)
             core.store.write("UPDATE invites SET used = 1 WHERE hash = ?", (invite,))
-            core.store.write(
-                "UPDATE pending SET certificate = ? WHERE principal = ?", (certificate.encode(), principal)
-            )
+            core.store.update("pending", {"principal": principal}, certificate=certificate.encode())
             group = [entries.enrol(certificate)]
             if owns:
                 group.append(entries.tenant(tenant, principal))
@@ -155,7 +143,7 @@ class Enrolment:
         )
 
     def _require_invite(self, invite: bytes) -> tuple[bytes, int]:
-        row = self._core.store.row("SELECT tenant, owns, expires_ms, used FROM invites WHERE hash = ?", (invite,))
+        row = self._store.row("SELECT tenant, owns, expires_ms, used FROM invites WHERE hash = ?", (invite,))
         if row is None or row[3] or row[2] <= self._core.now_ms:
             raise refused()
         return row[0], row[1]

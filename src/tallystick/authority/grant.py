@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from tallystick.authority.codec import Identifier, Number, Octets, Record, items, number, octets, record, row
+from tallystick.authority.codec import Identifier, Number, Octets, Versioned, items, number, octets, record, row
 
 EpochKeys = Annotated[tuple[tuple[int, bytes], ...], items(row(number(), octets(32)))]  # (epoch, key)
 
@@ -114,7 +114,7 @@ class GrantSettings:
 
 
 @dataclass(frozen=True)
-class Grant(Record):
+class Grant(Versioned):
     what = "grant"
     permit: Octets
     undo_token: Octets = field(repr=False)

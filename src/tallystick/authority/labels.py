@@ -28,7 +28,7 @@ from tallystick.trust.permit import LABELS_MAX
 
 class Labels:
     def __init__(self, core: Core, topics: Topics) -> None:
-        self._core, self._topics = core, topics
+        self._core, self._store, self._topics = core, core.store, topics
 
     def code(self, token: bytes) -> TopicCode | None:
         """The topic's code; None where it has no labels."""
@@ -42,13 +42,13 @@ class Labels:
             self._topics.require_described(caller, token)
         else:
             topic = self._topics.require_owned(caller, token)
-            with self._core.store.transaction():
+            with self._store.transaction():
                 self._keep(token, self._next_version(topic, TopicCode.decode(data)))
         found = self._find(token)
         return b"" if found is None else found[0].encode()
 
     def _next_version(self, topic: TopicRecord, code: TopicCode) -> TopicCode:
-        schema = self._schema(topic)
+        schema = Schema.decode(self._topics.require_text(topic))
         if not code.fits(schema.arrow):
             raise Misuse("code: it is not over the columns of the topic's newest schema")
         old = self._find(topic.token)
@@ -73,7 +73,7 @@ class Labels:
     def cover(self, topic: TopicRecord, interest: str, current: int) -> tuple[bytes, ...]:
         """The labels of a permit for this interest, in epochs around the current one; `Misuse` where the interest makes
         no sense. None where the topic has no labels, or they tell nothing about it."""
-        schema = self._schema(topic)
+        schema = Schema.decode(self._topics.require_text(topic))
         formula = read_interest(interest, schema.arrow)
         code = self.code(topic.token)
         if code is None or not code.fits(schema.arrow):
@@ -90,14 +90,8 @@ class Labels:
             draw=self._core.entropy.bytes,
         )
 
-    def _schema(self, topic: TopicRecord) -> Schema:
-        text = self._topics.schema_text(topic.token, topic.schema_version)
-        if text is None:
-            raise Refused("the newest schema's text is not here", reason="schema-missing", hint="deposit it first")
-        return Schema.decode(text)
-
     def _find(self, token: bytes) -> tuple[TopicCode, int] | None:
-        row = self._core.store.row("SELECT code, changed FROM labels WHERE token = ?", (token,))
+        row = self._store.row("SELECT code, changed FROM labels WHERE token = ?", (token,))
         if row is None:
             return None
         return TopicCode.decode(self._core.master.unwrap_own(_place(token), row[0])), row[1]
@@ -105,7 +99,7 @@ class Labels:
     def _keep(self, token: bytes, code: TopicCode) -> None:
         wrapped = self._core.master.wrap_own(_place(token), code.encode(), self._core.entropy)
         changed = self._core.touch(token)
-        self._core.store.write("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", (token, wrapped, changed))
+        self._store.write("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", (token, wrapped, changed))
 
 
 def _place(token: bytes) -> str:

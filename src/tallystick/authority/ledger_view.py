@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from tallystick import wire
+from tallystick.authority.codec import Octets, Versioned, number
 from tallystick.crypto.merkle import Frontier, verify_consistency
 from tallystick.crypto.merkle_map import verify_map
-from tallystick.errors import Malformed, Refused, Withheld
+from tallystick.errors import Refused, Withheld
 from tallystick.ledger.block import Block
 from tallystick.ledger.checkpoints import Head
 from tallystick.ledger.contracts.table import Key, R
@@ -56,21 +57,12 @@ class LedgerClient(Protocol):
 
 
 @dataclass(frozen=True)
-class Position:
+class Position(Versioned):
     """How far the ledger was folded; what the store keeps between runs."""
 
-    height: int
-    frontier: bytes
-
-    def encode(self) -> bytes:
-        return wire.encode([1, self.height, self.frontier])
-
-    @classmethod
-    def decode(cls, data: bytes) -> Position:
-        match wire.decode(data, "ledger position"):
-            case [1, int(height), bytes(frontier)]:
-                return cls(height, frontier)
-        raise Malformed("ledger position: expected height and frontier")
+    what = "ledger position"
+    height: Annotated[int, number(at_least=-1)]  # -1 before the first block
+    frontier: Octets
 
 
 class LedgerView:

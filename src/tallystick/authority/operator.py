@@ -9,8 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from tallystick.authority.answers import Caller
 from tallystick.authority.asks import NONCE_BYTES, Ask, BeginBackup, CreateTenant, InviteTo, ListTenants, ReadBackup
 from tallystick.authority.backup import BYTES_MAX, Backup
+from tallystick.authority.client import OverHttp
 from tallystick.authority.master import MASTER_FILE, open_master, operator_id
 from tallystick.errors import Malformed
 from tallystick.runtime.client import HttpClient
@@ -18,8 +20,6 @@ from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.entropy import Entropy
 
 A = TypeVar("A")
-
-_BACKUP_S = 600.0  # a store of gigabytes is copied and encrypted before the answer comes
 
 
 def operator_identity(folder: Path, passphrase: bytes) -> RequestSigner:
@@ -32,8 +32,7 @@ class OperatorClient:
     """The operator's requests; `http` signs with `operator_identity`."""
 
     def __init__(self, http: HttpClient, entropy: Entropy) -> None:
-        self._http = http
-        self._entropy = entropy
+        self._service, self._entropy = OverHttp(http), entropy
 
     def create_tenant(self, name: str) -> str:
         """A new tenant; the invitation for its owner."""
@@ -47,7 +46,7 @@ class OperatorClient:
         return self._ask(InviteTo(tenant, int(owns)))
 
     def back_up(self, recipients: list[str]) -> Backup:
-        identifier, size = self._ask(BeginBackup(tuple(recipients)), timeout_s=_BACKUP_S)
+        identifier, size = self._ask(BeginBackup(tuple(recipients)))
         if size > BYTES_MAX:
             raise Malformed(f"backup {identifier.hex()}: {size} bytes, at most {BYTES_MAX} are taken")
         data = bytearray()
@@ -58,8 +57,5 @@ class OperatorClient:
             data += part
         return Backup(identifier, bytes(data))
 
-    def _ask(self, ask: Ask[A], timeout_s: float | None = None) -> A:
-        body = ask.encode(self._entropy.bytes(NONCE_BYTES))
-        # Once: a tenant that was made without our hearing of it is made, and asking again says so.
-        response = self._http.request("POST", ask.path, body=body, attempts_max=1, timeout_s=timeout_s)
-        return ask.decode_answer(response.body)
+    def _ask(self, ask: Ask[A]) -> A:
+        return self._service.answer(ask, Caller(b"", self._entropy.bytes(NONCE_BYTES)))  # `http` says whose it is

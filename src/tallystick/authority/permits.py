@@ -36,10 +36,7 @@ from tallystick.trust.right import Right
 DRAWN = 0  # the status of a permit whose identifier is not on the ledger yet
 _DRAWS_MAX = 1_000  # as many as were issued since the snapshot whose random state comes back
 
-NEEDED = {
-    Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE,
-    Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE,
-}
+NEEDED = {Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE, Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE}
 
 
 class Permits:
@@ -53,7 +50,7 @@ class Permits:
         labels: Labels,
         policies: Policies,
     ) -> None:
-        self._core, self._subjects, self._topics, self._epochs = core, subjects, topics, epochs
+        self._core, self._store, self._subjects, self._topics, self._epochs = core, core.store, subjects, topics, epochs
         self._erasure, self._labels, self._policies = erasure, labels, policies
 
     # --- asking for one ---
@@ -94,18 +91,15 @@ class Permits:
                 permit=permit.encode(),
             )
             self._remember(b"permit", caller, permit.identifier)
-            entry = entries.issue_permit(
-                permit.identifier, operation, permit.token, permit.principal, permit.not_after_ms
-            )
-            return permit.identifier, core.queue([entry])
+            named = permit.identifier, operation, permit.token, permit.principal, permit.not_after_ms
+            return permit.identifier, core.queue([entries.issue_permit(*named)])
 
     def abandon(self, caller: Caller, identifier: bytes) -> None:
         """Forget a permit that the ledger refused: nobody has seen it."""
-        with self._core.store.transaction():
-            self._core.store.write("DELETE FROM permits WHERE id = ? AND status = ?", (identifier, DRAWN))
-            self._core.store.write(
-                "DELETE FROM answers WHERE principal = ? AND answer = ?", (caller.principal, identifier)
-            )
+        with self._store.transaction():
+            self._store.write("DELETE FROM permits WHERE id = ? AND status = ?", (identifier, DRAWN))
+            answers = "DELETE FROM answers WHERE principal = ? AND answer = ?"
+            self._store.write(answers, (caller.principal, identifier))
 
     def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> TopicRecord:
         token = self._topics.token_of(certificate, topic)
@@ -125,12 +119,7 @@ class Permits:
         """The current epoch of a topic on which the operation makes sense."""
         if topic.closed and operation is Operation.ADVERTISE:
             raise Refused(f"topic {topic.token.hex()} is closed", reason="topic-closed")
-        if self._topics.schema_text(topic.token, topic.schema_version) is None:
-            raise Refused(
-                f"topic {topic.token.hex()}: its schema is not here",
-                reason="schema-missing",
-                hint="its owner hands it in again: tally topic schema",
-            )
+        self._topics.require_text(topic)
         known = self._epochs.announced(topic.token)
         current = self._epochs.current(topic.token, known) or (known[-1] if topic.closed and known else None)
         if current is None:
@@ -140,7 +129,7 @@ class Permits:
     def _check_number(self, certificate: Certificate, topic: TopicRecord) -> None:
         if reputation.is_blacklisted(State(self._core.ledger.raw), certificate.subject):
             raise Refused(f"principal {certificate.subject.hex()} is blacklisted", reason="blacklisted")
-        count = self._core.store.scalar(
+        count = self._store.scalar(
             "SELECT count(*) FROM permits WHERE token = ? AND principal = ? AND status = ? AND not_after_ms > ?",
             (topic.token, certificate.subject, int(Status.ISSUED), self._core.now_ms),
         )
@@ -184,7 +173,7 @@ class Permits:
         """One that neither store nor ledger has seen, even where a restored machine repeats its random state."""
         for _ in range(_DRAWS_MAX):
             identifier = self._core.entropy.bytes(16)
-            drawn = self._core.store.row("SELECT 1 FROM permits WHERE id = ?", (identifier,))
+            drawn = self._store.row("SELECT 1 FROM permits WHERE id = ?", (identifier,))
             if drawn is None and self._core.ledger.raw(PERMITS(identifier)) is None:
                 return identifier
         raise Unavailable("identifiers repeat", hint="the machine's source of randomness is broken")
@@ -244,19 +233,18 @@ class Permits:
         return topic
 
     def _require_live(self, caller: Caller, identifier: bytes) -> tuple[Operation, bytes, int, bytes | None]:
-        row = self._core.store.row(
-            "SELECT operation, token, first_epoch, permit, principal, status, not_after_ms FROM permits WHERE id = ?",
-            (identifier,),
-        )
-        if row is None or row[4] != caller.principal:
+        kept = "SELECT operation, token, first_epoch, permit, status, not_after_ms FROM permits"
+        row = self._store.row(f"{kept} WHERE id = ? AND principal = ?", (identifier, caller.principal))
+        if row is None:
             raise Refused(f"permit {identifier.hex()} does not exist", reason="unknown-permit")
-        if row[5] == DRAWN:  # in a block, but under no checkpoint with enough signatures yet
+        operation, token, first_epoch, permit, status, not_after_ms = row
+        if status == DRAWN:  # in a block, but under no checkpoint with enough signatures yet
             raise Unavailable("the ledger has not published the permit yet", retry_after_s=1.0)
-        if row[5] != Status.ISSUED:
-            raise Refused(f"permit {identifier.hex()} is {Status(row[5]).name.lower()}", reason="permit-ended")
-        if row[6] <= self._core.now_ms:
+        if status != Status.ISSUED:
+            raise Refused(f"permit {identifier.hex()} is {Status(status).name.lower()}", reason="permit-ended")
+        if not_after_ms <= self._core.now_ms:
             raise Refused(f"permit {identifier.hex()} has expired", reason="permit-expired", hint="ask for a new one")
-        return Operation(row[0]), row[1], row[2], row[3]
+        return Operation(operation), token, first_epoch, permit
 
     def _check_on_ledger(self, caller: Caller, identifier: bytes) -> None:
         """Hold the permit to the ledger: what the store says of it is not enough to hand out keys."""
@@ -376,7 +364,7 @@ class Permits:
                 self._end(identifier, operation, of, Status.REVOKED)
 
     def _end(self, identifier: bytes, operation: Operation, token: bytes, status: Status) -> None:
-        self._core.store.write("UPDATE permits SET status = ? WHERE id = ?", (int(status), identifier))
+        self._store.write("UPDATE permits SET status = ? WHERE id = ?", (int(status), identifier))
         if operation is Operation.SUBSCRIBE:  # a publisher holds no private half: there is nothing to renew
             self._epochs.rekey(token)
 
@@ -406,7 +394,7 @@ class Permits:
         the first of all, or whoever reads from the beginning would no longer open what it opened before.
         """
         certificate = self._subjects.find(principal)
-        self._core.store.insert(
+        self._store.insert(
             "permits",
             id=identifier,
             operation=int(operation),
@@ -421,16 +409,10 @@ class Permits:
     # --- requests that arrive twice ---
 
     def _answered(self, what: bytes, caller: Caller) -> bytes | None:
-        answer: bytes | None = self._core.store.scalar(
-            "SELECT answer FROM answers WHERE principal = ? AND nonce = ?", (caller.principal, what + caller.nonce)
-        )
+        remembered = "SELECT answer FROM answers WHERE principal = ? AND nonce = ?"
+        answer: bytes | None = self._store.scalar(remembered, (caller.principal, what + caller.nonce))
         return answer
 
     def _remember(self, what: bytes, caller: Caller, answer: bytes) -> None:
-        self._core.store.insert(
-            "answers",
-            principal=caller.principal,
-            nonce=what + caller.nonce,
-            answer=answer,
-            time_ms=self._core.now_ms,
-        )
+        of = {"principal": caller.principal, "nonce": what + caller.nonce}
+        self._store.insert("answers", **of, answer=answer, time_ms=self._core.now_ms)

@@ -51,7 +51,7 @@ def lend(identity: Identity, permit: bytes, grant: Grant, attributes: bytes) -> 
     nodes = tuple((one.url, one.node, b"" if one.key is None else one.key.raw) for one in addresses(identity))
     grant = replace(grant, permit=b"", undo_token=b"", epochs=(), labels=None)  # what opens, and nothing else
     opening = (identity.instance, permit, grant.encode(), attributes)
-    return Loan(*opening, identity.principal, identity.signing_seed, nodes, own_way(identity.home))
+    return Loan(*opening, identity.principal, identity.keys.signing_seed, nodes, own_way(identity.home))
 
 
 class Borrowed:

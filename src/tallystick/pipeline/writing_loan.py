@@ -31,7 +31,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
-from tallystick.identity.folder import Identity
+from tallystick.identity.folder import Identity, Keys
 from tallystick.identity.nodes import addresses
 from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.memory import CheckpointMemory
@@ -79,7 +79,7 @@ def lend(session: Session, held: Held) -> WritingLoan:
         identity.node_urls,
         identity.trust.to_json(),
         head.note,
-        identity.signing_seed,
+        identity.keys.signing_seed,
         replace(held.grant, undo_token=b"").encode(),
         own_way(identity.home),
     )
@@ -113,6 +113,7 @@ class BorrowedWriter:
 
 
 def _identity(loan: WritingLoan, folder: Path, entropy: SystemEntropy) -> Identity:
+    sealing = hpke.PrivateKey.generate(entropy.bytes(32))  # nobody's: the authority seals to another
     return Identity(
         home=folder,
         name="",
@@ -122,9 +123,7 @@ def _identity(loan: WritingLoan, folder: Path, entropy: SystemEntropy) -> Identi
         node_urls=loan.node_urls,
         authority_url="",
         trust=TrustFile.parse(loan.trust),
-        signing_key=SigningKey.from_seed(loan.signing_seed),
-        sealing_key=hpke.PrivateKey.generate(entropy.bytes(32)),  # nobody's: the authority seals to another
-        signing_seed=loan.signing_seed,
+        keys=Keys(loan.signing_seed, sealing.encode()),
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
+from tallystick.authority.client import AuthorityClient, Holder, enrol, topic_entries
 from tallystick.authority.settings import AuthoritySettings
 from tallystick.carriers.frames import split_frames
 from tallystick.carriers.remote import RemoteNode
@@ -24,7 +24,7 @@ from tallystick.client.publish import PublisherSettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable, Withheld
-from tallystick.identity.folder import Identity
+from tallystick.identity.folder import Identity, Keys
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import OFFSETS
@@ -142,7 +142,7 @@ class World:
         seed = entropy.bytes(32)
         key, sealing = SigningKey.from_seed(seed), hpke.PrivateKey.generate(entropy.bytes(32))
         trust = self.instance.trust
-        enrolled = enrol(InProcess(self.authority), trust.instance, invite, name, key, sealing)
+        enrolled = enrol(self.authority, trust.instance, invite, name, key, sealing)
         identity = Identity(
             home=Path(name),
             name=name,
@@ -152,14 +152,12 @@ class World:
             node_urls=(URL,),
             authority_url="",
             trust=trust,
-            signing_key=key,
-            sealing_key=sealing,
-            signing_seed=seed,
+            keys=Keys(seed, sealing.encode()),
         )
         clock = SkewedClock(self.clock)
         holder = Holder(trust.instance, identity.principal, key, sealing)
         link = NodeLink(self.network, self._address, RequestSigner(identity.principal, key), clock, entropy)
-        inner = AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, entropy)
+        inner = AuthorityClient(self.authority, self.authority.certificate, holder, entropy)
         authority = LossyAuthority(inner, self.chooser, lambda: self.network.weather.lost_requests)
         disk = SeededDisk(int.from_bytes(entropy.bytes(4), "big"))
         return Person(name, identity, clock, entropy, disk, RemoteNode(link), authority, holder)  # type: ignore[arg-type]
