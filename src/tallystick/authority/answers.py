@@ -14,7 +14,6 @@ from tallystick.authority.codec import Identifier, Number, Octets, Versioned, it
 from tallystick.crypto.hashes import named_hash
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 
-ANSWER_INFO = "tallystick answer 1"
 _NAMED = Annotated[tuple[tuple[bytes, str], ...], items(row(octets(16), text(at_most=256)))]
 
 SHOW, REMEMBER, FORGET = 0, 1, 2  # what to do with a pattern
@@ -35,7 +34,7 @@ NOBODY = Caller(b"", b"")  # who is not yet a principal
 
 def answer_info(instance: bytes, principal: bytes, nonce: bytes) -> bytes:
     """The HPKE info of an answer: for one principal's one request."""
-    return wire.encode([ANSWER_INFO, instance, principal, nonce])
+    return wire.encode(["tallystick answer 1", instance, principal, nonce])
 
 
 def attribute_commitment(salt: bytes, principal: bytes, name: str, value: AttributeValue) -> bytes:

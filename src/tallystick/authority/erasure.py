@@ -25,7 +25,6 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.trust.permit import Operation
 
-PERIOD_MAX = (1 << 32) - 1
 _RESTORE_GAP = 3600  # numbers skipped after a restore: more than were drawn ahead of the clock
 
 

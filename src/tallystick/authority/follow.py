@@ -36,9 +36,7 @@ _PLACES: dict[EntryKind, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys((EntryKind.TOPIC, EntryKind.SCHEMA, EntryKind.CLOSE_TOPIC), ("topics", (bytes,))),
     **dict.fromkeys((EntryKind.ANNOUNCE_EPOCH, EntryKind.END_EPOCH), ("epochs", (bytes, int))),
     **dict.fromkeys((EntryKind.GRANT, EntryKind.WITHDRAW), ("rights", (bytes, bytes))),  # token, principal
-    EntryKind.ISSUE_PERMIT: ("permits", (bytes,)),
-    EntryKind.UNDO_PERMIT: ("permits", (bytes,)),
-    EntryKind.REVOKE_PERMIT: ("permits", (bytes,)),
+    **dict.fromkeys((EntryKind.ISSUE_PERMIT, EntryKind.UNDO_PERMIT, EntryKind.REVOKE_PERMIT), ("permits", (bytes,))),
     EntryKind.ERASE: ("erasures", (bytes, bytes, int)),  # token, publisher, period
     EntryKind.GRANT_ATTRIBUTE: ("attributes", (bytes, bytes, bytes)),  # tenant, principal, pseudonym
     EntryKind.WITHDRAW_ATTRIBUTE: ("attributes", (bytes, bytes, bytes)),

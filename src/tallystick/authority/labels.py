@@ -30,11 +30,6 @@ class Labels:
     def __init__(self, core: Core, topics: Topics) -> None:
         self._core, self._store, self._topics = core, core.store, topics
 
-    def code(self, token: bytes) -> TopicCode | None:
-        """The topic's code; None where it has no labels."""
-        found = self._find(token)
-        return None if found is None or not found[0].dimensions else found[0]
-
     def declare(self, caller: Caller, token: bytes, data: bytes) -> bytes:
         """Take the code that its owner declares for a topic, or only show it where `data` is empty. Returns the code
         that counts, empty where there was never one."""
@@ -72,11 +67,11 @@ class Labels:
 
     def cover(self, topic: TopicRecord, interest: str, current: int) -> tuple[bytes, ...]:
         """The labels of a permit for this interest, in epochs around the current one; `Misuse` where the interest makes
-        no sense. None where the topic has no labels, or they tell nothing about it."""
+        no sense. There are none where the topic has no labels, or they tell nothing about it."""
         schema = Schema.decode(self._topics.require_text(topic))
         formula = read_interest(interest, schema.arrow)
-        code = self.code(topic.token)
-        if code is None or not code.fits(schema.arrow):
+        code, _ = self._find(topic.token) or (None, 0)
+        if code is None or not code.dimensions or not code.fits(schema.arrow):
             return ()
         settings = self._core.settings
         back, ahead = settings.label_epochs_back, settings.label_epochs_ahead

@@ -19,7 +19,7 @@ from tallystick.authority.answers import Caller
 from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epoch, Epochs
 from tallystick.authority.erasure import Erasure
-from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantLabels, GrantPolicies, GrantSettings
+from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantSettings
 from tallystick.authority.labels import Labels
 from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
@@ -27,7 +27,7 @@ from tallystick.authority.topics import TopicRecord, Topics, unknown
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import reputation
-from tallystick.ledger.contracts.permits import PERMITS, Status
+from tallystick.ledger.contracts.permits import PERMITS, PermitRow, Status
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import LAST_EPOCH, Operation, Permit, UndoOrder, undo_hash
@@ -35,6 +35,9 @@ from tallystick.trust.right import Right
 
 DRAWN = 0  # the status of a permit whose identifier is not on the ledger yet
 _DRAWS_MAX = 1_000  # as many as were issued since the snapshot whose random state comes back
+
+# identifier, operation, token, principal, signing key, first epoch, not after, status; none handed yet; the permit
+_KEEP = "INSERT INTO permits VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)"
 
 NEEDED = {Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE, Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE}
 
@@ -78,18 +81,8 @@ class Permits:
             labels = self._labels.cover(found, interest, current.number) if interest else ()
             first_epoch = min(first_epoch or current.number, current.number)
             permit = self._sign(certificate, operation, found, first_epoch, labels)
-            core.store.insert(
-                "permits",
-                id=permit.identifier,
-                operation=int(operation),
-                token=permit.token,
-                principal=permit.principal,
-                signing_key=permit.signing_key,
-                first_epoch=permit.first_epoch,
-                not_after_ms=permit.not_after_ms,
-                status=DRAWN,
-                permit=permit.encode(),
-            )
+            whose = (permit.identifier, int(operation), permit.token, permit.principal, permit.signing_key)
+            core.store.write(_KEEP, (*whose, first_epoch, permit.not_after_ms, DRAWN, permit.encode()))
             self._remember(b"permit", caller, permit.identifier)
             named = permit.identifier, operation, permit.token, permit.principal, permit.not_after_ms
             return permit.identifier, core.queue([entries.issue_permit(*named)])
@@ -102,7 +95,7 @@ class Permits:
             self._store.write(answers, (caller.principal, identifier))
 
     def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> TopicRecord:
-        token = self._topics.token_of(certificate, topic)
+        token = topic if isinstance(topic, bytes) else self._core.master.token(certificate.tenant, topic)
         granted = self._topics.granted(certificate.subject, token)
         found = self._topics.find(token)
         if found is None or not granted & Right.DESCRIBE:
@@ -203,7 +196,15 @@ class Permits:
             self._check_on_ledger(caller, identifier)
             epochs, private_keys = self._epoch_keys(operation, token, first_epoch, seen)
             erasure_keys, handed, version = self._erasure_keys(operation, topic, caller.principal, seen)
-            policies, version = self._policy_keys(operation, topic, certificate, first_epoch, seen, version)
+            announced = self._epochs.announced(token)
+            if operation is Operation.ADVERTISE:
+                open_ones = [one for one in announced if not one.is_lost and one.ends_ms > core.now_ms]
+                labels = self._labels.grant(token, open_ones, seen)
+                policies = self._policies.for_publisher(topic, certificate.tenant, seen)
+            else:
+                labels, begins = None, [one.begins_ms for one in announced if one.number >= first_epoch]
+                since_ms = min(begins, default=0)
+                policies, version = self._policies.for_subscriber(topic, since_ms, seen, version)
             core.store.write("UPDATE permits SET handed = ? WHERE id = ? AND handed < ?", (handed, identifier, handed))
             return Grant(
                 permit=b"" if update else permit or b"",
@@ -218,7 +219,7 @@ class Permits:
                 erasure_keys=erasure_keys,
                 erased=tuple(self._erasure.erased(token, seen)),
                 policies=policies,
-                labels=self._label_keys(operation, token, seen),
+                labels=labels,
                 version=version,
             )
 
@@ -273,29 +274,6 @@ class Permits:
             for one in known
             if one.number >= first_epoch and one.begins_ms <= now_ms
         )
-
-    def _policy_keys(
-        self,
-        operation: Operation,
-        topic: TopicRecord,
-        certificate: Certificate,
-        first_epoch: int,
-        seen: int,
-        version: int,
-    ) -> tuple[GrantPolicies | None, int]:
-        """What sealing or opening under attributes takes, and the version that this brings the holder to."""
-        if operation is Operation.ADVERTISE:
-            return self._policies.for_publisher(topic, certificate.tenant, seen), version
-        begins = [one.begins_ms for one in self._epochs.announced(topic.token) if one.number >= first_epoch]
-        found, reached = self._policies.for_subscriber(topic, min(begins, default=0), seen)
-        return found, version if reached is None else min(version, reached)
-
-    def _label_keys(self, operation: Operation, token: bytes, seen: int) -> GrantLabels | None:
-        """For publishers, of the epochs that they may still seal under."""
-        if operation is not Operation.ADVERTISE:
-            return None
-        known = [one for one in self._epochs.announced(token) if not one.is_lost]
-        return self._labels.grant(token, [one for one in known if one.ends_ms > self._core.now_ms], seen)
 
     def _erasure_keys(
         self, operation: Operation, topic: TopicRecord, principal: bytes, seen: int
@@ -376,35 +354,24 @@ class Permits:
         row = core.ledger.row(PERMITS(identifier))
         if row is None or row.authority != core.certificate.subject:
             return
-        operation, token, principal, _, not_after_ms, status, _ = row
         known = core.store.scalar("SELECT status FROM permits WHERE id = ?", (identifier,))
         if known is None:
-            self._recover(identifier, Operation(operation), token, principal, not_after_ms, status)
-        elif known in (DRAWN, Status.ISSUED) and status != known:
-            core.store.write("UPDATE permits SET status = ? WHERE id = ?", (status, identifier))
+            self._recover(identifier, row)
+        elif known in (DRAWN, Status.ISSUED) and row.status != known:
+            core.store.update("permits", {"id": identifier}, status=row.status)
             if known == Status.ISSUED:
-                self._end(identifier, Operation(operation), token, Status(status))
+                self._end(identifier, Operation(row.operation), row.token, Status(row.status))
 
-    def _recover(
-        self, identifier: bytes, operation: Operation, token: bytes, principal: bytes, not_after_ms: int, status: int
-    ) -> None:
+    def _recover(self, identifier: bytes, row: PermitRow) -> None:
         """A permit that was issued after the backup this store came from.
 
         Its first epoch is not on the ledger. The holder chose it, and with the same right may choose any: so it is
         the first of all, or whoever reads from the beginning would no longer open what it opened before.
         """
-        certificate = self._subjects.find(principal)
-        self._store.insert(
-            "permits",
-            id=identifier,
-            operation=int(operation),
-            token=token,
-            principal=principal,
-            signing_key=b"" if certificate is None else certificate.signing_key,
-            first_epoch=1,
-            not_after_ms=not_after_ms,
-            status=status,
-        )
+        certificate = self._subjects.find(row.principal)
+        key = b"" if certificate is None else certificate.signing_key
+        whose = (identifier, row.operation, row.token, row.principal, key)
+        self._store.write(_KEEP, (*whose, 1, row.not_after_ms, row.status, None))
 
     # --- requests that arrive twice ---
 

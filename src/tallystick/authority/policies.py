@@ -140,8 +140,11 @@ class Policies:
             found.append(GrantTopicPolicy(policy.group, policy.version, current, b"", b"", b"", policy.begins_ms))
         return found
 
-    def for_subscriber(self, topic: TopicRecord, since_ms: int, seen: int) -> tuple[GrantPolicies | None, int | None]:
-        """Capsules and sealed seeds of epochs that ended after `since_ms`; the version reached, where more are due."""
+    def for_subscriber(
+        self, topic: TopicRecord, since_ms: int, seen: int, version: int
+    ) -> tuple[GrantPolicies | None, int]:
+        """Capsules and sealed seeds of epochs that ended after `since_ms`, and the version that this brings the holder
+        to: `version`, or an earlier one where more are due."""
         most = self._core.limits.policy_keys_max
         rows = self._store.rows(
             "SELECT column_group, version, epoch, record, changed FROM policy_keys WHERE token = ? AND changed > ?"
@@ -154,7 +157,8 @@ class Policies:
             if epoch in epochs and epochs[epoch].ends_ms > since_ms:
                 _, capsule, sealed = self._open(topic.token, group, version, epoch, record)
                 found.append(GrantTopicPolicy(group, version, epoch, b"", capsule, sealed, epochs[epoch].begins_ms))
-        return self._granted(b"", found, seen), rows[-1][4] if len(rows) == most else None
+        reached = min(version, rows[-1][4]) if len(rows) == most else version
+        return self._granted(b"", found, seen), reached
 
     def _granted(self, space: bytes, topics: list[GrantTopicPolicy], seen: int) -> GrantPolicies | None:
         now_ms = self._core.now_ms
@@ -245,10 +249,8 @@ class Policies:
         )
         core.store.write(_KEEP, (*place, version, commitment, None, LIVE))
         made = (self._epochs.current() or 1) - 1
-        core.store.write(
-            "UPDATE policies SET state = ?, made = ?, begins_ms = ?, changed = ? WHERE token = ? AND column_group = ?",
-            (LIVE, made, core.now_ms, core.touch(token), *place),
-        )
+        values = {"state": LIVE, "made": made, "begins_ms": core.now_ms, "changed": core.touch(token)}
+        core.store.update("policies", {"token": token, "column_group": group}, **values)
         return Policy(*(core.store.row(_OF_GROUP, place) or ()))
 
     def _groups(self, topic: TopicRecord) -> int:

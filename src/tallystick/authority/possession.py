@@ -14,9 +14,7 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 
 ENROL_CONTEXT = "tallystick enrol 1"
-ENROL_CHALLENGE_INFO = "tallystick enrol challenge 1"
 REKEY_CONTEXT = "tallystick rekey 1"
-REKEY_CHALLENGE_INFO = "tallystick rekey challenge 1"
 INVITE_BYTES = 16
 
 
@@ -31,7 +29,7 @@ def enrol_statement(instance: bytes, code: bytes, name: str, signing_key: bytes,
 
 
 def enrol_challenge_info(instance: bytes, principal: bytes) -> bytes:
-    return wire.encode([ENROL_CHALLENGE_INFO, instance, principal])
+    return wire.encode(["tallystick enrol challenge 1", instance, principal])
 
 
 def sign_rekey(instance: bytes, principal: bytes, key: SigningKey, sealing_key: bytes) -> bytes:
@@ -44,7 +42,7 @@ def rekey_statement(instance: bytes, principal: bytes, signing_key: bytes, seali
 
 
 def rekey_challenge_info(instance: bytes, principal: bytes) -> bytes:
-    return wire.encode([REKEY_CHALLENGE_INFO, instance, principal])
+    return wire.encode(["tallystick rekey challenge 1", instance, principal])
 
 
 def show_invite(code: bytes) -> str:

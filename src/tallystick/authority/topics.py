@@ -59,12 +59,6 @@ class Topics:
         row = self._store.row("SELECT * FROM topics WHERE token = ?", (token,))
         return None if row is None else TopicRecord(*row)
 
-    def token_of(self, certificate: Certificate, topic: str | bytes) -> bytes:
-        """The token that a caller means: by itself, or by a name in the caller's own tenant."""
-        if isinstance(topic, bytes):
-            return topic
-        return self._core.master.token(certificate.tenant, topic)
-
     def require_owned(self, caller: Caller, token: bytes) -> TopicRecord:
         """The topic, if the caller owns it or its tenant; else as if it did not exist."""
         certificate, topic = self._subjects.require_caller(caller), self.find(token)
