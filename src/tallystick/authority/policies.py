@@ -141,10 +141,10 @@ class Policies:
         return found
 
     def for_subscriber(
-        self, topic: TopicRecord, since_ms: int, seen: int, version: int
+        self, topic: TopicRecord, since_ms: int, seen: int, newest: int
     ) -> tuple[GrantPolicies | None, int]:
         """Capsules and sealed seeds of epochs that ended after `since_ms`, and the version that this brings the holder
-        to: `version`, or an earlier one where more are due."""
+        to: `newest`, or an earlier one where more are due."""
         most = self._core.limits.policy_keys_max
         rows = self._store.rows(
             "SELECT column_group, version, epoch, record, changed FROM policy_keys WHERE token = ? AND changed > ?"
@@ -157,7 +157,7 @@ class Policies:
             if epoch in epochs and epochs[epoch].ends_ms > since_ms:
                 _, capsule, sealed = self._open(topic.token, group, version, epoch, record)
                 found.append(GrantTopicPolicy(group, version, epoch, b"", capsule, sealed, epochs[epoch].begins_ms))
-        reached = min(version, rows[-1][4]) if len(rows) == most else version
+        reached = min(newest, rows[-1][4]) if len(rows) == most else newest
         return self._granted(b"", found, seen), reached
 
     def _granted(self, space: bytes, topics: list[GrantTopicPolicy], seen: int) -> GrantPolicies | None:
