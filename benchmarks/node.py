@@ -312,8 +312,13 @@ def _serve_authority(folder: Path, node_url: str) -> None:
             break
         except Unavailable:
             time.sleep(0.05)
-    print(process.url, process.authority.create_tenant("bench"), sep="\n")
-    print(process.authority.invite_to("bench"), process.authority.invite_to("bench"), sep="\n", flush=True)
+    print(process.url, process.authority.enrolment.create_tenant("bench"), sep="\n")
+    print(
+        process.authority.enrolment.invite_to("bench"),
+        process.authority.enrolment.invite_to("bench"),
+        sep="\n",
+        flush=True,
+    )
     process.run()
 
 

@@ -82,7 +82,7 @@ def await_topic(stack: Stack, token: bytes) -> None:
     """Until the authority has seen a new topic on the ledger."""
     authority = stack.authority.authority
     authority.work()  # what its own clock would have it do within half a second
-    wait_until(lambda: authority._topics.find(token) is not None)
+    wait_until(lambda: authority.topics.find(token) is not None)
 
 
 def rows(*numbers: int) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ def two_gateways(folder: Path) -> Iterator[Gateways]:
     with chain_of(folder / "instance", 1, **node_settings(broker())) as (prepared, _), prepared as stack:
         first = Gateway(stack, folder / "gateway")
         try:
-            wait_until(lambda: len(stack.authority.authority._subjects.nodes()) == 2)
+            wait_until(lambda: len(stack.authority.authority.subjects.nodes()) == 2)
             yield Gateways(stack, first)
         finally:
             first.stop()

@@ -136,10 +136,10 @@ class Stack:
 
     def tenant(self, name: str) -> Session:
         """A new tenant; its owner's session."""
-        return self._enrol(f"{name}-owner", self.authority.authority.create_tenant(name))
+        return self._enrol(f"{name}-owner", self.authority.authority.enrolment.create_tenant(name))
 
     def principal(self, tenant: str, name: str, node_urls: tuple[str, ...] = ()) -> Session:
-        return self._enrol(name, self.authority.authority.invite_to(tenant), node_urls)
+        return self._enrol(name, self.authority.authority.enrolment.invite_to(tenant), node_urls)
 
     def again(self, session: Session) -> Session:
         """The same principal in another process, as it were."""

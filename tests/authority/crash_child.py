@@ -49,9 +49,9 @@ def scene(world: World) -> tuple[Person, Person, Person, bytes]:
         if found is None:
             tenants = world.authority.statistics().tenants
             invite = (
-                world.authority.invite_to("acme", owns=name == "owner")
+                world.authority.enrolment.invite_to("acme", owns=name == "owner")
                 if tenants
-                else world.authority.create_tenant("acme")
+                else world.authority.enrolment.create_tenant("acme")
             )
             found = world.enrol(invite, name, *keys(name))
         people.append(found)

@@ -24,7 +24,6 @@ from tallystick.authority.describe import describe, table
 from tallystick.authority.grant import Grant
 from tallystick.authority.http import Service
 from tallystick.authority.operator import OperatorClient, operator_identity
-from tallystick.authority.rates import Rates
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Refused, Unavailable
@@ -32,6 +31,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address
+from tallystick.runtime.buckets import Rates
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.conversation import ClientLimits, RequestSigner
@@ -106,7 +106,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_the_whole_flow_over_http(site: Site) -> None:
     world = site.world
-    owner = site.enrol(world.authority.create_tenant("acme"))
+    owner = site.enrol(world.authority.enrolment.create_tenant("acme"))
     by_http = site.over_http(owner)
     s = site.enrol(by_http.invite())
     draft = by_http.create_topic("brakes", SCHEMA.encode(), partitions=2, flags=ERASABLE)
@@ -118,7 +118,7 @@ def test_the_whole_flow_over_http(site: Site) -> None:
     reader = site.over_http(s)
     assert reader.names().topics == by_http.names().topics == ((draft.token, "brakes"),)
     granted = reader.permit(Operation.SUBSCRIBE, "brakes")
-    assert (granted.token, granted.partitions, granted.flags) == (draft.token, 2, ERASABLE)
+    assert (granted.token, granted.settings.partitions, granted.settings.flags) == (draft.token, 2, ERASABLE)
     advertised = reader.permit(Operation.ADVERTISE, draft.token)
     period = advertised.erasure_keys[0].period
     assert by_http.erase(draft.token, s.id, [period]).periods == ((s.id, period),)
@@ -177,7 +177,7 @@ def test_the_operator_asks_beside_the_running_process(site: Site, tmp_path: Path
     world = site.world
     operator = OperatorClient(site.http(operator_identity(world.home, PASSPHRASE)), SystemEntropy())
     owner = site.enrol(operator.create_tenant("acme"))
-    assert operator.tenants() == ["acme"]
+    assert operator.tenants() == ("acme",)
     member = site.enrol(operator.invite_to("acme"))
     assert member.certificate.tenant == owner.certificate.tenant
     age = pyrage.x25519.Identity.generate()

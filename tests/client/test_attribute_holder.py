@@ -17,7 +17,7 @@ AGAIN_S = 30.0
 
 
 class Authority:
-    """Answers as authority/attribute_keys.py does, with real keys, and counts the questions."""
+    """Answers as authority/attributes.py does, with real keys, and counts the questions."""
 
     def __init__(self) -> None:
         need_pymcl()

@@ -12,7 +12,7 @@ from formulas import ACME
 from makers import GROUPED, INSTANCE, entropy, rows, seed, token
 from policy_world import EPOCH, PolicyWorld, need_pymcl
 
-from tallystick.authority.grant import Grant, GrantEpoch, GrantPolicies, GrantTopicPolicy
+from tallystick.authority.grant import Grant, GrantEpoch, GrantPolicies, GrantSettings, GrantTopicPolicy
 from tallystick.client.grants import Held
 from tallystick.client.lane_keys import KeptLane, LaneSecrets, draw_secrets, open_lane
 from tallystick.client.policies import OwnPolicy, policy_state
@@ -74,10 +74,7 @@ def held(world: PolicyWorld, found: GrantPolicies | None, schema: Schema = GROUP
         epochs=(epoch,),
         private_keys=(),
         schemas=(schema.encode(),),
-        partitions=1,
-        flags=0,
-        late_epochs=1,
-        revoke_ms=1000,
+        settings=GrantSettings(1, 0, 1, 1000),
         erasure_keys=(),
         erased=(),
         policies=found,

@@ -228,7 +228,7 @@ class Story:
         authority = self.stack.authority.authority
         with authority.core.store.transaction():
             place = authority.core.queue(list(written))
-        authority._settle(place)
+        authority.settle(place)
 
     def change_keys_and_rights(self) -> None:
         """New keys, epochs and schema versions; permits given back and taken away."""
@@ -331,7 +331,7 @@ class Story:
         self.owner.authority.rotate(self.tokens["quiet"])
         self.pass_time(2)
         self.publish(self.car, "quiet")
-        self.invite = self.stack.authority.authority.invite_to("acme")
+        self.invite = self.stack.authority.authority.enrolment.invite_to("acme")
         settle(self.stack)
         self.proof = self.reader.prove("tyres", 0, 0, 1).encode()
 

@@ -12,7 +12,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -283,8 +283,7 @@ def live(stack: Stack, readers: dict[str, list[str]]) -> Found:
 def session_of(stack: Stack, home: str) -> Session:
     """The session of the identity in this home, which finds node and authority where they are now."""
     identity = Identity.load(stack.folders.root / "homes" / home)
-    moved = {"node_urls": (stack.node.url,), "authority_url": stack.authority.url}
-    return stack.session(Identity(**{**vars(identity), **moved}))
+    return stack.session(replace(identity, node_urls=(stack.node.url,), authority_url=stack.authority.url))
 
 
 def read(session: Session, topic: str, group: str | None = None) -> Found:

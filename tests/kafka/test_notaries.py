@@ -58,7 +58,7 @@ def two(tmp_path: Path) -> Iterator[tuple[Stack, Second]]:
     with chain_of(tmp_path / "fleet", 1, **kafka) as (prepared, _), prepared as stack:
         settings = NodeSettings(**{**stack._node_settings, "port": 0})
         second = Second(stack, tmp_path / "second", settings)
-        wait_until(lambda: len(stack.authority.authority._subjects.nodes()) == 2, PATIENCE_S)
+        wait_until(lambda: len(stack.authority.authority.subjects.nodes()) == 2, PATIENCE_S)
         try:
             yield stack, second
         finally:

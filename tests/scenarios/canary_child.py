@@ -45,7 +45,10 @@ def authority(root: str, node_url: str) -> None:
     process.service._tick_s = TICK_S
     threading.Thread(target=process.run, daemon=True).start()
     wait_until(lambda: is_ready(process.authority.check_ready))
-    invites = [process.authority.create_tenant("acme"), *(process.authority.invite_to("acme") for _ in range(2))]
+    invites = [
+        process.authority.enrolment.create_tenant("acme"),
+        *(process.authority.enrolment.invite_to("acme") for _ in range(2)),
+    ]
     ready({"url": process.url, "invites": invites})
     process.stop()
 

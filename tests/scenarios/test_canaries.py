@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_until
 
-from tallystick.authority.client import topic_entries
-from tallystick.authority.granting import grant_entries, policy_entry
+from tallystick.authority.client import grant_entries, policy_entry, topic_entries
 from tallystick.authority.master import MASTER_FILE, open_master
 from tallystick.client.session import Session
 from tallystick.errors import Refused
@@ -181,7 +180,7 @@ def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path
             "undo token": subscriber._opener.held.grant.undo_token,
             "key that wraps the topic keys": master._wrap_key,
             "key of the tokens": master._token_key,
-            "publisher's seed": car.identity.signing_seed,
+            "publisher's seed": car.identity.keys.signing_seed,
             "interest": WANTED.encode(),
             "label key": master.label_key(draft.token, 1),
         }

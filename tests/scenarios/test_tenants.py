@@ -103,7 +103,7 @@ def test_a_token_does_not_give_its_topics_name_away(city: City) -> None:
         tenant * 2,
         node.trust.instance,
         node.keys.key.public.raw,
-        city.doctor.identity.signing_seed,
+        city.doctor.identity.keys.signing_seed,
     ):
         assert guess(token, tenant, seen) == []
     secret = city.stack.authority.authority.core.master._token_key

@@ -46,15 +46,6 @@ class Backup:
     data: bytes
 
 
-@dataclass(frozen=True)
-class BackupNote:
-    """What the store remembers of a backup."""
-
-    identifier: bytes
-    time_ms: int
-    recipients: tuple[str, ...]
-
-
 def back_up(store: AuthorityStore, folder: Path, recipients: list[str], now_ms: int, entropy: Entropy) -> Backup:
     """The authority of `folder`, whose store is open here, encrypted to age recipients (`age1…`)."""
     keys = _recipients(recipients)
@@ -98,12 +89,6 @@ def read_part(folder: Path, identifier: bytes, offset: int, bytes_max: int) -> b
 
 def _outgoing(folder: Path, identifier: bytes) -> Path:
     return folder / f"{_OUTGOING}{identifier.hex()}.age"
-
-
-def list_backups(store: AuthorityStore) -> list[BackupNote]:
-    """Every backup that was made of this store, oldest first."""
-    rows = store.rows("SELECT id, time_ms, recipients FROM backups ORDER BY time_ms")
-    return [BackupNote(identifier, time_ms, tuple(names.split())) for identifier, time_ms, names in rows]
 
 
 def restore(data: bytes, age_identity: str, folder: Path) -> bytes:

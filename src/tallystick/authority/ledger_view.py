@@ -16,24 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from tallystick import wire
+from tallystick.authority.codec import Octets, Versioned, number
 from tallystick.crypto.merkle import Frontier, verify_consistency
 from tallystick.crypto.merkle_map import verify_map
-from tallystick.errors import Malformed, Refused, Withheld
+from tallystick.errors import Refused, Withheld
 from tallystick.ledger.block import Block, Head, Transaction, parse
 from tallystick.ledger.contracts.state import Key, R
-from tallystick.ledger.engine import Engine
 from tallystick.ledger.proofs import CheckpointMemory, StateProof
-from tallystick.runtime.clock import Clock
 from tallystick.trust.trustfile import TrustFile
-
-SUBMIT_S = 30.0  # a block takes a second at most; a chain under attack some more
 
 
 class LedgerClient(Protocol):
-    """What the authority needs of a ledger: the engine in this process, or a node's `/v1/ledger/*`."""
+    """What the authority needs of a ledger: a node's `/v1/ledger/*`."""
 
     def submit(self, transaction: bytes) -> None:
         """Return when the transaction is in a block; `Refused` with the contract's reason, or `Unavailable`."""
@@ -56,39 +53,13 @@ class LedgerClient(Protocol):
         ...
 
 
-class EngineClient:
-    """The ledger client of an engine in this process."""
-
-    def __init__(self, engine: Engine, clock: Clock, timeout_s: float = SUBMIT_S) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._timeout_s = timeout_s
-        self.checkpoint = engine.checkpoint
-        self.consistency = engine.consistency
-        self.blocks = engine.blocks
-        self.state = engine.state
-
-    def submit(self, transaction: bytes) -> None:
-        submitted = self._engine.submit(transaction, int(self._clock.now() * 1000))
-        self._engine.wait(submitted, self._timeout_s)
-
-
 @dataclass(frozen=True)
-class Position:
+class Position(Versioned):
     """How far the ledger was folded; what the store keeps between runs."""
 
-    height: int
-    frontier: bytes
-
-    def encode(self) -> bytes:
-        return wire.encode([1, self.height, self.frontier])
-
-    @classmethod
-    def decode(cls, data: bytes) -> Position:
-        match wire.decode(data, "ledger position"):
-            case [1, int(height), bytes(frontier)]:
-                return cls(height, frontier)
-        raise Malformed("ledger position: expected height and frontier")
+    what = "ledger position"
+    height: Annotated[int, number(at_least=-1)]  # -1 before the first block
+    frontier: Octets
 
 
 class LedgerView:

@@ -29,10 +29,7 @@ MASTER_FILE = "master.key"
 FILE_KIND = "tallystick master key"
 MASTER_BYTES = 32
 
-_UNDO_LABELS = {
-    Operation.SUBSCRIBE: "tallystick undo subscribe 1",
-    Operation.ADVERTISE: "tallystick undo advertise 1",
-}
+_UNDO_LABELS = {Operation.SUBSCRIBE: "tallystick undo subscribe 1", Operation.ADVERTISE: "tallystick undo advertise 1"}
 
 
 class MasterKey:

@@ -69,7 +69,7 @@ def grant(principal: str, values: tuple[str, ...], until: str | None, home: Path
       tally attribute grant analyst role=insurer region=EU,KR --home owner
       tally attribute grant analyst clearance=3 --until 2027-06-30 --home owner
     """
-    from tallystick.authority.granting import grant_entries
+    from tallystick.authority.client import grant_entries
     from tallystick.policy.space import AttributeSpace
 
     not_after_ms = 0 if until is None else _end_ms(until)
@@ -101,7 +101,7 @@ def revoke(session: Session, principal: str, names: tuple[str, ...], tell: outpu
     Examples:
       tally attribute revoke analyst role --home owner
     """
-    from tallystick.authority.granting import withdraw_entries
+    from tallystick.authority.client import withdraw_entries
 
     identifier = Names(session).principal(principal)
     session.author.write(*withdraw_entries(session.authority, session.identity.tenant, identifier, list(names)))

@@ -100,7 +100,7 @@ def simulate(
     from tallystick.fleet import can
     from tallystick.fleet.batches import START_MS
     from tallystick.fleet.city import Sensors
-    from tallystick.fleet.vehicles import START_MS, Fleet
+    from tallystick.fleet.vehicles import Fleet
 
     begin_ms = START_MS if to["rate"] is None else now_ms()
     start_ms = begin_ms if start is None else _parse_time(start)
@@ -154,7 +154,6 @@ def schema(name: str, tell: output.Tell) -> None:
 def _run(batches: Iterable[Any], label: str, seconds: int, to: Destination) -> dict[str, Any]:
     """Hand every batch on. Returns how many rows that were, and in how much time."""
     from tallystick.fleet.batches import paced
-    from tallystick.fleet.pace import paced
 
     clock, rate = machine().clock, to["rate"]
     began_s, rows, shown_s, first_ms = clock.monotonic(), 0, 0, None

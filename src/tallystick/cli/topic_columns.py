@@ -57,7 +57,7 @@ def policy(
 
 
 def _change(session: Session, token: bytes, groups: list[int], text: str | None) -> None:
-    from tallystick.authority.granting import policy_entry
+    from tallystick.authority.client import policy_entry
 
     formula = None if text is None else _parse(session, text)
     standing = {group for group, _, _ in session.authority.topic_policies(token)}

@@ -60,7 +60,7 @@ class Fetcher:
         self.use(held.permit)
         book = PermitBook(ties.identity.instance, [ties.identity.authority])
         self._token = held.grant.token
-        self.topic = ReadTopic(ties.identity.instance, self._token, held.grant.partitions, book)
+        self.topic = ReadTopic(ties.identity.instance, self._token, held.grant.settings.partitions, book)
         self.supplier = Supplier(ties.node, ties.view, self.topic)
 
     def use(self, permit: Permit) -> None:

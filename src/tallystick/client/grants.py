@@ -78,11 +78,11 @@ class Held:
 
     @property
     def is_erasable(self) -> bool:
-        return bool(self.grant.flags & ERASABLE)
+        return bool(self.grant.settings.flags & ERASABLE)
 
     @property
     def is_padded(self) -> bool:
-        return bool(self.grant.flags & PADDED)
+        return bool(self.grant.settings.flags & PADDED)
 
 
 log = logging.getLogger(__name__)

@@ -140,7 +140,7 @@ class Subscriber:
         self._topic, self._first_epoch, self._grants = topic, 0 if only_new else 1, ties.grants
         self._interest = Interest(settings.interest)
         held = self._obtain()
-        self.token, self.partitions = held.grant.token, held.grant.partitions
+        self.token, self.partitions = held.grant.token, held.grant.settings.partitions
         ties.carrier.subscribe(held.grant.permit)
         self._pool = ThreadPoolExecutor(settings.threads + 1, "subscriber") if settings.threads else None
         self._opener = Opener(ties, held, settings, self._pool)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tallystick.authority.granting import grant_entries
+from tallystick.authority.client import grant_entries
 from tallystick.client.opening import add_keys
 from tallystick.client.policies import AttributeHolder
 from tallystick.client.session import Session

@@ -20,7 +20,6 @@ from pathlib import Path
 from tallystick.errors import Misuse, Unavailable
 from tallystick.node import processes
 from tallystick.node.processes import Daemon
-from tallystick.pipeline.channel import SECURE
 from tallystick.pipeline.session import SECURE
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.entropy import SystemEntropy

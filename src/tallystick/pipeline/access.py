@@ -57,7 +57,7 @@ class TopicKeys:
         self.ring = KeyRing(way.node.lock, attribute_key)
         self.schemas: tuple[Schema, ...] = ()
         self.erased: set[tuple[bytes, int]] = set()
-        self.token, self.partitions = grant.token, grant.partitions
+        self.token, self.partitions = grant.token, grant.settings.partitions
         self._take(grant)
 
     def update(self) -> bool:
@@ -113,7 +113,7 @@ class Access(TopicKeys):
             lambda epoch: attribute_epoch_begins_ms(self._held, epoch),
         )
         super().__init__(session, session.identity.instance, permit, grant, self._attributes.key)
-        if grant.flags & ERASABLE:  # its keys come in several answers
+        if grant.settings.flags & ERASABLE:  # its keys come in several answers
             self.update()
 
     def update(self) -> bool:

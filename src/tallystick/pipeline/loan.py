@@ -44,7 +44,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Refused
-from tallystick.identity.folder import Identity
+from tallystick.identity.folder import Identity, Keys
 from tallystick.identity.nodes import addresses
 from tallystick.ledger.block import read_head
 from tallystick.ledger.proofs import CheckpointMemory
@@ -102,7 +102,7 @@ def lend(identity: Identity, permit: bytes, grant: Grant, attributes: bytes) -> 
     nodes = tuple((one.url, one.node, b"" if one.key is None else one.key.raw) for one in addresses(identity))
     grant = replace(grant, permit=b"", undo_token=b"", epochs=(), labels=None)  # what opens, and nothing else
     opening = (identity.instance, permit, grant.encode(), attributes)
-    return Loan(*opening, identity.principal, identity.signing_seed, nodes, own_way(identity.home))
+    return Loan(*opening, identity.principal, identity.keys.signing_seed, nodes, own_way(identity.home))
 
 
 def lend_writing(session: Session, held: Held) -> WritingLoan:
@@ -115,7 +115,7 @@ def lend_writing(session: Session, held: Held) -> WritingLoan:
         node_urls=identity.node_urls,
         trust=identity.trust.to_json(),
         checkpoint=head.note,
-        signing_seed=identity.signing_seed,
+        signing_seed=identity.keys.signing_seed,
         grant=replace(held.grant, undo_token=b"").encode(),
         way=own_way(identity.home),
     )
@@ -160,6 +160,7 @@ class BorrowedWriter(Borrowed):
 
 
 def _identity(loan: WritingLoan, folder: Path) -> Identity:
+    sealing = hpke.PrivateKey.generate(SystemEntropy().bytes(32))  # nobody's: the authority seals to another
     return Identity(
         home=folder,
         name="",
@@ -169,9 +170,7 @@ def _identity(loan: WritingLoan, folder: Path) -> Identity:
         node_urls=loan.node_urls,
         authority_url="",
         trust=TrustFile.parse(loan.trust),
-        signing_key=SigningKey.from_seed(loan.signing_seed),
-        sealing_key=hpke.PrivateKey.generate(SystemEntropy().bytes(32)),  # nobody's: the authority seals to another
-        signing_seed=loan.signing_seed,
+        keys=Keys(loan.signing_seed, sealing.encode()),
     )
 
 

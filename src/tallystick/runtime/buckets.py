@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
+from tallystick.errors import Unavailable
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -42,3 +44,21 @@ class Buckets(Generic[K]):
     def _left(self, key: K, rate: Rate, now: float) -> float:
         left, at = self._buckets.get(key, (rate.most, now))
         return min(rate.most, left + (now - at) * rate.per_s)
+
+
+class Rates:
+    """A bucket for each principal: `burst` requests, or parts, at once, then `per_s`, whatever connections it uses.
+
+    Threat: a principal with a valid key that asks and asks. An empty bucket refuses that principal alone; only signed
+    requests are counted, so nobody empties another's. The least recent of more than `principals_max` start anew.
+    """
+
+    def __init__(self, per_s: float, burst: int, principals_max: int) -> None:
+        self._rate = Rate(per_s, burst)
+        self._buckets: Buckets[bytes] = Buckets(principals_max)
+
+    def charge(self, principal: bytes, now: float, count: int = 1) -> None:
+        """Take `count` at `now` (seconds that never fall); `Unavailable` if the bucket has not that many."""
+        wait_s = self._buckets.charge(principal, self._rate, count, now)
+        if wait_s:
+            raise Unavailable("too many requests of this principal", retry_after_s=wait_s)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
+from tallystick.authority.client import AuthorityClient, Holder, enrol, topic_entries
 from tallystick.authority.settings import AuthoritySettings
 from tallystick.carriers.carrier import split_frames
 from tallystick.carriers.remote import RemoteNode
@@ -25,7 +25,7 @@ from tallystick.client.publish import PublisherSettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
-from tallystick.identity.folder import Identity
+from tallystick.identity.folder import Identity, Keys
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import OFFSETS
@@ -98,11 +98,12 @@ class World:
         settings = AuthoritySettings(epoch_s=3_600, revoke_s=2, epochs_ahead=1)
         self.authority = self.instance.authority(RemoteNode(link), self.clock, entropy, settings)
         self.authority.work()
-        self.owner = self._person("owner", self.authority.create_tenant("acme"))
+        enrolment = self.authority.enrolment
+        self.owner = self._person("owner", enrolment.create_tenant("acme"))
         draft = self.owner.authority._inner.create_topic(TOPIC, Schema.parse(SCHEMA).encode(), PARTITIONS, 0)
         self.token = draft.token
-        cars = [self._person(f"car {number}", self.authority.invite_to("acme")) for number in range(2)]
-        readers = [self._person(name, self.authority.invite_to("acme")) for name in ("reader", "member", "spy")]
+        cars = [self._person(f"car {number}", enrolment.invite_to("acme")) for number in range(2)]
+        readers = [self._person(name, enrolment.invite_to("acme")) for name in ("reader", "member", "spy")]
         rights = [entries.grant(self.token, car.identity.principal, WRITE) for car in cars]
         rights += [entries.grant(self.token, reader.identity.principal, READ) for reader in readers]
         self.owner.author.write(*topic_entries(draft, self.owner.holder), *rights)
@@ -142,7 +143,7 @@ class World:
         seed = entropy.bytes(32)
         key, sealing = SigningKey.from_seed(seed), hpke.PrivateKey.generate(entropy.bytes(32))
         trust = self.instance.trust
-        enrolled = enrol(InProcess(self.authority), trust.instance, invite, name, key, sealing)
+        enrolled = enrol(self.authority, trust.instance, invite, name, key, sealing)
         identity = Identity(
             home=Path(name),
             name=name,
@@ -152,14 +153,12 @@ class World:
             node_urls=(URL,),
             authority_url="",
             trust=trust,
-            signing_key=key,
-            sealing_key=sealing,
-            signing_seed=seed,
+            keys=Keys(seed, sealing.encode()),
         )
         clock = SkewedClock(self.clock)
         holder = Holder(trust.instance, identity.principal, key, sealing)
         link = NodeLink(self.network, self._address, RequestSigner(identity.principal, key), clock, entropy)
-        inner = AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, entropy)
+        inner = AuthorityClient(self.authority, self.authority.certificate, holder, entropy)
         authority = LossyAuthority(inner, self.chooser, lambda: self.network.weather.lost_requests)
         disk = SeededDisk(int.from_bytes(entropy.bytes(4), "big"))
         return Person(name, identity, clock, entropy, disk, RemoteNode(link), authority, holder)

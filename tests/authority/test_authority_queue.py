@@ -1,4 +1,4 @@
-"""The outbox: many decisions in one transaction, and what becomes of them when the ledger refuses or is away."""
+"""The queue: many decisions in one transaction, and what becomes of them when the ledger refuses or is away."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_requests_that_arrive_while_one_waits_share_the_next_transaction(
 
     def ask(number: int) -> None:
         caller = Caller(s.id, number.to_bytes(NONCE_BYTES, "big"))
-        granted.append(world.authority.permit(caller, Operation.SUBSCRIBE, token))
+        granted.append(world.ask_permit(caller, Operation.SUBSCRIBE, token))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     threads[0].start()
@@ -65,7 +65,7 @@ def test_requests_that_arrive_while_one_waits_share_the_next_transaction(
     for thread in threads[1:]:
         thread.start()
     gathered = threading.Event()
-    while not gathered.is_set():  # until the others' decisions lie in the outbox
+    while not gathered.is_set():  # until the others' decisions lie in the queue
         if world.authority.statistics().outbox == len(threads):
             gathered.set()
     keeper.go_on.set()
@@ -83,7 +83,7 @@ def test_one_refused_entry_does_not_take_the_others_with_it(world: World, scene:
     good = entries.issue_permit(identifier, Operation.SUBSCRIBE, token, s.id, world.now_ms + 1_000_000)
     bad = entries.end_epoch(token, 1000, End.REVOCATION, world.now_ms)
     places = [core.queue([bad]), core.queue([good]), core.queue([bad])]
-    core.send_outbox()
+    core.send_queue()
     world.authority.work()
     core.check_sent(places[1])
     for place in (places[0], places[2]):
@@ -127,10 +127,10 @@ def test_of_a_decision_in_part_done_already_the_rest_is_still_done(
     core = world.authority.core
     ends = [entries.end_epoch(token, number, End.REVOCATION, world.now_ms) for number in (1, 2)]
     core.queue(ends[:1])
-    core.send_outbox()
+    core.send_queue()
     core.queue(ends)
     for _ in range(2):
-        core.send_outbox()
+        core.send_queue()
     assert world.authority.statistics().outbox == 0
     assert world.ledger.query(lambda state: state.get(b"epoch/" + token + (2).to_bytes(4, "big")))[3]
 
@@ -144,11 +144,11 @@ def test_while_the_ledger_is_away_nothing_is_granted_and_nothing_is_lost(
     caller = Caller(s.id, b"n" * NONCE_BYTES)
     for _ in range(3):
         with pytest.raises(Unavailable):
-            world.authority.permit(caller, Operation.SUBSCRIBE, token)
+            world.ask_permit(caller, Operation.SUBSCRIBE, token)
     assert world.authority.statistics().permits_live == 0
     core.ledger.client = world.ledger_client
     world.authority.work()
-    assert world.authority.permit(caller, Operation.SUBSCRIBE, token)
+    assert world.ask_permit(caller, Operation.SUBSCRIBE, token)
     assert world.authority.statistics().permits_live == 1
 
 
@@ -165,13 +165,13 @@ def test_a_permit_that_the_ledger_refuses_is_forgotten(world: World, scene: tupl
     world.authority.core.ledger.client = Withdrawing(world.ledger, world.clock)
     caller = Caller(s.id, b"n" * NONCE_BYTES)
     with pytest.raises(Refused) as refusal:
-        world.authority.permit(caller, Operation.SUBSCRIBE, token)
+        world.ask_permit(caller, Operation.SUBSCRIBE, token)
     assert refusal.value.reason == "no-right"
     world.authority.core.ledger.client = world.ledger_client
     world.authority.work()
     assert world.authority.core.store.row("SELECT 1 FROM permits") is None
     world.grant(owner, token, s, READ)
-    assert world.authority.permit(caller, Operation.SUBSCRIBE, token)
+    assert world.ask_permit(caller, Operation.SUBSCRIBE, token)
 
 
 def test_a_machine_whose_random_state_repeats_issues_no_identifier_twice(
