@@ -175,7 +175,7 @@ def test_one_record_enters_few_modules(tmp_path: Path) -> None:
                 read_all(subscriber, 1)
                 is_counting.clear()
     finally:
-        threading.setprofile(None)  # type: ignore[arg-type]  # None ends it, as the manual says
+        threading.setprofile(None)
         sys.setprofile(None)
     modules = sorted(name for name in entered if name.partition(".")[0] == "tallystick")
     assert {"tallystick.client.publish", "tallystick.client.subscribe"} <= set(modules)
