@@ -6,6 +6,8 @@ section 4.2, core deterministic), and `decode` holds its input to it by encoding
 accepted under a hash or a signature has no second form. Work is bounded by the input's length and `DEPTH_MAX`: tags
 are refused while reading, not afterwards, since the tags for shared values and repeated strings let a few hundred
 bytes stand for a structure that no walk over it, and no second encoding, ever finishes.
+
+`Fields` reads such an array field by field.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import cbor2
 from tallystick.errors import Malformed
 
 DEPTH_MAX = 16  # the deepest of our objects has six levels
+OCTETS_MAX = 16 * 1024  # of a byte string, unless its reader says otherwise
 
 Value = int | bytes | str | bool | None | list["Value"]
 
@@ -97,3 +100,57 @@ def _check_types(value: Any) -> None:
                 raise Malformed(f"type {kind.__name__} is not allowed")
             elif not -(1 << 63) <= item < 1 << 64:
                 raise Malformed("integer out of range")
+
+
+class Fields:
+    """Reads a fixed array field by field, holding each to its type and bounds.
+
+    >>> fields = Fields([1, b"0123456789abcdef"], "thing", 2)
+    >>> fields.version(1), fields.octets(16)
+    (1, b'0123456789abcdef')
+    """
+
+    def __init__(self, value: Any, what: str, length: int) -> None:
+        if not isinstance(value, list) or len(value) != length:
+            raise Malformed(f"{what}: expected an array of {length} fields")
+        self._values = iter(value)
+        self._what = what
+
+    @classmethod
+    def parse(cls, body: bytes, what: str, length: int) -> Fields:
+        return cls(decode(body, what), what, length)
+
+    def version(self, expected: int) -> int:
+        found = next(self._values)
+        if found != expected or type(found) is not int:
+            raise Malformed(f"{self._what}: version {expected} expected, found {found!r}", reason="version")
+        return expected
+
+    def octets(self, length: int | None = None, at_most: int = OCTETS_MAX) -> bytes:
+        value = next(self._values)
+        if type(value) is not bytes or len(value) > at_most or (length is not None and len(value) != length):
+            raise Malformed(f"{self._what}: expected {length if length is not None else 'some'} bytes")
+        return value
+
+    def number(self, at_most: int = (1 << 63) - 1, at_least: int = 0) -> int:
+        value = next(self._values)
+        if type(value) is not int or not at_least <= value <= at_most:
+            raise Malformed(f"{self._what}: expected an integer from {at_least} to {at_most}")
+        return value
+
+    def text(self, at_most: int = 256) -> str:
+        value = next(self._values)
+        if type(value) is not str or len(value) > at_most:
+            raise Malformed(f"{self._what}: expected text of at most {at_most} characters")
+        return value
+
+    def items(self, at_most: int, at_least: int = 0) -> list[Any]:
+        value = next(self._values)
+        if type(value) is not list or not at_least <= len(value) <= at_most:
+            raise Malformed(f"{self._what}: expected an array of {at_least} to {at_most} items")
+        return value
+
+    def optional(self, length: int) -> Fields | None:
+        """An array of `length` fields, or null."""
+        value = next(self._values)
+        return None if value is None else Fields(value, self._what, length)

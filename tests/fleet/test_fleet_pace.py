@@ -15,7 +15,7 @@ from tallystick.fleet.chunks import rechunked
 from tallystick.fleet.files import writing
 from tallystick.fleet.pace import SILENCE_S_MAX, TICK_S, paced
 from tallystick.fleet.vehicles import simulate
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 
 
 def rows(*seconds: float) -> pa.RecordBatch:

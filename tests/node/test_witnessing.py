@@ -20,8 +20,7 @@ from tallystick.runtime.http1 import Answer
 from tallystick.runtime.router import Request, Router
 from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.server import ServerThread
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Algorithm, NoteSigner
+from tallystick.trust.notes import Algorithm, NoteSigner, ledger_verifiers
 
 SIGNERS = [
     NoteSigner(f"witness.example/{name}", SigningKey.from_seed(seed(name)), Algorithm.COSIGNATURE_V1)

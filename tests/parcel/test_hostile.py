@@ -39,9 +39,8 @@ from tallystick.record.batch import to_message
 from tallystick.record.codec import LZ4, PLANES, ZSTD, compress
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import Certificate
-from tallystick.trust.checkpoint import verify_checkpoint
 from tallystick.trust.envelope import check_evidence, check_time, sign_request, signed_time, verify_request
-from tallystick.trust.notes import Checkpoint, Note, NoteVerifier
+from tallystick.trust.notes import Checkpoint, Note, NoteVerifier, verify_checkpoint
 from tallystick.trust.permit import Permit, UndoOrder
 from tallystick.trust.promise import Anchor, Promise
 from tallystick.trust.receipt import EntryProof, Receipt

@@ -22,7 +22,7 @@ from tallystick.pipeline.explain import TallyFailed
 from tallystick.pipeline.sink import BatchSink, batch_sink
 from tallystick.pipeline.writing_loan import EPOCH_S, _Lender
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 from tallystick.trust.permit import Operation
 
 LOCAL = Channel("local[2]")

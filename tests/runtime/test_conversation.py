@@ -11,10 +11,9 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Address, parse_address
-from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.conversation import Attempt, ClientLimits, ConnectionGone, Conversation, Pause, RequestSigner
-from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.http1 import Response, answer_error
+from tallystick.runtime.sources import ManualClock, SeededEntropy
 from tallystick.trust.envelope import Envelope, signed_time, verify_request
 
 NODE, NODE_KEY = b"n" * 16, SigningKey.from_seed(b"n" * 32)

@@ -26,13 +26,11 @@ from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Address, client_tls, server_tls
 from tallystick.runtime.client import AsyncHttpClient, HttpClient
-from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.conversation import ClientLimits, RequestSigner
-from tallystick.runtime.entropy import SeededEntropy
-from tallystick.runtime.gate import Gate
 from tallystick.runtime.http1 import Answer, answer_value
-from tallystick.runtime.router import Request, Router
+from tallystick.runtime.router import Gate, Request, Router
 from tallystick.runtime.server import Server, ServerLimits, ServerThread
+from tallystick.runtime.sources import ManualClock, SeededEntropy
 from tallystick.trust.envelope import Envelope, sign_request
 
 NODE, NODE_KEY = b"n" * 16, SigningKey.from_seed(b"n" * 32)

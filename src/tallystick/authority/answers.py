@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tallystick import wire
 from tallystick.errors import Malformed
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 ANSWER_INFO = "tallystick answer 1"
 _ITEMS_MAX = 1 << 20

@@ -20,7 +20,7 @@ from tallystick.errors import Malformed
 from tallystick.policy.parse import TEXT_MAX
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.permit import LAST_EPOCH, Operation
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 if TYPE_CHECKING:
     from tallystick.authority.authority import Authority

@@ -23,7 +23,7 @@ from tallystick.authority.attributes import Attributes
 from tallystick.authority.core import Core
 from tallystick.authority.rates import Rates
 from tallystick.authority.subjects import Subjects
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.policy.space import AttributeSet
 from tallystick.policy.traits import traits_of
 

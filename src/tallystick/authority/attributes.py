@@ -24,7 +24,7 @@ from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attribute_spaces import AttributeSpaces
 from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.attributes import ATTRIBUTES, AttributeRow
 from tallystick.ledger.contracts.state import Key

@@ -39,10 +39,10 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed
 from tallystick.ledger import entries
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 if TYPE_CHECKING:
     from tallystick.authority.authority import Authority

@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tallystick.authority.settings import AuthorityLimits
+from tallystick.crypto.signatures import SIGNED_BYTES_MAX
 from tallystick.errors import Malformed
-from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields
+from tallystick.wire import Fields
 
 Bound = int | str  # a number, or the name of one of the authority's limits
 

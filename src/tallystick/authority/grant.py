@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tallystick import wire
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 _LIST_MAX = 1 << 20
 _SPACE_BYTES_MAX = 1 << 20

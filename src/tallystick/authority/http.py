@@ -26,10 +26,9 @@ from tallystick.authority.authority import Authority
 from tallystick.authority.describe import describe
 from tallystick.authority.rates import Rates
 from tallystick.errors import Refused, TallystickError, Unavailable
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.gate import Gate, SignedHandler
 from tallystick.runtime.http1 import Answer, answer_error, answer_value
-from tallystick.runtime.router import Charge, Handler, Request, Router
+from tallystick.runtime.router import Charge, Gate, Handler, Request, Router, SignedHandler
+from tallystick.runtime.sources import Clock
 from tallystick.trust.envelope import Envelope, signed_time
 
 log = logging.getLogger(__name__)

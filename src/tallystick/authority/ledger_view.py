@@ -26,7 +26,7 @@ from tallystick.ledger.block import Block, Head, Transaction, parse
 from tallystick.ledger.contracts.state import Key, R
 from tallystick.ledger.engine import Engine
 from tallystick.ledger.proofs import CheckpointMemory, StateProof
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 from tallystick.trust.trustfile import TrustFile
 
 SUBMIT_S = 30.0  # a block takes a second at most; a chain under attack some more

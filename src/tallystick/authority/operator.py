@@ -15,7 +15,7 @@ from tallystick.authority.master import MASTER_FILE, open_master, operator_id
 from tallystick.errors import Malformed
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 
 _BACKUP_S = 600.0  # a store of gigabytes is copied and encrypted before the answer comes
 

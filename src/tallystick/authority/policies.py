@@ -26,7 +26,7 @@ from tallystick.authority.grant import GrantPolicies, GrantTopicPolicy
 from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.policies import POLICIES
 from tallystick.policy.check import check_policy

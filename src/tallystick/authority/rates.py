@@ -8,7 +8,7 @@ signed requests are counted, so nobody empties another's.
 from __future__ import annotations
 
 from tallystick.errors import Unavailable
-from tallystick.runtime.buckets import Buckets, Rate
+from tallystick.runtime.router import Buckets, Rate
 
 
 class Rates:

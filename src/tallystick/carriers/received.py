@@ -18,7 +18,7 @@ from tallystick.carriers.carrier import Pushed, Receiving
 from tallystick.carriers.front import Front, places_of
 from tallystick.carriers.storage import Location, Taken
 from tallystick.errors import Refused, Unavailable
-from tallystick.guards.advertise import advertise
+from tallystick.guards.permits import advertise
 from tallystick.guards.publish import Ahead, Duplicate, Lanes, Repeated, check_sender, judge
 from tallystick.guards.rules import Act
 from tallystick.parcel.header import Header

@@ -72,8 +72,7 @@ def _back_up(folder: Path, recipients: list[str]) -> Backup:
     """By the running authority, whose store is its own; else from the store itself."""
     from tallystick.authority.backup import back_up
     from tallystick.authority.store import STORE_FILE, AuthorityStore
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     authority = require_instance(folder).authority
     try:

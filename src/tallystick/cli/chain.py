@@ -46,7 +46,7 @@ def init(folder: Path, rpc: str, p2p: str, as_json: bool) -> None:
     """
     from tallystick.ledger.cometbft.home import NodeAddresses
     from tallystick.node.validator import create_validator
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemEntropy
 
     for address in (rpc, p2p):
         if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
@@ -78,7 +78,7 @@ def successor(folder: Path, cards: tuple[Path, ...], as_json: bool) -> None:
     """
     from tallystick.node.handover import hand_over
     from tallystick.node.instance import find_passphrase, open_root
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
 
     folders = require_instance(folder)
     root = open_root(folder, find_passphrase(folder))
@@ -110,7 +110,7 @@ def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, ledger: Path 
       tally chain genesis v*/validator.json --trust trust.json --ledger fleet/node/ledger.sqlite -o genesis.json
     """
     from tallystick.node.validator import make_genesis
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
     from tallystick.trust.trustfile import TrustFile
 
     if file.exists():
@@ -197,7 +197,7 @@ def status(url: str, trust_file: Path, as_json: bool) -> None:
     """
     from tallystick.ledger.cometbft.health import look
     from tallystick.ledger.cometbft.rpc import Endpoints
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
     from tallystick.trust.trustfile import TrustFile
 
     endpoints = Endpoints.parse(url, SystemClock())

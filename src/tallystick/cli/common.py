@@ -112,8 +112,7 @@ def wait_for_authority(session: Session, condition: Callable[[], bool], what: st
 def open_operator(folder: Path) -> Iterator[OperatorClient]:
     """The operator of the instance in `folder`, speaking to its running authority."""
     from tallystick.node.operator import operating
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     require_instance(folder)
     with operating(folder, SystemClock(), SystemEntropy()) as operator:
@@ -185,8 +184,7 @@ def show_statistics(folder: Path, part: str, as_json: bool) -> None:
     from tallystick.node.addresses import read_address
     from tallystick.runtime.address import Address
     from tallystick.runtime.client import HttpClient
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     listening = read_address(folder)
     with HttpClient(

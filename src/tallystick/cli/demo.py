@@ -47,7 +47,7 @@ def command(
     """
     from tallystick.demo.show import Show
     from tallystick.demo.traffic import Size
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
 
     folder = _folder(folder)
     clock = SystemClock()

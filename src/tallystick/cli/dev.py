@@ -160,8 +160,7 @@ def up(folder: Path, validators: int, as_json: bool) -> None:
     from tallystick.node.instance import Folders
     from tallystick.node.settings import NodeSettings
     from tallystick.node.validator import find_cometbft
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     find_cometbft()
     clock, folders = SystemClock(), Folders(folder)
@@ -192,7 +191,7 @@ def down(folder: Path, as_json: bool) -> None:
       tally dev chain down fleet
     """
     from tallystick.engines.chain import stop_chain, validator_folders
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
 
     if not validator_folders(folder):
         raise Misuse(f"{folder}: no chain is here", hint=f"tally dev chain up {folder}")

@@ -97,7 +97,7 @@ def simulate(
     from tallystick.fleet import can
     from tallystick.fleet.city import Sensors
     from tallystick.fleet.vehicles import START_MS, Fleet
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
 
     now_ms = int(SystemClock().now() * 1000) if rate is not None else START_MS
     start_ms = now_ms if start is None else _parse_time(start)
@@ -176,7 +176,7 @@ def _run(
 ) -> dict[str, Any]:
     """Hand every batch on. Returns how many rows that were, and in how much time."""
     from tallystick.fleet.pace import paced
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
 
     clock = SystemClock()
     began_s, rows, shown_s, first_ms = clock.monotonic(), 0, 0, None

@@ -96,8 +96,7 @@ def command(
 def make_instance(folder: Path, name: str | None, settings: NodeSettings, **options: Any) -> tuple[TrustFile, bool]:
     """The new instance's trust file, and whether a passphrase was made for it; `options` are `create_instance`'s."""
     from tallystick.node.instance import Folders, create_instance, write_secret
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     folders, entropy = Folders(folder), SystemEntropy()
     if folders.trust.exists():

@@ -55,8 +55,7 @@ def add(folder: Path, target: Path, port: int, as_json: bool) -> None:
 
     from tallystick.node.instance import create_node, find_passphrase
     from tallystick.node.settings import read_settings
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     settings = read_settings(require_instance(folder).node)
     if not settings.ledger or settings.carrier == "log":

@@ -117,7 +117,7 @@ def _make_command(job: Job) -> click.Command:
     ) -> None:
         from tallystick.pipeline.jobs.run import JobRun, check_engine
         from tallystick.pipeline.jobs.warehouse import Warehouse
-        from tallystick.runtime.clock import SystemClock
+        from tallystick.runtime.sources import SystemClock
 
         if job.needs_spark:
             check_engine()

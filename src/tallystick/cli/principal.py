@@ -96,9 +96,8 @@ def enrol(invite: str, home: Path | None, name: str | None, trust_file: Path | N
     from tallystick.identity.enrol import enrol_invited
     from tallystick.identity.folder import find_home
     from tallystick.identity.invitation import Invitation
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
     from tallystick.runtime.http1 import RefusedByPeer
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
     from tallystick.trust.trustfile import TrustFile
 
     folder = find_home(home)
@@ -209,8 +208,7 @@ def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, 
     from tallystick.identity.folder import Identity
     from tallystick.identity.nodes import ask_nodes
     from tallystick.runtime.address import Address, parse_address
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     identity = Identity.load(home)
     moved = replace(
@@ -242,8 +240,7 @@ def rekey(home: Path | None, as_json: bool) -> None:
     """
     from tallystick.identity.folder import Identity
     from tallystick.identity.rekey import rekey as replace_keys
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     identity = replace_keys(Identity.load(home), clock=SystemClock(), entropy=SystemEntropy())
     if as_json:

@@ -128,7 +128,7 @@ def command(
 
 def _run_both(folder: Path, settings: NodeSettings, port: int, authority_port: int, as_json: bool) -> None:
     from tallystick.node.supervisor import ChildFailed, Supervisor
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
 
     options = ["--json-logs"] if settings.json_logs else []
     if settings.ledger:
@@ -158,7 +158,7 @@ def run_node(folders: Folders, settings: NodeSettings, port: int, as_json: bool)
     """Serve the node of an instance until a signal; it says where it listens."""
     from tallystick.node.addresses import write_address
     from tallystick.node.node import Node
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
 
     node = Node(folders.node, SystemClock(), replace(settings, port=port))
     _on_signal(node.server.stop)  # the server takes signals itself while it serves; this is for one that comes before
@@ -175,8 +175,7 @@ def _run_authority(
     from tallystick.node.instance import find_passphrase
     from tallystick.node.settings import read_authority_settings
     from tallystick.runtime.address import Address, Listen
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
     from tallystick.trust.certificate import Certificate
 
     first, *rest = node_urls or (read_address(folders.node).url,)
@@ -202,8 +201,7 @@ def _find_node(folders: Folders, url: str, insecure: bool) -> Address | None:
     from tallystick.errors import Unavailable
     from tallystick.identity.nodes import ask_node
     from tallystick.runtime.address import Address
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
     from tallystick.trust.trustfile import TrustFile
 
     try:

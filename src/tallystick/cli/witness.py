@@ -46,7 +46,7 @@ def init(folder: Path, name: str, as_json: bool) -> None:
       tally init fleet --witness "$(cat witness.vkey)" --witness-url http://127.0.0.1:7420
     """
     from tallystick.node.instance import write_secret
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemEntropy
 
     if (folder / _KEY).exists():
         raise Misuse(f"{folder}: a witness is here already", hint="choose another folder")
@@ -95,13 +95,13 @@ def run(
     from tallystick.ledger.witness import REQUEST_BYTES_MAX, Witness
     from tallystick.node.instance import read_secret
     from tallystick.runtime.address import server_tls
-    from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.disk import RealDisk
     from tallystick.runtime.http1 import Answer
     from tallystick.runtime.logs import configure_logs
     from tallystick.runtime.router import Request, Router
     from tallystick.runtime.server import Server
-    from tallystick.trust.checkpoint import ledger_verifiers
+    from tallystick.runtime.sources import SystemClock
+    from tallystick.trust.notes import ledger_verifiers
     from tallystick.trust.trustfile import TrustFile
 
     if not (folder / _KEY).exists():

@@ -55,8 +55,7 @@ from tallystick.policy.space import AttributeSpace
 from tallystick.policy.topic_code import TopicCode
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 
 PolicyText = str | Mapping[str, str]  # for all column groups, or by column
 

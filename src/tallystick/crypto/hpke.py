@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.hpke import (
     Suite,
 )
 
-from tallystick.crypto.kdf import derive, extract
+from tallystick.crypto.symmetric import derive, extract
 from tallystick.errors import CannotOpen, Malformed, Misuse
 
 SEED_BYTES = 32

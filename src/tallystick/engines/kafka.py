@@ -24,8 +24,7 @@ from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.engines.certificates import Certificates
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.node import processes
-from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
 
 VERSION = "4.3.0"
 HEAP_MB = 384

@@ -20,8 +20,7 @@ from pathlib import Path
 from tallystick.errors import Misuse, Unavailable
 from tallystick.node import processes
 from tallystick.pipeline.channel import SECURE
-from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
 
 START_S = 600.0  # three JVMs at once, on a machine that may have other work
 HEAP_MB = 256  # of master and workers themselves; what executors take is theirs to share

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tallystick.errors import Misuse
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 TICK_S = 0.25  # rows that are due within so much time are handed on together
 SILENCE_S_MAX = 10.0  # longer waits, such as for the next day of a recording, are cut to this

@@ -28,11 +28,10 @@ from tallystick.node.instance import open_node_keys
 from tallystick.node.rates import ConnectionRates
 from tallystick.node.settings import NodeSettings, read_settings
 from tallystick.runtime.address import server_tls
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.gate import Gate
-from tallystick.runtime.router import Router
+from tallystick.runtime.router import Gate, Router
 from tallystick.runtime.server import Server
+from tallystick.runtime.sources import Clock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile

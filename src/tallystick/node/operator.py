@@ -12,8 +12,7 @@ from tallystick.node.addresses import read_address
 from tallystick.node.instance import Folders, find_passphrase
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 
 
 @contextmanager

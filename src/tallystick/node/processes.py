@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 STOP_S = 20.0
 _PID = "pid"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tallystick.runtime.buckets import Buckets, Rate
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.router import Buckets, Rate
+from tallystick.runtime.sources import Clock
 
 CONNECTIONS_MAX = 65_536  # remembered; the oldest are forgotten, with a full allowance
 

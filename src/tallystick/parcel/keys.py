@@ -30,10 +30,10 @@ from typing import Protocol, TypeVar
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tallystick.crypto import aead, hpke
+from tallystick.crypto import hpke
 from tallystick.crypto.abe.capsule import Capsule, satisfies
 from tallystick.crypto.abe.keys import AttributeKey
-from tallystick.crypto.kdf import derive, extract
+from tallystick.crypto.symmetric import derive, extract, fingerprint
 from tallystick.errors import CannotOpen
 from tallystick.parcel.header import Header
 from tallystick.parcel.locks import ErasureLock, Lock, TopicLock, check_lane, decode_lock
@@ -110,7 +110,7 @@ class IdentifierKeys:
 
     def identifier(self, entropy: bytes, lane: bytes, sequence: int, frames: Sequence[bytes]) -> bytes:
         """16 bytes that no two different parcels share, whatever the state of the random source."""
-        plaintext = [aead.fingerprint(self.fingerprint_key, frame) for frame in frames]
+        plaintext = [fingerprint(self.fingerprint_key, frame) for frame in frames]
         return derive(self.secret, "tallystick identifier 1", entropy, lane, sequence, *plaintext)[:16]
 
 

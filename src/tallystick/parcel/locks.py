@@ -23,12 +23,12 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import CannotOpen, Malformed
 from tallystick.parcel.header import TOPICS_MAX
 from tallystick.parcel.missing import MissingKey as MissingKey
 from tallystick.parcel.policy_lock import POLICY_LOCK, OwnPolicyLock, TopicPolicyLock, decode_policy_lock
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 LOCK_BYTES_MAX = 64 * 1024
 TOPIC_LOCK = 1

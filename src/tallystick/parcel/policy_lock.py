@@ -24,15 +24,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto import aead, hpke
+from tallystick.crypto import hpke
 from tallystick.crypto.abe.capsule import CAPSULE_BYTES_MAX, Capsule, decapsulate, encapsulate, satisfies
 from tallystick.crypto.abe.keys import AttributeKey, AttributePublicKey
-from tallystick.crypto.kdf import derive
+from tallystick.crypto.symmetric import derive, unwrap, wrap
 from tallystick.errors import CannotOpen
 from tallystick.parcel.missing import NotEntitled
 from tallystick.parcel.padding import padme
 from tallystick.policy.formula import Formula
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 POLICY_LOCK = 2
 OF_TOPIC = 1
@@ -101,7 +101,7 @@ class OwnPolicyLock:
         if topic_secret is not None:
             padding = padme(len(payload)) - len(payload)
             plain = wire.encode([payload, bytes(padding)])
-            payload = aead.wrap(_hiding_key(topic_secret), plain, _hidden_aad(instance, lane), entropy)
+            payload = wrap(_hiding_key(topic_secret), plain, _hidden_aad(instance, lane), entropy)
         return cls(instance, lane, topic_secret is not None, payload), secret
 
     def capsule(self, topic_secret: bytes | None) -> Capsule:
@@ -111,7 +111,7 @@ class OwnPolicyLock:
     def _shown(self, topic_secret: bytes | None) -> bytes:
         if topic_secret is None:
             raise CannotOpen
-        plain = aead.unwrap(_hiding_key(topic_secret), self.payload, _hidden_aad(self.instance, self.lane))
+        plain = unwrap(_hiding_key(topic_secret), self.payload, _hidden_aad(self.instance, self.lane))
         fields = Fields.parse(plain, "hidden policy", 2)
         return fields.octets(at_most=CAPSULE_BYTES_MAX)
 

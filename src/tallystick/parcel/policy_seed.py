@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.crypto import aead
 from tallystick.crypto.abe.capsule import Capsule, decapsulate, encapsulate
 from tallystick.crypto.abe.keys import AttributeKey, AttributePublicKey
+from tallystick.crypto.symmetric import decrypt, encrypt
 from tallystick.errors import CannotOpen
 from tallystick.policy.formula import Formula
 
@@ -40,7 +40,7 @@ def seal_seed(
 ) -> tuple[bytes, bytes]:
     """The capsule, and the seed sealed under its secret. The same arguments give the same bytes."""
     capsule, secret = encapsulate(public, formula, epoch, place.context, entropy)
-    return capsule.encode(), aead.encrypt(secret, seed, place.context)
+    return capsule.encode(), encrypt(secret, seed, place.context)
 
 
 def open_seed(key: AttributeKey, capsule: bytes, sealed: bytes, epoch: int, place: PolicyPlace) -> bytes:
@@ -48,4 +48,4 @@ def open_seed(key: AttributeKey, capsule: bytes, sealed: bytes, epoch: int, plac
     parsed = Capsule.decode(capsule)
     if parsed.epoch != epoch:
         raise CannotOpen
-    return aead.decrypt(decapsulate(key, parsed, place.context), sealed, place.context)
+    return decrypt(decapsulate(key, parsed, place.context), sealed, place.context)

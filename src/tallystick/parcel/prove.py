@@ -22,6 +22,7 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.crypto import merkle
+from tallystick.crypto.signatures import SIGNED_BYTES_MAX
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.parcel.header import COUNT_MAX, GROUPS_MAX, HEADER_BYTES_MAX, SIGNATURE_CONTEXT, Header, ParcelKind
 from tallystick.parcel.keys import SALT_BYTES, KeyRing
@@ -35,8 +36,8 @@ from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.certificate import ROOT_ID, Certificate, SubjectKind
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.receipt import RECEIPT_BYTES_MAX, AnchoredAt, Receipt, read_path
-from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields
 from tallystick.trust.trustfile import TrustFile
+from tallystick.wire import Fields
 
 ROW_BYTES_MAX = 1024 * 1024  # reading a row back takes up to 16 bytes for each bit of it (a list of absent items)
 SCHEMA_BYTES_MAX = 512 * 1024  # 1,024 fields with names of 255 bytes

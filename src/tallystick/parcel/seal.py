@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto import aead
 from tallystick.crypto.blocks import body_root
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.symmetric import encrypt
 from tallystick.errors import Misuse
 from tallystick.parcel.header import (
     COUNT_MAX,
@@ -37,7 +37,7 @@ from tallystick.record.codec import NAMES as CODECS
 from tallystick.record.leaves import leaf_root
 from tallystick.record.planes import regions_of
 from tallystick.record.schema import Schema
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 PLANES_BYTES_MIN = 16 * 1024  # a smaller message goes as plain lz4: the list of regions would eat what planes save
 
@@ -217,7 +217,7 @@ class Lane:
         groups, sections = [], []
         for number, frame in enumerate(frames):
             keys = ParcelKeys.of(self.keys[number], self.sequence, identifier)
-            section = aead.encrypt(keys.body_key, frame)
+            section = encrypt(keys.body_key, frame)
             group_root = root(number, keys.salts(max(rows, 1)))
             groups.append(Group(group_root, keys.commitment, self.keys[number].locks, len(section)))
             sections.append(section)

@@ -27,9 +27,8 @@ from tallystick.identity.folder import Identity
 from tallystick.identity.nodes import addresses
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 
 
 @dataclass(frozen=True, repr=False)

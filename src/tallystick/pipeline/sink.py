@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from tallystick.client.session import Session
 from tallystick.client.ties import Ties
 from tallystick.client.writes import Committer, PartWriter, held
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.pipeline.channel import Channel, settle_keys
@@ -42,7 +42,7 @@ from tallystick.pipeline.explain import explained
 from tallystick.pipeline.options import choice
 from tallystick.pipeline.writing_loan import BorrowedWriter, WritingLoan, lend
 from tallystick.record.schema import Schema
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 from tallystick.trust.permit import Operation
 
 NAMES = ("home", "topic", "write", "writes", "lanes", "keys", "channel")

@@ -28,18 +28,17 @@ from tallystick.client.grants import Held
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.ties import View
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Refused
 from tallystick.identity.folder import Identity
 from tallystick.identity.nodes import addresses
 from tallystick.ledger.block import read_head
 from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation
 from tallystick.trust.trustfile import TrustFile

@@ -15,7 +15,6 @@ from typing import TypeVar, cast
 
 from tallystick.errors import Refused, Unavailable
 from tallystick.runtime.address import Address, Endpoint, check_tls, client_tls, parse_address
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import (
     Attempt,
     ClientLimits,
@@ -25,8 +24,8 @@ from tallystick.runtime.conversation import (
     Pause,
     RequestSigner,
 )
-from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.http1 import CBOR, Response, ResponseReader
+from tallystick.runtime.sources import Clock, Entropy
 
 _READ_BYTES = 256 * 1024
 _JOIN_BYTES_MAX = 64 * 1024  # below this one write of head and body together is cheaper than two

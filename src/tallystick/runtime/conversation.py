@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Endpoint
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.http1 import RefusedByPeer, Response, check_answer, encode_head
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.envelope import NONCE_BYTES, Headers, check_time, sign_request
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 
 
 class SkewedClock:

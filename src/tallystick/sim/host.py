@@ -21,11 +21,10 @@ from tallystick.ledger.engine import Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.settings import NodeSettings
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.gate import Gate
 from tallystick.runtime.http1 import Answer, Response, Words, refuse_unauthenticated
-from tallystick.runtime.router import Routes
+from tallystick.runtime.router import Gate, Routes
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import Clock
 from tallystick.runtime.sqlite_vfs import DiskVFS
 from tallystick.sim.instance import Instance
 

@@ -16,10 +16,9 @@ from itertools import count
 
 from tallystick.errors import Unavailable
 from tallystick.runtime.address import Address, parse_address
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import Attempt, ClientLimits, Conversation, Outcome, Pause, RequestSigner
-from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.http1 import CBOR, Response
+from tallystick.runtime.sources import Clock, Entropy
 
 URL = "http://127.0.0.1:7411"
 _LIMITS = ClientLimits(attempts_max=2, backoff_first_s=0.2)

@@ -13,10 +13,10 @@ from enum import IntEnum
 from functools import cached_property
 
 from tallystick import wire
-from tallystick.crypto.kdf import named_hash
-from tallystick.crypto.signatures import VerifyKey
+from tallystick.crypto.signatures import Signer, Verifier, VerifyKey, split_signed
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.signed import Fields, Signer, Verifier, split_signed
+from tallystick.wire import Fields
 
 CONTEXT = "tallystick certificate 1"
 BYTES_MAX = 128 * 1024  # under the root's word: as many as 32 hybrid signatures of 3,373 bytes

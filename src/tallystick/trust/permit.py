@@ -13,11 +13,11 @@ from enum import IntEnum
 from functools import cached_property
 
 from tallystick import wire
-from tallystick.crypto.kdf import named_hash
-from tallystick.crypto.signatures import VerifyKey
+from tallystick.crypto.signatures import Signer, VerifyKey, split_signed
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.trust.certificate import ALL_TENANTS, Certificate, SubjectKind
-from tallystick.trust.signed import Fields, Signer, split_signed
+from tallystick.wire import Fields
 
 PERMIT_CONTEXT = "tallystick permit 1"
 UNDO_CONTEXT = "tallystick undo order 1"

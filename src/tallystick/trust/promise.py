@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from tallystick import wire
 from tallystick.crypto import merkle
+from tallystick.crypto.signatures import SIGNED_BYTES_MAX, Signer, Verifier
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields, Signer, Verifier
+from tallystick.wire import Fields
 
 CONTEXT = "tallystick promise 1"
 PARTITIONS_MAX = 1 << 16

@@ -19,11 +19,10 @@ from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.checkpoint import AcceptedCheckpoint, verify_checkpoint
-from tallystick.trust.notes import NOTE_BYTES_MAX
+from tallystick.trust.notes import NOTE_BYTES_MAX, AcceptedCheckpoint, verify_checkpoint
 from tallystick.trust.promise import Anchor
-from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import TrustFile
+from tallystick.wire import Fields
 
 TRANSACTION_CONTEXT = "tallystick transaction 1"
 ENTRIES_MAX = 4096  # entries of one transaction

@@ -17,11 +17,11 @@ from functools import cached_property
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import RootKey, RootVerifyKey
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.trust.notes import Algorithm, NoteVerifier
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 CONTEXT = "tallystick trust file 1"
 FORMAT = "tallystick trust file 1"

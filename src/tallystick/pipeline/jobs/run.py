@@ -26,7 +26,7 @@ from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.jobs.warehouse import Warehouse
 from tallystick.pipeline.session import configure, register
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

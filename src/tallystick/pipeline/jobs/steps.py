@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.run import JobRun, explained
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
