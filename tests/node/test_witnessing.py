@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ledger_world import NOW_MS, World, seed
+from server_thread import ServerThread
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Unavailable
@@ -19,7 +20,6 @@ from tallystick.node.witnessing import Witnessing
 from tallystick.runtime.http1 import Answer
 from tallystick.runtime.router import Request, Router
 from tallystick.runtime.seeded_disk import SeededDisk
-from tallystick.runtime.server import ServerThread
 from tallystick.trust.notes import Algorithm, NoteSigner, ledger_verifiers
 
 SIGNERS = [

@@ -27,13 +27,21 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.runtime.http1 import Answer, answer_error, refuse_unauthenticated
 from tallystick.runtime.sources import Clock
-from tallystick.trust.envelope import UNAUTHENTICATED, Envelope, Headers, ResolveKey, signed_time, verify_head
+from tallystick.trust.envelope import (
+    UNAUTHENTICATED,
+    Envelope,
+    Headers,
+    RequestHead,
+    ResolveKey,
+    signed_time,
+    verify_head,
+)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -262,25 +270,6 @@ SignedHandler = Callable[[Request, Envelope, bytes], Awaitable[Answer]]
 NOBODYS = UNAUTHENTICATED | {"stale", "future", "duplicate"}
 
 
-class RequestHead(Protocol):
-    """What a signature covers of a request, beside its body."""
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def authority(self) -> str: ...
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def query(self) -> str: ...
-
-    @property
-    def headers(self) -> Headers: ...
-
-
 def _count_nothing(method: str, reason: str) -> None:
     pass
 
@@ -322,15 +311,7 @@ class Gate:
     def verify(self, head: RequestHead) -> Envelope:
         """The envelope of a request whose signature holds; its body has yet to be held to it."""
         try:
-            return verify_head(
-                method=head.method,
-                authority=head.authority,
-                path=head.path,
-                query=head.query,
-                headers=head.headers,
-                resolve_key=self.resolve_key,
-                node_id=self.node,
-            )
+            return verify_head(head, self.resolve_key, self.node)
         except Refused as error:
             log.debug("refused %s %s: %s", head.method, head.path, error)
             self.on_junk(head.method, error.reason)
