@@ -19,7 +19,8 @@ and signatures are over them, never over a second encoding.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -214,3 +215,27 @@ def split_signed(data: bytes, what: str, at_most: int = SIGNED_BYTES_MAX) -> tup
     if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, bytes) for p in parts)):
         raise Malformed(f"{what}: expected [body, signature]")
     return parts[0], parts[1]
+
+
+@dataclass(frozen=True)
+class SignedObject:
+    """A dataclass whose annotations say how its fields travel (see `wire`), under one signature."""
+
+    what: ClassVar[str]
+    context: ClassVar[str]
+    bytes_max: ClassVar[int] = SIGNED_BYTES_MAX
+    body: bytes = field(default=b"", kw_only=True)
+    signature: bytes = field(default=b"", kw_only=True)
+
+    def sign(self, signer: Signer) -> Self:
+        body = wire.encode([1, *wire.listed(self)])
+        return replace(self, body=body, signature=signer.sign(self.context, body))
+
+    def encode(self) -> bytes:
+        return wire.encode([self.body, self.signature])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """The object, not yet verified; raises `Malformed`."""
+        body, signature = split_signed(data, cls.what, cls.bytes_max)
+        return wire.read_as(cls, body, cls.what, body=body, signature=signature)

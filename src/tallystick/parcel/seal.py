@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from tallystick import wire
 from tallystick.crypto.blocks import body_root
@@ -37,7 +37,7 @@ from tallystick.record.codec import NAMES as CODECS
 from tallystick.record.leaves import leaf_root
 from tallystick.record.planes import regions_of
 from tallystick.record.schema import Schema
-from tallystick.wire import Fields
+from tallystick.wire import Fields, Number
 
 PLANES_BYTES_MIN = 16 * 1024  # a smaller message goes as plain lz4: the list of regions would eat what planes save
 
@@ -46,19 +46,17 @@ PLANES_BYTES_MIN = 16 * 1024  # a smaller message goes as plain lz4: the list of
 class Gap:
     """The rows a publisher had to drop, sealed into a gap parcel."""
 
-    rows: int
-    from_ms: int
-    to_ms: int
-    reason: str
+    rows: Number
+    from_ms: Number
+    to_ms: Number
+    reason: Annotated[str, Fields.text]
 
     def encode(self) -> bytes:
-        return wire.encode([1, self.rows, self.from_ms, self.to_ms, self.reason])
+        return wire.encode([1, *wire.listed(self)])
 
     @classmethod
     def decode(cls, data: bytes) -> Gap:
-        fields = Fields.parse(data, "gap", 5)
-        fields.version(1)
-        return cls(fields.number(), fields.number(), fields.number(), fields.text())
+        return wire.read_as(cls, data, "gap")
 
 
 @dataclass(frozen=True, repr=False)
