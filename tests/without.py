@@ -367,7 +367,7 @@ def _derive_without_permits(
     return honest(cls, secrets, locks, instance=instance, lane=lane, group=group, permits=())
 
 
-@defence("the permits around a capsule", "tallystick.parcel.policy_lock:_context")
+@defence("the permits around a capsule", "tallystick.parcel.locks:_context")
 def _encapsulate_without_permits(instance: Any, lane: Any, permits: Any) -> bytes:
     return wire.encode([instance, lane])
 

@@ -22,9 +22,8 @@ from tallystick.crypto.symmetric import derive
 from tallystick.errors import Misuse, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.parcel.keys import KeyRing
-from tallystick.parcel.locks import lock_hash
+from tallystick.parcel.locks import PolicyPlace, lock_hash, seal_seed
 from tallystick.parcel.open import open_columns
-from tallystick.parcel.policy_seed import PolicyPlace, seal_seed
 from tallystick.parcel.seal import Lane
 from tallystick.parcel.verify import verify_run
 from tallystick.policy.parse import parse

@@ -12,7 +12,7 @@ from tallystick.crypto import symmetric
 from tallystick.crypto.abe.capsule import Capsule, decapsulate
 from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.errors import CannotOpen, Malformed
-from tallystick.parcel.policy_seed import PolicyPlace, open_seed, seal_seed
+from tallystick.parcel.locks import PolicyPlace, open_seed, seal_seed
 from tallystick.policy.attribute import category
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace

@@ -47,7 +47,7 @@ from tallystick.crypto.abe.keys import EPOCH_MAX, AttributeKey, AttributePublicK
 from tallystick.errors import Misuse, Unavailable
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.labels import Labeller
-from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
+from tallystick.parcel.locks import OwnPolicyLock, TopicPolicyLock
 from tallystick.policy.check import check_policy
 from tallystick.policy.formula import Formula
 from tallystick.policy.parse import parse

@@ -41,7 +41,7 @@ from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, Tallystick
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keys import KeyRing
-from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.locks import MissingKey, NotEntitled
 from tallystick.parcel.parcel import VerifiedParcel, describe, is_front
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named

@@ -36,10 +36,19 @@ from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.crypto.symmetric import derive, extract, fingerprint
 from tallystick.errors import CannotOpen
 from tallystick.parcel.header import Header
-from tallystick.parcel.locks import ErasureLock, Lock, TopicLock, check_lane, decode_lock
-from tallystick.parcel.missing import MissingKey, NotEntitled
-from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
-from tallystick.parcel.policy_seed import PolicyPlace, open_seed
+from tallystick.parcel.locks import (
+    ErasureLock,
+    Lock,
+    MissingKey,
+    NotEntitled,
+    OwnPolicyLock,
+    PolicyPlace,
+    TopicLock,
+    TopicPolicyLock,
+    check_lane,
+    decode_lock,
+    open_seed,
+)
 
 SECRET_BYTES = 32
 SALT_BYTES = 16

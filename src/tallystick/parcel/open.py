@@ -20,7 +20,7 @@ from tallystick.crypto.symmetric import TAG_BYTES, decrypt_into
 from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError, Unavailable
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.keys import LaneKeys, ParcelKeys
-from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.locks import MissingKey, NotEntitled
 from tallystick.parcel.parcel import Section, VerifiedParcel, decode_section, describe
 from tallystick.record.batch import Batch
 from tallystick.record.batch import open_batch as read_batch
