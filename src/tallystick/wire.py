@@ -189,7 +189,7 @@ def _readers(kind: Callable[..., object]) -> dict[str, Read]:
     return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
-def listed(value: object) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """The fields of a dataclass that travel, in order."""
     return [getattr(value, name) for name in _readers(type(value))]
 

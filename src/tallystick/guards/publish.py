@@ -197,9 +197,7 @@ def judge(
         for lock in group.locks:
             if not has_lock(lock):
                 raise Refused(
-                    f"lock {lock.hex()[:8]} is not here",
-                    reason="unknown-lock",
-                    hint="send the lock before its parcels",
+                    f"lock {lock.hex()[:8]} is not here", reason="unknown-lock", hint="send the lock before its parcels"
                 )
     parcel.check_body()
     return Accepted(parcel, permit, partitions)

@@ -144,20 +144,12 @@ class Lane:
             return leaf_root(packed.groups[group][0], salts)
 
         return self._seal(
-            ParcelKind.DATA,
-            frames,
-            root,
-            rows,
-            now_ms,
-            entropy,
-            checkpoint=checkpoint,
-            labels=labels,
-            write=write,
+            ParcelKind.DATA, frames, root, rows, now_ms, entropy, checkpoint=checkpoint, labels=labels, write=write
         )
 
     def seal_gap(self, gap: Gap, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Say that rows were dropped, and which, so that nobody takes their absence for silence."""
-        return self._seal_content(ParcelKind.GAP, gap.encode(), now_ms, entropy, checkpoint, None)
+        return self._seal_content(ParcelKind.GAP, gap.encode(), now_ms, entropy, checkpoint)
 
     def seal_commit(
         self,
@@ -173,26 +165,28 @@ class Lane:
 
     def seal_heartbeat(self, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Nothing to say, and still here."""
-        return self._seal(ParcelKind.HEARTBEAT, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
+        return self._seal_content(ParcelKind.HEARTBEAT, None, now_ms, entropy, checkpoint)
 
     def seal_close(self, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Nothing will follow in this lane."""
-        return self._seal(ParcelKind.CLOSE, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
+        return self._seal_content(ParcelKind.CLOSE, None, now_ms, entropy, checkpoint)
 
     def _seal_content(
         self,
         kind: ParcelKind,
-        content: bytes,
+        content: bytes | None,
         now_ms: int,
         entropy: bytes,
         checkpoint: tuple[int, bytes] | None,
-        write: tuple[bytes, int] | None,
+        write: tuple[bytes, int] | None = None,
     ) -> Parcel:
-        frame = encode_section(NONE, 0, now_ms, len(content), [content], self.padded)
-        frames = [frame] * len(self.schema.groups)
+        """A parcel without records: each of its groups holds the content, and without one it has no groups."""
+        held = content or b""
+        frame = encode_section(NONE, 0, now_ms, len(held), [held], self.padded)
+        frames = [frame] * len(self.schema.groups) if content is not None else []
 
         def root(group: int, salts: bytes) -> bytes:
-            return leaf_hash(salts + content)
+            return leaf_hash(salts + held)
 
         return self._seal(kind, frames, root, 0, now_ms, entropy, checkpoint=checkpoint, write=write)
 
@@ -246,7 +240,3 @@ class Lane:
         self.sequence += 1
         self.previous = header.hash
         return parcel
-
-
-def _no_root(group: int, salts: bytes) -> bytes:
-    raise AssertionError("a parcel without groups has no root")

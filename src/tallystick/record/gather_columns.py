@@ -98,11 +98,7 @@ def _arrow_of(source: Any, field: pa.Field) -> Any:
         return _numpy_arrow(source, field)
     hint = "a single row goes in as a list of one dict" if isinstance(source, str | int | float) else None
     raise misuse(
-        None,
-        field,
-        type(source).__name__,
-        expected="a list, or an array of Arrow, NumPy, pandas or polars",
-        hint=hint,
+        None, field, type(source).__name__, expected="a list, or an array of Arrow, NumPy, pandas or polars", hint=hint
     )
 
 

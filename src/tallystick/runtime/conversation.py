@@ -128,14 +128,7 @@ class Conversation:
                     yield Pause(wait_s)
 
     def _sign(
-        self,
-        identity: RequestSigner,
-        endpoint: Endpoint,
-        method: str,
-        path: str,
-        query: str,
-        body: bytes,
-        nonce: bytes,
+        self, identity: RequestSigner, endpoint: Endpoint, method: str, path: str, query: str, body: bytes, nonce: bytes
     ) -> Headers:
         node = endpoint.address.node
         return sign_request(

@@ -75,8 +75,7 @@ class Permit(SignedObject):
             raise Refused("permit: it is for another operation or topic", reason="wrong-permit")
         if epoch is not None and not self.first_epoch <= epoch <= self.last_epoch:
             raise Refused(
-                f"permit: epoch {epoch} is outside {self.first_epoch} to {self.last_epoch}",
-                reason="wrong-epoch",
+                f"permit: epoch {epoch} is outside {self.first_epoch} to {self.last_epoch}", reason="wrong-epoch"
             )
 
     def check_time(self, time_ms: int) -> None:

@@ -146,10 +146,7 @@ class TrustFile:
                 "instance": self.instance.hex(),
                 "name": self.name,
                 "roots": {"threshold": self.threshold, "keys": [_b64(key) for key in self.roots]},
-                "ledger": {
-                    "threshold": self.ledger_threshold,
-                    "keys": [_b64(key) for key in self.ledger_keys],
-                },
+                "ledger": {"threshold": self.ledger_threshold, "keys": [_b64(key) for key in self.ledger_keys]},
                 "witnesses": {"quorum": self.quorum, "keys": list(self.witnesses)},
                 "signatures": [{"root": index, "signature": _b64(sig)} for index, sig in self.signatures],
             },
