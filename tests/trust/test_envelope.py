@@ -72,7 +72,7 @@ def verified(headers: Headers, **changes: Any) -> Envelope:
         "delay_max_s": 60.0,
         "skew_max_s": 5.0,
     } | changes
-    head = PlainHead(*(fields[name] for name in ("method", "authority", "path", "query")), headers)
+    head = PlainHead(fields["method"], fields["authority"], fields["path"], fields["query"], headers)
     envelope = verify_head(head, fields["resolve_key"], fields["node_id"])
     envelope.check_body(fields["body"])
     envelope.check_fresh(fields["now"], fields["delay_max_s"], fields["skew_max_s"])

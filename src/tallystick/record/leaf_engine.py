@@ -71,10 +71,9 @@ class _Scratch:
     """Fresh memory costs page faults, more than the work on a small batch: each thread keeps its own."""
 
     def __init__(self) -> None:
-        columns, spare = (np.empty(size, np.uint8) for size in (NODE_BYTES * FIELDS_MAX, SPARE_BYTES))
-        starts, cursors = np.empty((2, ROWS_AT_ONCE), np.int64)
-        blocks = np.empty(ROWS_AT_ONCE, np.int32)
-        self._kept = {"columns": columns, "starts": starts, "blocks": blocks, "cursors": cursors, "spare": spare}
+        sizes = {"columns": NODE_BYTES * FIELDS_MAX, "spare": SPARE_BYTES}
+        sizes |= {"starts": 8 * ROWS_AT_ONCE, "blocks": 4 * ROWS_AT_ONCE, "cursors": 8 * ROWS_AT_ONCE}
+        self._kept = {name: np.empty(size, np.uint8) for name, size in sizes.items()}
         self.forget()
 
     def forget(self) -> None:
