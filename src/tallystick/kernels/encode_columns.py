@@ -1,4 +1,4 @@
-"""From columns to hashed leaves: the compiled twin of `rows.encode_rows`, followed by SHA-256.
+"""From columns to hashed leaves: the compiled twin of `leaves.encode_rows`, followed by SHA-256.
 
 A leaf message is 0x00 ‖ salt ‖ row, padded for SHA-256. The kernel works on a few rows at a time so that their
 messages never leave the first cache: it sums the lengths, lays the messages out, then writes column after

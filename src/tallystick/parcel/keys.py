@@ -50,7 +50,6 @@ from tallystick.parcel.locks import (
     open_seed,
 )
 
-SECRET_BYTES = 32
 SALT_BYTES = 16
 _COUNTER = modes.CTR(bytes(16))
 _ZEROS = memoryview(bytes(SALT_BYTES * 8192))  # enough for most parcels, so that none need be made

@@ -34,7 +34,7 @@ from hmac import compare_digest
 from typing import NamedTuple, Protocol
 
 from tallystick import wire
-from tallystick.crypto.signatures import VerifyKey
+from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused
 
 Headers = Sequence[tuple[bytes, bytes]]  # names in lower case, as ASGI has them
@@ -71,18 +71,6 @@ _AUTHORITY = re.compile(r"[a-z0-9._:\[\]-]{1,255}")
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/%-]{0,511}")  # the characters of RFC 3986
 _QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,1023}")
 _CREATED_MAX = 10**12
-
-
-class EnvelopeSigner(Protocol):
-    """The part of a signing key that an envelope needs."""
-
-    def sign_raw(self, message: bytes, /) -> bytes: ...
-
-
-class TimeSigner(Protocol):
-    """The part of a node's signing key that `signed_time` needs."""
-
-    def sign(self, context: str, message: bytes, /) -> bytes: ...
 
 
 class RequestHead(Protocol):
@@ -166,7 +154,7 @@ class Envelope:
 
 
 def sign_request(
-    signer: EnvelopeSigner,
+    signer: SigningKey,
     principal_id: bytes,
     node_id: bytes,
     *,
@@ -225,7 +213,7 @@ def check_evidence(data: bytes, resolve_key: ResolveKey) -> Envelope:
     return envelope
 
 
-def signed_time(key: TimeSigner, node_id: bytes, nonce: bytes, now: float) -> bytes:
+def signed_time(key: SigningKey, node_id: bytes, nonce: bytes, now: float) -> bytes:
     """The node's word for what time it is, in answer to the request with this nonce."""
     statement = wire.encode([1, node_id, nonce, int(now * 1000)])
     return wire.encode([statement, key.sign(TIME_CONTEXT, statement)])

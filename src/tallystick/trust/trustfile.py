@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,21 +70,8 @@ class TrustFile:
 
     @cached_property
     def content(self) -> bytes:
-        """What is signed."""
-        return wire.encode(
-            [
-                1,
-                self.number,
-                self.first,
-                self.name,
-                list(self.roots),
-                self.threshold,
-                list(self.ledger_keys),
-                self.ledger_threshold,
-                list(self.witnesses),
-                self.quorum,
-            ]
-        )
+        """What is signed: the version, and every field but the signatures."""
+        return wire.encode([1, *(getattr(self, one.name) for one in fields(self) if one.name != "signatures")])
 
     @cached_property
     def instance(self) -> bytes:
