@@ -78,7 +78,7 @@ class TrustFile:
         """32 bytes that name this instance for ever."""
         return self.first or named_hash("tallystick instance 1", self.content)
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """The origin line of this instance's checkpoints."""
         return f"tallystick/{self.instance.hex()}"
