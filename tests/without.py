@@ -221,8 +221,8 @@ def _begin_anew(self: Any, entries: Any) -> None:
 
 
 @defence("the order of sequences in a lane", "tallystick.guards.publish:Lanes.check_next")
-def _take_any_sequence(self: Any, principal: Any, header: Any) -> None:
-    pass
+def _take_any_sequence(self: Any, principal: Any, header: Any) -> bool:
+    return False
 
 
 @defence("the end of permits", "tallystick.carriers.rules:LedgerRules.permit_ended")
