@@ -37,12 +37,16 @@ from tallystick.trust.certificate import ROOT_ID, Certificate, SubjectKind
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.receipt import RECEIPT_BYTES_MAX, AnchoredAt, Path, Receipt
 from tallystick.trust.trustfile import TrustFile
-from tallystick.wire import number, octets
+from tallystick.wire import Fields, number, octets
 
 ROW_BYTES_MAX = 1024 * 1024  # reading a row back takes up to 16 bytes for each bit of it (a list of absent items)
 SCHEMA_BYTES_MAX = 512 * 1024  # 1,024 fields with names of 255 bytes
 _SIGNED_MAX = SIGNED_BYTES_MAX + CERTIFICATE_BYTES_MAX  # permit and certificate
 PROOF_BYTES_MAX = ROW_BYTES_MAX + SCHEMA_BYTES_MAX + RECEIPT_BYTES_MAX + _SIGNED_MAX + 64 * 1024
+
+
+def _receipt(fields: Fields) -> bytes | None:
+    return fields.optional_octets(RECEIPT_BYTES_MAX)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Proof:
     signature: Annotated[bytes, octets(SIGNATURE_BYTES)]
     permit: Annotated[bytes, octets()]
     authority: Annotated[bytes, octets(at_most=CERTIFICATE_BYTES_MAX)]  # the certificate of the permit's authority
-    receipt: Annotated[bytes | None, lambda fields: fields.optional_octets(RECEIPT_BYTES_MAX)]
+    receipt: Annotated[bytes | None, _receipt]
 
     def encode(self) -> bytes:
         return wire.encode([1, *wire.listed(self)])
