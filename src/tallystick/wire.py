@@ -189,9 +189,10 @@ def _readers(kind: Callable[..., object]) -> dict[str, Read]:
     return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
-def listed(value: Any) -> list[Any]:
+def listed(value: object) -> list[Any]:
     """The fields of a dataclass that travel, in order."""
-    return [getattr(value, name) for name in _readers(type(value))]
+    kind: Callable[..., object] = type(value)
+    return [getattr(value, name) for name in _readers(kind)]
 
 
 def read_fields(kind: Callable[..., T], fields: Fields, **others: object) -> T:
