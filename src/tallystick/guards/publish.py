@@ -123,7 +123,7 @@ class Behind(Refused):
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedParcel:
     """A parcel that blames nobody, its permit, and the partition where it lies in each of its topics."""
 
     parcel: Parcel
@@ -131,11 +131,11 @@ class Judged:
     partitions: tuple[int, ...]  # one per topic of the header
 
 
-class Accepted(Judged):
+class Accepted(JudgedParcel):
     """A parcel that may be stored."""
 
 
-class Repeated(Judged):
+class Repeated(JudgedParcel):
     """The head of its lane once more."""
 
 
