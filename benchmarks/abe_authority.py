@@ -38,8 +38,7 @@ from tallystick.policy.attribute import category
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import ManualClock
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import ManualClock, SeededEntropy
 from tallystick.sim.instance import Instance
 from tallystick.trust.certificate import Certificate, SubjectKind
 

@@ -33,9 +33,8 @@ from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.node.node import Node
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.permit import Permit
 
 R = TypeVar("R")

@@ -8,8 +8,8 @@ from hashlib import sha256
 import pyarrow as pa
 
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Refused
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.keys import KeyRing, LaneKey

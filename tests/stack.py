@@ -35,8 +35,7 @@ from tallystick.node.settings import NodeSettings
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.entropy import Entropy, SystemEntropy
+from tallystick.runtime.sources import Clock, Entropy, SystemClock, SystemEntropy
 from tallystick.trust.right import Right
 
 PASSPHRASE = b"correct horse"

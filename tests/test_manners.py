@@ -33,7 +33,7 @@ AMERICAN = re.compile(r"\b(behavior|color|defense|honor|favor|center|catalog)s?\
 # The module that writes a format, and the page from which a stranger could write another.
 FORMATS = {
     "parcel/parcel.py": "parcel.md",
-    "crypto/kdf.py": "keys.md",
+    "crypto/symmetric.py": "keys.md",
     "crypto/abe/capsule.py": "policy-locks.md",
 }
 

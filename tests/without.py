@@ -28,7 +28,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.kdf import derive
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Refused
 from tallystick.guards.publish import Accepted
 from tallystick.parcel.parcel import Parcel
@@ -167,12 +167,12 @@ def defence(name: str, place: str, *, defined: str | None = None) -> Callable[[C
 FRONT = "tallystick.carriers.front"
 
 
-@defence("the guard of fetches", f"{FRONT}:fetch", defined="tallystick.guards.subscribe:fetch")
+@defence("the guard of fetches", f"{FRONT}:fetch", defined="tallystick.guards.permits:fetch")
 def _serve_everybody(token: Any, partition: Any, identifier: Any, act: Any, rules: Any, live: Any) -> Any:
     return SimpleNamespace(labels=())
 
 
-@defence("the holder's name in a permit", f"{FRONT}:fetch", defined="tallystick.guards.subscribe:fetch")
+@defence("the holder's name in a permit", f"{FRONT}:fetch", defined="tallystick.guards.permits:fetch")
 def _serve_as_in_the_paper(token: Any, partition: Any, identifier: Any, act: Any, rules: Any, live: Any) -> Any:
     """EventGuard 4.2: whoever shows a permit that is live."""
     found = live.get(identifier)
@@ -202,8 +202,8 @@ def _keep_everything(parcel: Any, act: Any, rules: Any, live: Any, lanes: Any, h
     return Accepted(parcel, live.get(parcel.header.topics[0].permit), (0,))
 
 
-@defence("the guard of unsubscribing", f"{FRONT}:unsubscribe", defined="tallystick.guards.unsubscribe:unsubscribe")
-@defence("the guard of unadvertising", f"{FRONT}:unadvertise", defined="tallystick.guards.unadvertise:unadvertise")
+@defence("the guard of unsubscribing", f"{FRONT}:unsubscribe", defined="tallystick.guards.permits:unsubscribe")
+@defence("the guard of unadvertising", f"{FRONT}:unadvertise", defined="tallystick.guards.permits:unadvertise")
 def _obey_any_order(data: Any, act: Any, rules: Any, live: Any) -> Any:
     order = UndoOrder.decode(data)
     live.remove(order.identifier)
@@ -221,8 +221,8 @@ def _begin_anew(self: Any, entries: Any) -> None:
 
 
 @defence("the order of sequences in a lane", "tallystick.guards.publish:Lanes.check_next")
-def _take_any_sequence(self: Any, principal: Any, header: Any) -> None:
-    pass
+def _take_any_sequence(self: Any, principal: Any, header: Any) -> bool:
+    return False
 
 
 @defence("the end of permits", "tallystick.carriers.rules:LedgerRules.permit_ended")
@@ -367,7 +367,7 @@ def _derive_without_permits(
     return honest(cls, secrets, locks, instance=instance, lane=lane, group=group, permits=())
 
 
-@defence("the permits around a capsule", "tallystick.parcel.policy_lock:_context")
+@defence("the permits around a capsule", "tallystick.parcel.locks:_context")
 def _encapsulate_without_permits(instance: Any, lane: Any, permits: Any) -> bytes:
     return wire.encode([instance, lane])
 

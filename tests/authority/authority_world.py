@@ -25,8 +25,7 @@ from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import ManualClock
-from tallystick.runtime.entropy import Entropy, SeededEntropy
+from tallystick.runtime.sources import Entropy, ManualClock, SeededEntropy
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right

@@ -19,7 +19,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.topics import ERASABLE
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit
 

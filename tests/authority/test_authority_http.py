@@ -31,13 +31,12 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address
-from tallystick.runtime.buckets import Rates
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.conversation import ClientLimits, RequestSigner
-from tallystick.runtime.entropy import SystemEntropy
 from tallystick.runtime.http1 import UNAUTHENTICATED, RefusedByPeer
+from tallystick.runtime.router import Rates
 from tallystick.runtime.server import Server
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.envelope import check_time
 from tallystick.trust.permit import Operation, Permit

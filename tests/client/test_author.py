@@ -12,7 +12,7 @@ from tallystick.client.ties import PUBLISHED_S, Author
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger.block import parse
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 
 IDENTITY: Any = SimpleNamespace(
     instance=bytes(32), principal=bytes(16), signing_key=SigningKey.from_seed(bytes(range(32)))

@@ -17,20 +17,19 @@ from tallystick.client.grants import Held
 from tallystick.client.lane_keys import KeptLane, LaneSecrets, draw_secrets, open_lane
 from tallystick.client.policies import OwnPolicy, policy_state
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Misuse, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.parcel.keys import KeyRing
-from tallystick.parcel.locks import lock_hash
+from tallystick.parcel.locks import PolicyPlace, lock_hash, seal_seed
 from tallystick.parcel.open import open_columns
-from tallystick.parcel.policy_seed import PolicyPlace, seal_seed
 from tallystick.parcel.seal import Lane
 from tallystick.parcel.verify import verify_run
 from tallystick.policy.parse import parse
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import SeededEntropy
 
 NOW_MS = 1_700_000_000_000
 THREE = Schema.parse(

@@ -14,7 +14,7 @@ from tallystick.fleet import can
 from tallystick.fleet.batches import SILENCE_S_MAX, TICK_S, paced, rechunked
 from tallystick.fleet.files import writing
 from tallystick.fleet.vehicles import simulate
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 
 
 def rows(*seconds: float) -> pa.RecordBatch:

@@ -48,7 +48,7 @@ from tallystick.parcel.commit import CommitList
 from tallystick.policy.topic_code import TopicCode
 from tallystick.record.codec import NAMES
 from tallystick.record.schema import Schema
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.trust.promise import Promise
 
 START = 1_772_438_400  # 2 March 2026, 08:00 UTC

@@ -37,8 +37,8 @@ from tallystick.node.settings import read_authority_settings, read_settings
 from tallystick.parcel.locks import decode_lock
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import PermitBook, check_permits, check_signature, verify_one
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 

@@ -16,7 +16,7 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged
 from tallystick.ledger.cometbft import headers
 from tallystick.ledger.cometbft.light import LightClient, follows
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 
 CHAIN, FIRST, TARGET, EACH = "changing", 1, 33, 4
 NOW = timegm((2026, 1, 1, 1, 0, 0))

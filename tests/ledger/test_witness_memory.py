@@ -22,8 +22,7 @@ from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, encode_request, read_answer
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.seeded_disk import SeededDisk
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Algorithm, Checkpoint, Note, NoteSigner
+from tallystick.trust.notes import Algorithm, Checkpoint, Note, NoteSigner, ledger_verifiers
 from tallystick.trust.right import Right
 
 HEART = token("heart")

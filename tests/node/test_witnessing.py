@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ledger_world import NOW_MS, World, seed
+from server_thread import ServerThread
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Unavailable
@@ -19,9 +20,7 @@ from tallystick.node.witnessing import Witnessing
 from tallystick.runtime.http1 import Answer
 from tallystick.runtime.router import Request, Router
 from tallystick.runtime.seeded_disk import SeededDisk
-from tallystick.runtime.server import ServerThread
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Algorithm, NoteSigner
+from tallystick.trust.notes import Algorithm, NoteSigner, ledger_verifiers
 
 SIGNERS = [
     NoteSigner(f"witness.example/{name}", SigningKey.from_seed(seed(name)), Algorithm.COSIGNATURE_V1)

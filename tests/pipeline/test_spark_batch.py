@@ -27,7 +27,7 @@ from tallystick.pipeline.columns import Projection
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner
 from tallystick.pipeline.source import BatchReader
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
 

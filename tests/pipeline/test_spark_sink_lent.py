@@ -22,7 +22,7 @@ from tallystick.pipeline.loan import EPOCH_S, _Lender
 from tallystick.pipeline.session import Channel
 from tallystick.pipeline.sink import BatchSink, batch_sink
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 from tallystick.trust.permit import Operation
 
 LOCAL = Channel("local[2]")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.runtime.address import Address
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 
 def node(root: str) -> None:
@@ -31,7 +31,7 @@ def authority(root: str, node_url: str) -> None:
     from stack import PASSPHRASE, TICK_S, wait_until
 
     from tallystick.node.authority import AuthorityProcess
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemEntropy
     from tallystick.trust.certificate import Certificate
 
     certificate = Certificate.decode((Path(root) / "node" / "certificate").read_bytes())

@@ -48,8 +48,8 @@ from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import lane_partition
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.promise import Promise
 
 Lie = Callable[[Fetched], Fetched]

@@ -33,8 +33,7 @@ from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.policy.topic_code import TopicCode
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 
 HERE, PAGE = Path(__file__).parent, os.sysconf("SC_PAGE_SIZE")
 TOPIC, COLUMN, ROW = "canary-of-the-name", "canary_of_the_column", "canary-of-the-row-"

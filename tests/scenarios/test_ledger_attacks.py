@@ -30,8 +30,7 @@ from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, encode_request, read_answer
 from tallystick.runtime.disk import RealDisk
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Algorithm, Note, NoteSigner
+from tallystick.trust.notes import Algorithm, Note, NoteSigner, ledger_verifiers
 from tallystick.trust.promise import Anchor
 
 

@@ -41,7 +41,7 @@ from tallystick.ledger.contracts.state import NOBODY
 from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.envelope import check_time
 from tallystick.trust.permit import Operation, Permit
 

@@ -24,7 +24,7 @@ from actors import rows as sample
 from city import TOPICS, City
 from stack import READ, WRITE, Stack, sqlite_ledger, wait_until
 
-from tallystick.crypto.kdf import derive
+from tallystick.crypto.symmetric import derive
 from tallystick.demo.forgery import JUNK, exchange
 from tallystick.errors import Forged, Refused, Withheld
 from tallystick.ledger import entries

@@ -23,8 +23,8 @@ from tallystick.ledger.contracts.groups import OFFSETS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.runtime.conversation import Attempt
-from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.http1 import Response
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.sim.checker import Violation
 from tallystick.sim.machine import SkewedClock
 from tallystick.sim.sealing import seeded_sealing

@@ -23,8 +23,8 @@ from tallystick.ledger.engine import Query, Submitted
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import World
 

@@ -20,7 +20,7 @@ from tallystick.ledger.contracts.reputation import score
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import READ, World
 

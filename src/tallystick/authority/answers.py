@@ -11,7 +11,7 @@ from typing import Annotated
 
 from tallystick import wire
 from tallystick.authority.codec import Identifier, Number, Octets, Versioned, items, number, octets, plain, row, text
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 
 _NAMED = Annotated[tuple[tuple[bytes, str], ...], items(row(octets(16), text(at_most=256)))]

@@ -20,7 +20,7 @@ from tallystick.authority.settings import AuthorityLimits
 from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.policy.parse import TEXT_MAX
 from tallystick.trust.permit import LAST_EPOCH, Operation
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 if TYPE_CHECKING:
     from tallystick.authority.authority import Authority

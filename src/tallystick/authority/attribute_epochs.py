@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tallystick.authority.core import Core
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS

@@ -53,14 +53,14 @@ from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.codec import plain
 from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger.contracts.attributes import ATTRIBUTES, AttributeRow
 from tallystick.ledger.contracts.state import Key
 from tallystick.policy.attribute import Attribute
 from tallystick.policy.space import AttributeSet, AttributeSpace
 from tallystick.policy.traits import traits_of
-from tallystick.runtime.buckets import Rates
+from tallystick.runtime.router import Rates
 from tallystick.trust.certificate import SubjectKind
 
 DRAFT, LIVE, EXPIRED = 0, 1, 2

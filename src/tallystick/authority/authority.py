@@ -46,9 +46,8 @@ from tallystick.ledger.contracts.identity import IDENTITIES, TRUST
 from tallystick.ledger.contracts.permits import Status
 from tallystick.ledger.contracts.settings import VERSIONS
 from tallystick.ledger.proofs import CheckpointMemory
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.trustfile import TrustFile
 

@@ -29,9 +29,9 @@ from tallystick import wire
 from tallystick.authority.master import MASTER_FILE, write_private
 from tallystick.authority.store import STORE_FILE, AuthorityStore
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 KIND = "tallystick authority backup"
 BYTES_MAX = 8 << 30  # SQLite hands the whole store over in memory

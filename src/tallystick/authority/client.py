@@ -27,7 +27,7 @@ from tallystick.ledger import entries
 from tallystick.policy.formula import Formula
 from tallystick.policy.space import AttributeSet
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 

@@ -15,7 +15,8 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_type_hints
 
 from tallystick import wire
 from tallystick.authority.settings import AuthorityLimits
-from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields
+from tallystick.crypto.signatures import SIGNED_BYTES_MAX
+from tallystick.wire import Fields
 
 Bound = int | str  # a number, or the name of one of the authority's limits
 

@@ -34,8 +34,7 @@ from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.permits import PERMITS, Status
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tallystick.authority.core import Core
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End

@@ -25,11 +25,9 @@ from tallystick.authority.asks import ASKS, NONCE_BYTES, Ask, AskKeys
 from tallystick.authority.authority import Authority
 from tallystick.authority.describe import describe
 from tallystick.errors import Refused, TallystickError, Unavailable
-from tallystick.runtime.buckets import Rates
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.gate import Gate, SignedHandler
 from tallystick.runtime.http1 import Answer, answer_error
-from tallystick.runtime.router import Charge, Handler, Request, Router
+from tallystick.runtime.router import Charge, Gate, Handler, Rates, Request, Router, SignedHandler
+from tallystick.runtime.sources import Clock
 from tallystick.trust.envelope import Envelope, signed_time
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from tallystick.authority.master import MASTER_FILE, open_master, operator_id
 from tallystick.errors import Malformed
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 
 A = TypeVar("A")
 

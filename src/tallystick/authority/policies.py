@@ -2,7 +2,7 @@
 
 The owner drafts a formula here, signs a commitment to it and submits that itself; the policy counts from when the
 ledger shows its version. Each version has a key pair for each attribute epoch: publishers get public halves, ahead of
-time and without the formula; subscribers get the private half's seed under a capsule (`parcel/policy_seed.py`). Pairs
+time and without the formula; subscribers get the private half's seed under a capsule (`parcel/locks.py`). Pairs
 and capsules are functions of the master key and their place, made once and kept.
 
 Threat: a policy that silently falls away, by a row deleted or by a restore from an older backup, so that publishers go
@@ -197,7 +197,7 @@ class Policies:
 
     def _draw(self, policy: Policy, epoch: int, formula: Formula) -> bytes:
         """Public half, capsule and sealed seed, wrapped."""
-        from tallystick.parcel.policy_seed import PolicyPlace, seal_seed
+        from tallystick.parcel.locks import PolicyPlace, seal_seed
 
         core = self._core
         seed, entropy = core.master.policy_seeds(

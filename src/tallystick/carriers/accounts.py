@@ -22,14 +22,14 @@ from dataclasses import dataclass
 
 from tallystick.carriers.scribe import ActNote, Scribe, window_entries
 from tallystick.carriers.storage import BlobReader
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Refused, Unavailable
 from tallystick.guards.route import Window
 from tallystick.guards.rules import Act, GuardLimits, Rules
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.operations import asked as named_in
 from tallystick.parcel.header import Header
-from tallystick.runtime.buckets import Buckets, Rate
+from tallystick.runtime.router import Buckets, Rate
 from tallystick.trust.envelope import Envelope
 from tallystick.trust.permit import Permit
 from tallystick.trust.right import Right

@@ -20,10 +20,10 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from tallystick import wire
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Malformed
 from tallystick.trust.promise import REASON_CHARACTERS_MAX, Promise
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 _LENGTH = struct.Struct("<I")
 ITEMS_MAX = 65_536

@@ -21,10 +21,10 @@ from tallystick.carriers.log.report import Damaged
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import Engine, Query, Submitted
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.http1 import PARCELS, Answer, Words, answer_error, answer_value, octets
 from tallystick.runtime.router import Routes
-from tallystick.trust.signed import Fields
+from tallystick.runtime.sources import Clock
+from tallystick.wire import Fields
 
 log = logging.getLogger(__name__)
 

@@ -30,12 +30,9 @@ from tallystick.carriers.scribe import Accusation, Scribe
 from tallystick.carriers.selection import select
 from tallystick.carriers.storage import AnchorBook, Entry, Location, Place, Storage, Taken
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
-from tallystick.guards.advertise import advertise
+from tallystick.guards.permits import advertise, fetch, subscribe, unadvertise, unsubscribe
 from tallystick.guards.publish import Ahead, Contradiction, Repeated, publish
 from tallystick.guards.rules import Act, GuardLimits, Live, Rules, check_topic
-from tallystick.guards.subscribe import fetch, subscribe
-from tallystick.guards.unadvertise import unadvertise
-from tallystick.guards.unsubscribe import unsubscribe
 from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.entries import equivocation

@@ -28,7 +28,7 @@ from tallystick.runtime.client import HttpClient
 from tallystick.runtime.http1 import PARCELS, Response, check_answer
 from tallystick.trust.permit import Operation, Permit
 from tallystick.trust.promise import Promise
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 WAIT_SLACK_S = 15.0  # what a long poll may take beyond the wait that it asks for
 

@@ -36,7 +36,7 @@ from tallystick.ledger.contracts.state import NOBODY
 from tallystick.ledger.engine import Submitted
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.trust.promise import Anchor
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 log = logging.getLogger(__name__)
 

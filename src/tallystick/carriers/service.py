@@ -17,10 +17,9 @@ from tallystick.carriers.carrier import Outcome
 from tallystick.carriers.desk import Desk, Question, Route, Storing, Wait
 from tallystick.carriers.front import Front
 from tallystick.errors import TallystickError, Unavailable
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.gate import Gate
 from tallystick.runtime.http1 import Answer, Words
-from tallystick.runtime.router import Request, Router
+from tallystick.runtime.router import Gate, Request, Router
+from tallystick.runtime.sources import Clock
 from tallystick.trust.envelope import Envelope
 
 

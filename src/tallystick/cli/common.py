@@ -20,8 +20,7 @@ if TYPE_CHECKING:  # commands import what they need when they run
     from tallystick.client.session import Session
     from tallystick.identity.invitation import Invitation
     from tallystick.node.instance import Folders
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
     from tallystick.trust.trustfile import TrustFile
 
 _IDENTIFIER = re.compile(r"[0-9a-f]{32}")
@@ -149,8 +148,7 @@ class Machine(NamedTuple):
 
 
 def machine() -> Machine:
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
 
     return Machine(SystemClock(), SystemEntropy())
 

@@ -19,8 +19,8 @@ import click
 from tallystick.cli import output
 from tallystick.cli.common import FOLDER
 from tallystick.errors import TallystickError, Unavailable
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import SystemClock
 
 LIBRARIES = ("cryptography", "pyarrow", "numpy", "numba", "apsw", "cbor2", "blake3", "uvicorn")
 CPU_FEATURES = ("aes", "sha_ni", "avx2", "avx512f")

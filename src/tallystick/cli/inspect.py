@@ -191,8 +191,7 @@ def _certificate(data: bytes) -> Facts:
 
 
 def _lock(data: bytes) -> Facts:
-    from tallystick.parcel.locks import ErasureLock, TopicLock, decode_lock, lock_hash
-    from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
+    from tallystick.parcel.locks import ErasureLock, OwnPolicyLock, TopicLock, TopicPolicyLock, decode_lock, lock_hash
     from tallystick.policy.show import show
 
     lock = decode_lock(data)

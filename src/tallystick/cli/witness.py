@@ -94,7 +94,7 @@ def run(
     from tallystick.runtime.logs import configure_logs
     from tallystick.runtime.router import Request, Router
     from tallystick.runtime.server import Server
-    from tallystick.trust.checkpoint import ledger_verifiers
+    from tallystick.trust.notes import ledger_verifiers
 
     if not (folder / _KEY).exists():
         raise Misuse(f"{folder}: no witness is here", hint=f"tally witness init {folder} --name …")

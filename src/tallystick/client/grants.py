@@ -20,17 +20,15 @@ from typing import Protocol
 from tallystick.authority.client import AuthorityClient
 from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
 from tallystick.client.ties import Ties
-from tallystick.crypto import aead
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash, unwrap, wrap
 from tallystick.errors import CannotOpen, Malformed, Refused, TallystickError, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.labels import Wanted
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk, read_all, write_atomic
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.permit import Operation, Permit
 
 # Refusals after which a client asks no more: whoever goes on without the right ends on the blacklist.
@@ -156,7 +154,7 @@ class Grants:
         grant = held.grant
         if held.permit.operation is Operation.SUBSCRIBE:
             grant = replace(grant, private_keys=(), erasure_keys=())
-        data = aead.wrap(self._identity.spool_key, grant.encode(), _AAD, self._entropy.bytes(32))
+        data = wrap(self._identity.spool_key, grant.encode(), _AAD, self._entropy.bytes(32))
         try:
             with self._lock, self._disk.held("lock"):
                 write_atomic(self._disk, name, data)
@@ -168,7 +166,7 @@ class Grants:
         if not self._disk.exists(name):
             return None
         try:
-            plain = aead.unwrap(self._identity.spool_key, read_all(self._disk, name), _AAD)
+            plain = unwrap(self._identity.spool_key, read_all(self._disk, name), _AAD)
             held = Held.of(Grant.decode(plain))
         except (CannotOpen, Malformed) as error:
             log.warning("a kept grant cannot be read, asking anew: %s", error)

@@ -17,13 +17,12 @@ from tallystick.client.fetching import Fetcher
 from tallystick.client.reader import ParcelReader
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import Author, View
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS, GroupRow, OffsetRow
 from tallystick.ledger.contracts.state import Key
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 
 LEASE_MS = 15_000  # a dead member's partitions are dealt anew after this
 

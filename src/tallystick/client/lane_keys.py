@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from tallystick import wire
 from tallystick.client.grants import Held
 from tallystick.client.policies import OwnPolicy, draw_policy_locks, policy_state
-from tallystick.crypto import aead, hpke
+from tallystick.crypto import hpke
+from tallystick.crypto.symmetric import unwrap, wrap
 from tallystick.errors import Malformed, Misuse
 from tallystick.identity.folder import Identity
 from tallystick.parcel.header import Header, LaneRef, TopicRef
@@ -21,7 +22,7 @@ from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.locks import ErasureLock, TopicLock, lock_hash
 from tallystick.parcel.seal import Lane
 from tallystick.record.schema import Schema
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 
 _RECORD_AAD = b"tallystick spool lane 1"
 
@@ -126,12 +127,12 @@ class KeptLane:
         plain = wire.encode(
             [1, lane.lane, topics, lane.schema.encode(), secrets, lane.padded, lane.codec, self.end, self.replaces]
         )
-        return aead.wrap(identity.spool_key, plain, _RECORD_AAD, entropy.bytes(32))
+        return wrap(identity.spool_key, plain, _RECORD_AAD, entropy.bytes(32))
 
     @classmethod
     def decode(cls, identity: Identity, record: bytes, newest: Header | None) -> KeptLane:
         """The lane of a record, going on after its newest parcel."""
-        value = wire.decode(aead.unwrap(identity.spool_key, record, _RECORD_AAD), "spooled lane")
+        value = wire.decode(unwrap(identity.spool_key, record, _RECORD_AAD), "spooled lane")
         if not isinstance(value, list) or len(value) != 9 or value[0] != 1:
             raise Malformed("spooled lane: version 1 expected", reason="version")
         _, name, topics, schema, kept, padded, codec, end, replaces = value

@@ -30,10 +30,9 @@ from tallystick.later import np
 from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keys import KeyRing, LaneKey, LaneKeys
-from tallystick.parcel.missing import MissingKey
+from tallystick.parcel.locks import MissingKey, PolicyPlace
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import VerifiedParcel, describe
-from tallystick.parcel.policy_seed import PolicyPlace
 from tallystick.policy.content import read_interest, wanted_rows
 from tallystick.policy.formula import Formula
 from tallystick.record.batch import Batch

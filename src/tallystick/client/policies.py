@@ -47,7 +47,7 @@ from tallystick.crypto.abe.keys import EPOCH_MAX, AttributeKey, AttributePublicK
 from tallystick.errors import Misuse, Unavailable
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.labels import Labeller
-from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
+from tallystick.parcel.locks import OwnPolicyLock, TopicPolicyLock
 from tallystick.policy.check import check_policy
 from tallystick.policy.formula import Formula
 from tallystick.policy.parse import parse
@@ -55,8 +55,7 @@ from tallystick.policy.space import AttributeSpace
 from tallystick.policy.topic_code import TopicCode
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 
 PolicyText = str | Mapping[str, str]  # for all column groups, or by column
 

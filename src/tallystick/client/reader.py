@@ -52,8 +52,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tallystick import wire
 from tallystick.carriers.carrier import Fetched, LaneFront, Void, is_void
-from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.anchors import AnchorRow
 from tallystick.ledger.proofs import Consistency

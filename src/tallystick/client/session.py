@@ -21,7 +21,7 @@ from tallystick.client.grants import Grants
 from tallystick.client.group import Member, group_id
 from tallystick.client.reader import Finding
 from tallystick.client.ties import Author, View
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse
 from tallystick.identity.folder import Identity
 from tallystick.identity.nodes import addresses
@@ -30,10 +30,9 @@ from tallystick.ledger.contracts.operations import HISTORIES
 from tallystick.ledger.proofs import CheckpointMemory, verify_history
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import Entropy, SystemEntropy
+from tallystick.runtime.sources import Clock, Entropy, SystemClock, SystemEntropy
 from tallystick.trust.receipt import Receipt
 
 if TYPE_CHECKING:  # imported where they are used: most commands ask one question, and neither seal nor open

@@ -41,8 +41,7 @@ from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, Tallystick
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keys import KeyRing
-from tallystick.parcel.labels import label_place
-from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.locks import MissingKey, NotEntitled
 from tallystick.parcel.parcel import VerifiedParcel, describe, is_front
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
@@ -370,7 +369,7 @@ class Subscriber:
     def _renew_labels(self, header: Header) -> None:
         """Ask for another permit where ours has no labels for an epoch, or a version of the code, that has come since;
         once for each. Until there is one, everything of that epoch is sent."""
-        place = label_place(header)
+        place = header.label_place
         if not self._interest or place is None or place <= self._labelled:
             return
         self._labelled = place

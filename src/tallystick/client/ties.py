@@ -29,8 +29,7 @@ from tallystick.ledger.block import Head, compose
 from tallystick.ledger.contracts.identity import NUMBERS
 from tallystick.ledger.contracts.state import Key, R
 from tallystick.ledger.proofs import CheckpointMemory, Consistency, StateProof
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 
 if TYPE_CHECKING:
     from tallystick.authority.client import AuthorityClient

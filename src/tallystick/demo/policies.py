@@ -20,7 +20,7 @@ from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen
 from tallystick.demo.stage import READ, WRITE, Stage
 from tallystick.errors import CannotOpen
 from tallystick.parcel.keys import KeyRing
-from tallystick.parcel.missing import NotEntitled
+from tallystick.parcel.locks import NotEntitled
 from tallystick.parcel.open import open_group
 from tallystick.policy.space import AttributeSpace
 from tallystick.record.schema import Schema

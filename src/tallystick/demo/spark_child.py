@@ -14,7 +14,7 @@ from tallystick.errors import Refused
 from tallystick.pipeline.jobs.registry import JOBS
 from tallystick.pipeline.jobs.run import JobRun, explained
 from tallystick.pipeline.jobs.warehouse import Warehouse
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

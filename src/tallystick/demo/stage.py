@@ -26,8 +26,7 @@ from tallystick.node.instance import Folders
 from tallystick.node.operator import operating
 from tallystick.node.supervisor import READY_S, Child, ChildFailed, is_ready
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 

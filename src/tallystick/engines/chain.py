@@ -14,8 +14,7 @@ from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses
 from tallystick.ledger.cometbft.rpc import RpcEndpoint
 from tallystick.node import processes
 from tallystick.node.validator import ValidatorCard, create_validator, join_chain, make_genesis, read_card
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.trustfile import TrustFile
 
 START_S = 120.0

@@ -30,8 +30,7 @@ from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.node import processes
 from tallystick.node.processes import Daemon
-from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
 
 VERSION = "4.3.0"
 HEAP_MB = 384

@@ -21,8 +21,7 @@ from tallystick.errors import Misuse, Unavailable
 from tallystick.node import processes
 from tallystick.node.processes import Daemon
 from tallystick.pipeline.session import SECURE
-from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
 
 START_S = 600.0  # three JVMs at once, on a machine that may have other work
 HEAP_MB = 256  # of master and workers themselves; what executors take is theirs to share

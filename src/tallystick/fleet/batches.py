@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tallystick.errors import Misuse
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 START_MS = 1_767_592_800_000  # Monday, 2026-01-05T06:00Z
 CHUNK_ROWS = 65_536

@@ -40,14 +40,6 @@ class Head:
     closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """The same parcel again: it blames nobody and is answered with its first offset."""
-
-    sequence: int
-    parcel: bytes
-
-
 class Lanes:
     """Over a `base`, only what goes beyond it is kept here, and whichever is further on counts."""
 
@@ -85,10 +77,11 @@ class Lanes:
         """Every lane: (principal, lane, head)."""
         return ((principal, lane, head) for (principal, lane), head in self._heads.items())
 
-    def check_next(self, principal: bytes, header: Header) -> Duplicate | None:
-        """Whether the parcel is exactly the next one, or the head once more. An earlier one is `Refused` as `behind`:
-        whether it repeats or contradicts what lies there, the carrier finds out from the log. One ahead is answered
-        with the sequence expected, without blame."""
+    def check_next(self, principal: bytes, header: Header) -> bool:
+        """Return False if the parcel is exactly the next one, True if it is the head once more, which blames nobody and
+        is answered with its first offset. An earlier one is `Refused` as `behind`: whether it repeats or contradicts
+        what lies there, the carrier finds out from the log. One ahead is answered with the sequence expected, without
+        blame."""
         head = self.head(principal, header.lane)
         if head is None:
             if self.opened(principal) >= self._lanes_max:
@@ -97,7 +90,7 @@ class Lanes:
         else:
             expected = head.sequence + 1
             if (header.sequence, header.hash) == (head.sequence, head.parcel):
-                return Duplicate(header.sequence, header.hash)
+                return True
         if header.sequence > expected:
             raise Ahead(expected)
         if header.sequence < expected:
@@ -106,7 +99,7 @@ class Lanes:
             raise Refused("the parcel does not follow the lane's head", reason="broken-chain")
         if head is not None and head.closed:
             raise Refused("the lane is closed", reason="lane-closed", hint="open a new lane")
-        return None
+        return False
 
 
 class Ahead(Refused):
@@ -130,21 +123,20 @@ class Behind(Refused):
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """A parcel that may be stored: in this partition of each of its topics."""
+class JudgedParcel:
+    """A parcel that blames nobody, its permit, and the partition where it lies in each of its topics."""
 
     parcel: Parcel
     permit: Permit
     partitions: tuple[int, ...]  # one per topic of the header
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """The head of its lane once more."""
+class Accepted(JudgedParcel):
+    """A parcel that may be stored."""
 
-    parcel: Parcel
-    permit: Permit
-    partitions: tuple[int, ...]
+
+class Repeated(JudgedParcel):
+    """The head of its lane once more."""
 
 
 class Contradiction(Refused):
@@ -196,7 +188,7 @@ def judge(
         # Only a signature makes this anybody's doing; then the carrier compares it with what lies there.
         check_signature(parcel, permit.verify_key)
         raise Contradiction(parcel, permit, partitions) from None
-    if isinstance(repeated, Duplicate):
+    if repeated:
         check_signature(parcel, permit.verify_key)
         return Repeated(parcel, permit, partitions)
     _check_current(header, act, rules)
@@ -205,9 +197,7 @@ def judge(
         for lock in group.locks:
             if not has_lock(lock):
                 raise Refused(
-                    f"lock {lock.hex()[:8]} is not here",
-                    reason="unknown-lock",
-                    hint="send the lock before its parcels",
+                    f"lock {lock.hex()[:8]} is not here", reason="unknown-lock", hint="send the lock before its parcels"
                 )
     parcel.check_body()
     return Accepted(parcel, permit, partitions)

@@ -19,8 +19,7 @@ from tallystick.identity.invitation import Invitation
 from tallystick.identity.nodes import ask_nodes
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 

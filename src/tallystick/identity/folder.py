@@ -16,10 +16,10 @@ from functools import cached_property
 from pathlib import Path
 
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Misuse
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.trustfile import TrustFile
 

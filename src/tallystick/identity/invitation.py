@@ -15,10 +15,10 @@ from binascii import Error as Base64Error
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse
-from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import TrustFile
+from tallystick.wire import Fields
 
 PREFIX = "tally-invite-"
 TEXT_MAX = 8192

@@ -20,10 +20,9 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.identity.folder import Identity, Keys, draw_new_keys
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.http1 import UNAUTHENTICATED, RefusedByPeer
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 
 

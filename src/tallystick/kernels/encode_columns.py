@@ -1,4 +1,4 @@
-"""From columns to hashed leaves: the compiled twin of `rows.encode_rows`, followed by SHA-256.
+"""From columns to hashed leaves: the compiled twin of `leaves.encode_rows`, followed by SHA-256.
 
 A leaf message is 0x00 ‖ salt ‖ row, padded for SHA-256. The kernel works on a few rows at a time so that their
 messages never leave the first cache: it sums the lengths, lays the messages out, then writes column after
@@ -12,6 +12,8 @@ harmless: at least nine bytes of padding follow, and padding is written last.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from tallystick.kernels.jit import compiled
 from tallystick.kernels.memory import (
@@ -46,6 +48,19 @@ PLAN_BYTES = 24
 # The nodes of a batch, in the same order: data, offsets, validity (0: no nulls) as addresses; the array's
 # offset; kind; address of the first child's node; number of children; address of the exported array.
 DATA, OFFSETS, VALIDITY, SHIFT, KIND, CHILD, CHILDREN, ARRAY, NODE_BYTES = range(0, 72, 8)
+
+
+class Places(NamedTuple):
+    """The addresses of the scratch memory in which a batch is hashed."""
+
+    columns: int  # the nodes of a batch
+    messages: int
+    room: int  # bytes for messages
+    starts: int  # of messages: this and the next two for ROWS_AT_ONCE
+    blocks: int
+    cursors: int
+    spare: int  # SPARE_BYTES
+
 
 # struct ArrowArray of the C data interface.
 _NULL_COUNT, _OFFSET, _N_BUFFERS, _BUFFERS, _CHILDREN = 8, 16, 24, 40, 48
@@ -317,19 +332,9 @@ def lay_out(lengths: int, count: int, messages: int, room: int, starts: int, blo
 
 
 @compiled(nogil=True, boundscheck=False)
-def encode_leaves(
-    columns: int,
-    width: int,
-    first: int,
-    count: int,
-    salts: int,
-    messages: int,
-    room: int,
-    starts: int,
-    blocks: int,
-    cursors: int,
-) -> int:
+def encode_leaves(places: Places, width: int, first: int, count: int, salts: int) -> int:
     """The padded leaf messages of `count` rows from `first`; returns the room needed if there was too little."""
+    columns, starts, blocks, cursors = places.columns, places.starts, places.blocks, places.cursors
     row_start = HEAD_BYTES + (width + 7) // 8
     fixed = row_start
     for c in range(width):
@@ -340,7 +345,7 @@ def encode_leaves(
         store8(cursors + 8 * i, fixed)
     for c in range(width):
         add_lengths(columns + NODE_BYTES * c, first, count, cursors)
-    needed = lay_out(cursors, count, messages, room, starts, blocks)
+    needed = lay_out(cursors, count, places.messages, places.room, starts, blocks)
     if needed != 0:
         return needed
     for i in range(count):
@@ -381,16 +386,10 @@ def hash_batch(
     array: int,
     plan: int,
     size: int,
-    columns: int,
     width: int,
     rows: int,
     salts: int,
-    messages: int,
-    room: int,
-    starts: int,
-    blocks: int,
-    cursors: int,
-    spare: int,
+    places: Places,
     digests: int,
     transform: int,
     fold: bool,
@@ -398,15 +397,15 @@ def hash_batch(
     """Leaf digests of the batch exported at `array`, folded into their root if asked.
 
     Returns 0, or the room that the messages need when `room` is too small; the call is then repeated.
-    `digests` has room for SPARE_DIGESTS more than `rows`; `starts`, `blocks` and `cursors` for ROWS_AT_ONCE.
+    `digests` has room for SPARE_DIGESTS more than `rows`.
     """
-    describe(array, plan, size, columns, width)
+    describe(array, plan, size, places.columns, width)
     for first in range(0, rows, ROWS_AT_ONCE):
         count = min(ROWS_AT_ONCE, rows - first)
-        needed = encode_leaves(columns, width, first, count, salts, messages, room, starts, blocks, cursors)
+        needed = encode_leaves(places, width, first, count, salts)
         if needed != 0:
             return needed
-        digest_messages(starts, blocks, count, digests + DIGEST_BYTES * first, spare, transform)
+        digest_messages(places.starts, places.blocks, count, digests + DIGEST_BYTES * first, places.spare, transform)
     if fold:
-        merkle_root(digests, rows, spare, transform)
+        merkle_root(digests, rows, places.spare, transform)
     return 0

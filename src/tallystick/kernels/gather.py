@@ -37,7 +37,7 @@ DONE, AGAIN, ODD = range(3)
 # What the loop knows of a column. `data`, `valid` and `text` are places in the arena, in bytes; a string column's
 # characters have `room` bytes there.
 COLUMN = np.dtype(
-    [(name, np.int64) for name in ("name", "kind", "low", "high", "data", "valid", "text", "room", "used", "nulls")],
+    [(name, np.int64) for name in ("name", "kind", "low", "high", "data", "valid", "text", "room", "used", "nulls")]
 )
 # The layout: the keys of one row in their order, which other rows likely share: address and column.
 PLACE = np.dtype([("key", np.int64), ("column", np.int64)])

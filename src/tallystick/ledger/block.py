@@ -27,13 +27,12 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.crypto import merkle
-from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.ledger.batches import hash_entries
-from tallystick.trust.checkpoint import AcceptedCheckpoint, compose_checkpoint, verify_checkpoint
-from tallystick.trust.notes import Note, NoteSigner
-from tallystick.trust.signed import Fields
+from tallystick.trust.notes import AcceptedCheckpoint, Note, NoteSigner, compose_checkpoint, verify_checkpoint
+from tallystick.wire import Fields
 
 CONTEXT = "tallystick transaction 1"
 ENTRIES_MAX = 4096  # the largest batch of BPS Fig. 7

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick import wire
-from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.signatures import Signer, SigningKey
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
 from tallystick.ledger.contracts.epochs import End
@@ -19,7 +19,6 @@ from tallystick.ledger.contracts.state import NOBODY
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
 from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, Promise, Refusal
-from tallystick.trust.signed import Signer
 
 
 def enrol(certificate: Certificate) -> bytes:

@@ -18,8 +18,7 @@ from tallystick.ledger.block import Block, checkpoint_text
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.replay import Replay, Step, same, show
 from tallystick.ledger.sqlite_store import LedgerStore
-from tallystick.trust.checkpoint import ledger_verifiers, witness_verifiers
-from tallystick.trust.notes import Note
+from tallystick.trust.notes import Note, ledger_verifiers, witness_verifiers
 from tallystick.trust.trustfile import TrustFile
 
 

@@ -24,17 +24,17 @@ from dataclasses import dataclass
 
 from tallystick import wire
 from tallystick.crypto import merkle
-from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.merkle import verify_consistency
 from tallystick.crypto.merkle_map import verify_map
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse, Withheld
 from tallystick.ledger.block import Head, read_head
 from tallystick.ledger.contracts.operations import HISTORIES, next_chain
 from tallystick.ledger.contracts.state import HistoryRow
 from tallystick.runtime.disk import Disk, write_atomic
 from tallystick.trust.notes import NOTE_BYTES_MAX
-from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
+from tallystick.wire import Fields
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from tallystick.ledger.book import StateMap
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
-from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import TrustFile
+from tallystick.wire import Fields
 
 _STATE_KEYS_MAX = 1 << 28
 

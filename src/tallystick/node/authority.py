@@ -16,10 +16,9 @@ from tallystick.carriers.remote import RemoteNode
 from tallystick.crypto.signatures import SigningKey
 from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.server import Server
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 
 

@@ -28,9 +28,9 @@ from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import LedgerSettings
 from tallystick.node.instance import NodeKeys
 from tallystick.node.settings import NodeSettings
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import Disk
+from tallystick.runtime.sources import Clock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.promise import Anchor, is_anchor
 from tallystick.trust.trustfile import TrustFile

@@ -27,7 +27,7 @@ from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.instance import Folders, NodeKeys, claim, open_node_keys
 from tallystick.node.settings import read_settings, write_settings
 from tallystick.node.validator import ValidatorCard, threshold
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 

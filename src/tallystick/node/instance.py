@@ -21,7 +21,7 @@ from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.errors import Misuse, Unavailable
 from tallystick.node.settings import NodeSettings, write_settings
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 

@@ -25,13 +25,11 @@ from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.instance import claim, open_node_keys
 from tallystick.node.settings import NodeSettings, read_settings
 from tallystick.runtime.address import server_tls
-from tallystick.runtime.buckets import Buckets, Rate
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.gate import Gate
 from tallystick.runtime.http1 import Answer
-from tallystick.runtime.router import Request, Router
+from tallystick.runtime.router import Buckets, Gate, Rate, Request, Router
 from tallystick.runtime.server import Server
+from tallystick.runtime.sources import Clock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile

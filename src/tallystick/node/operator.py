@@ -11,8 +11,7 @@ from tallystick.errors import Unavailable
 from tallystick.node.instance import Folders, find_passphrase, read_address
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 
 
 @contextmanager

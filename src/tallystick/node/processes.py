@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import Misuse
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 STOP_S = 20.0
 LOG = "output.log"  # of daemons

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tallystick.errors import Unavailable
 from tallystick.node.instance import PASSPHRASE_VARIABLE
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 log = logging.getLogger(__name__)
 

@@ -37,8 +37,7 @@ from tallystick.ledger.cometbft.rpc import SCHEME, Endpoints, RpcEndpoint
 from tallystick.ledger.cometbft.shelf import Shelf
 from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.instance import claim, read_secret, write_secret
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy, SystemClock
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
 
 A = TypeVar("A", bound=Hashable)

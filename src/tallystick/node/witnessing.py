@@ -17,8 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger.engine import NodeLedger
 from tallystick.ledger.witness import encode_request, read_answer
-from tallystick.trust.checkpoint import witness_verifiers
-from tallystick.trust.notes import NOTE_BYTES_MAX, Checkpoint, Note, NoteSignature, NoteVerifier
+from tallystick.trust.notes import NOTE_BYTES_MAX, Checkpoint, Note, NoteSignature, NoteVerifier, witness_verifiers
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)

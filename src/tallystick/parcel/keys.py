@@ -30,18 +30,26 @@ from typing import Protocol, TypeVar
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tallystick.crypto import aead, hpke
+from tallystick.crypto import hpke
 from tallystick.crypto.abe.capsule import Capsule, satisfies
 from tallystick.crypto.abe.keys import AttributeKey
-from tallystick.crypto.kdf import derive, extract
+from tallystick.crypto.symmetric import derive, extract, fingerprint
 from tallystick.errors import CannotOpen
 from tallystick.parcel.header import Header
-from tallystick.parcel.locks import ErasureLock, Lock, TopicLock, check_lane, decode_lock
-from tallystick.parcel.missing import MissingKey, NotEntitled
-from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
-from tallystick.parcel.policy_seed import PolicyPlace, open_seed
+from tallystick.parcel.locks import (
+    ErasureLock,
+    Lock,
+    MissingKey,
+    NotEntitled,
+    OwnPolicyLock,
+    PolicyPlace,
+    TopicLock,
+    TopicPolicyLock,
+    check_lane,
+    decode_lock,
+    open_seed,
+)
 
-SECRET_BYTES = 32
 SALT_BYTES = 16
 _COUNTER = modes.CTR(bytes(16))
 _ZEROS = memoryview(bytes(SALT_BYTES * 8192))  # enough for most parcels, so that none need be made
@@ -110,7 +118,7 @@ class IdentifierKeys:
 
     def identifier(self, entropy: bytes, lane: bytes, sequence: int, frames: Sequence[bytes]) -> bytes:
         """16 bytes that no two different parcels share, whatever the state of the random source."""
-        plaintext = [aead.fingerprint(self.fingerprint_key, frame) for frame in frames]
+        plaintext = [fingerprint(self.fingerprint_key, frame) for frame in frames]
         return derive(self.secret, "tallystick identifier 1", entropy, lane, sequence, *plaintext)[:16]
 
 

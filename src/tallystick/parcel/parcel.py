@@ -26,7 +26,6 @@ from tallystick.crypto.blocks import body_root
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.parcel.header import BODY_BYTES_MAX, COUNT_MAX, HEADER_BYTES_MAX, Header, ParcelKind
 from tallystick.parcel.padding import padme
-from tallystick.record.codec import decompress
 from tallystick.trust.permit import Permit
 
 _FRAME = struct.Struct("<IIQII")  # 24 bytes, so that the content keeps an alignment of eight
@@ -50,6 +49,8 @@ def encode_section(codec: int, count: int, time_ms: int, raw_bytes: int, content
 
 def decode_section(plaintext: memoryview) -> Section:
     """The section in `plaintext`, decompressed within its declared size; `Malformed` if it lies about any."""
+    from tallystick.record.codec import decompress  # brings Arrow, which whoever only carries parcels does without
+
     if len(plaintext) < _FRAME.size:
         raise Malformed("section: truncated")
     codec, count, time_ms, raw_bytes, content_bytes = _FRAME.unpack_from(plaintext)

@@ -18,7 +18,7 @@ from tallystick.client.pending import Commits, Written
 from tallystick.client.reader import Finding, Placed
 from tallystick.errors import Refused, Withheld
 from tallystick.ledger.contracts.anchors import RETIRED
-from tallystick.parcel.missing import NotEntitled
+from tallystick.parcel.locks import NotEntitled
 from tallystick.parcel.open import open_content
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, describe
 from tallystick.parcel.verify import verify_named

@@ -41,8 +41,8 @@ from tallystick.client.grants import Held
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.ties import View
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Refused
 from tallystick.identity.folder import Identity, Keys
 from tallystick.identity.nodes import addresses
@@ -50,10 +50,9 @@ from tallystick.ledger.block import read_head
 from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation
 from tallystick.trust.trustfile import TrustFile

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tallystick.client.reader import OPEN_REASONS, Finding, FoundError
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Unavailable
 from tallystick.pipeline.options import Options
 

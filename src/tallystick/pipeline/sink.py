@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from tallystick.client.session import Session
 from tallystick.client.ties import Ties
 from tallystick.client.writes import Committer, PartWriter, held
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse, Unavailable
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.pipeline.access import telling_mistakes
@@ -43,7 +43,7 @@ from tallystick.pipeline.loan import BorrowedWriter, WritingLoan, lend_writing
 from tallystick.pipeline.options import CommonOptions, named, option
 from tallystick.pipeline.session import Channel
 from tallystick.record.schema import Schema
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 from tallystick.trust.permit import Operation
 
 NAMES = ("home", "topic", "write", "writes", "lanes", "keys", "channel")

@@ -19,7 +19,7 @@ from tallystick.client.opening import ask_once, unopened
 from tallystick.client.reader import Finding, is_late
 from tallystick.errors import CannotOpen, Refused, Withheld
 from tallystick.parcel.header import ParcelKind
-from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.locks import MissingKey, NotEntitled
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
 from tallystick.parcel.seal import Gap

@@ -19,8 +19,8 @@ from tallystick.client.ties import Author, View
 from tallystick.errors import Refused, TallystickError, Unavailable, Withheld
 from tallystick.identity.folder import Identity
 from tallystick.ledger.proofs import CheckpointMemory
-from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import Entropy
 from tallystick.sim.checker import CheckedReader, Checker
 from tallystick.sim.machine import SkewedClock, powered
 from tallystick.trust.permit import Operation, UndoOrder

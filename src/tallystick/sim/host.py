@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 from tallystick.carriers.accounts import Asked
@@ -21,14 +21,14 @@ from tallystick.ledger.engine import Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.settings import NodeSettings
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.gate import Gate
 from tallystick.runtime.http1 import Answer, Response, Words, refuse_unauthenticated
-from tallystick.runtime.router import Routes
+from tallystick.runtime.router import Gate, Routes
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import Clock
 from tallystick.runtime.sqlite_vfs import DiskVFS
 from tallystick.sim.instance import Instance
 from tallystick.sim.machine import powered
+from tallystick.trust.envelope import PlainHead
 
 LEDGER = "ledger.sqlite"
 _lives = count()
@@ -135,12 +135,12 @@ class Host:
         core = self.open_core
         self._notes.clear()
         with self._powered():
-            answer = self._answer(core, _Head.parse(head), body)
+            answer = self._answer(core, _parse_head(head), body)
         if answer.status == 200:
             self.on_notes(self._notes)
         return Response(answer.status, dict(answer.headers), answer.body)
 
-    def _answer(self, core: NodeCore, head: _Head, body: bytes) -> Answer:
+    def _answer(self, core: NodeCore, head: PlainHead, body: bytes) -> Answer:
         """As gate and service answer, one step after the other."""
         route, parameters = self._routes.find(head.method, head.path)
         question = Question(head.path, parameters, Words(head.query), body, None)
@@ -174,22 +174,9 @@ class Host:
         return reply
 
 
-@dataclass(frozen=True)
-class _Head:
-    """The head of a request."""
-
-    method: str
-    authority: str
-    path: str
-    query: str
-    headers: list[tuple[bytes, bytes]]
-
-    @classmethod
-    def parse(cls, head: bytes) -> _Head:
-        first, *lines = head.decode("latin-1").split("\r\n")
-        method, target, _ = first.split(" ")
-        path, _, query = target.partition("?")
-        headers = [
-            (name.encode(), value.encode()) for name, _, value in (line.partition(": ") for line in lines if line)
-        ]
-        return cls(method, dict(headers)[b"host"].decode(), path, query, headers)
+def _parse_head(head: bytes) -> PlainHead:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, target, _ = first.split(" ")
+    path, _, query = target.partition("?")
+    headers = [(name.encode(), value.encode()) for name, _, value in (line.partition(": ") for line in lines if line)]
+    return PlainHead(method, dict(headers)[b"host"].decode(), path, query, headers)

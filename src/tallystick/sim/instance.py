@@ -16,9 +16,8 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.node.instance import NodeKeys
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy, SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import Clock, Entropy, SeededEntropy
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 

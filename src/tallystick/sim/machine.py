@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tallystick.errors import Unavailable
-from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import ManualClock
 
 
 class SkewedClock:

@@ -17,10 +17,9 @@ from itertools import count
 from tallystick.errors import Unavailable
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import Attempt, ClientLimits, Outcome, Pause, RequestSigner
-from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.http1 import Response
+from tallystick.runtime.sources import Clock, Entropy
 
 URL = "http://127.0.0.1:7411"
 _LIMITS = ClientLimits(attempts_max=2, backoff_first_s=0.2)

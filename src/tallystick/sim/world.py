@@ -34,10 +34,9 @@ from tallystick.node.settings import NodeSettings
 from tallystick.parcel.parcel import Parcel
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address
-from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.conversation import Attempt, RequestSigner
-from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import ManualClock, SeededEntropy
 from tallystick.runtime.sqlite_vfs import DiskVFS
 from tallystick.sim.actors import TOPIC, LossyAuthority, Person, PublisherActor, SubscriberActor, tolerated
 from tallystick.sim.checker import Checker, Violation

@@ -22,7 +22,7 @@ from tallystick.node.handover import hand_over
 from tallystick.node.instance import open_root
 from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, create_validator, join_chain, make_genesis, read_card
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.trustfile import TrustFile
 
 

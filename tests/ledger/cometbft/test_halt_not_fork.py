@@ -26,7 +26,7 @@ from tallystick.ledger.cometbft.rpc import Endpoints
 from tallystick.ledger.contracts.execute import Result
 from tallystick.ledger.engine import Submitted
 from tallystick.node.validator import roll_back_validator
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.notes import Note
 
 PATIENT = ClientSettings(submit_s=60)

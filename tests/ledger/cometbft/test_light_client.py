@@ -19,7 +19,7 @@ from tallystick.ledger.cometbft import headers
 from tallystick.ledger.cometbft.client import chain_id
 from tallystick.ledger.cometbft.light import LightClient, LightSettings, fetch
 from tallystick.ledger.cometbft.rpc import RpcEndpoint
-from tallystick.runtime.clock import ManualClock, SystemClock
+from tallystick.runtime.sources import ManualClock, SystemClock
 
 TARGET = 8
 FORM, VOTES, STEP = "the form of a header", "the votes for a header", "the step from a trusted header"

@@ -23,8 +23,8 @@ from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, create_validator, join_chain, make_genesis
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import SystemClock
 
 HEART = token("heart")
 

@@ -16,7 +16,7 @@ from tallystick import wire
 from tallystick.crypto import hpke
 from tallystick.errors import Forged, Misuse, Refused
 from tallystick.guards.rules import Rules
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tallystick.carriers.log.server import open_store
 from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
 from tallystick.errors import Misuse
 from tallystick.runtime.disk import Disk
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 
 CAN = (Can.SENDING | Can.READING) & ~Can.RETIRE  # of a gateway; Kafka's retention is off on sealed topics
 

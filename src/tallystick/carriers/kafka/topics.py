@@ -21,7 +21,7 @@ from tallystick.carriers.kafka.failures import REPLICAS
 from tallystick.carriers.kafka.reconcile import Drift
 from tallystick.carriers.log.storage import LogStorage
 from tallystick.carriers.storage import Place
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Unavailable
 
 ANY_S = 5.0  # for any broker to answer

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick.carriers.storage import Place
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 
 PATIENCE_MS = 2_000  # some blocks of a busy chain
 

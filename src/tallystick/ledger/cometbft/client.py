@@ -30,9 +30,8 @@ from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
 from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.runtime.clock import Clock
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Note, NoteSignature
+from tallystick.runtime.sources import Clock
+from tallystick.trust.notes import Note, NoteSignature, ledger_verifiers
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from tallystick.errors import Forged, Malformed, TallystickError
 from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Note
+from tallystick.trust.notes import Note, ledger_verifiers
 from tallystick.trust.trustfile import TrustFile
 
 BEHIND_BLOCKS = 10  # a validator this far behind the others does not follow them

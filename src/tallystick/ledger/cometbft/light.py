@@ -24,7 +24,7 @@ from tallystick.ledger.cometbft import headers
 from tallystick.ledger.cometbft.headers import LightBlock
 from tallystick.ledger.cometbft.roots import app_hash
 from tallystick.ledger.cometbft.rpc import RpcEndpoint
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 _PAGE = 100
 

@@ -22,7 +22,7 @@ from tallystick import wire
 from tallystick.abci.messages import OK
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger.cometbft.queries import PREFIX, read_answer
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 log = logging.getLogger(__name__)
 

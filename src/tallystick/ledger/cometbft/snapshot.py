@@ -25,7 +25,7 @@ from tallystick.crypto.merkle_map import join_subtrees, place_prefix, subtree
 from tallystick.errors import Forged, Malformed
 from tallystick.ledger.block import Block
 from tallystick.ledger.cometbft.roots import app_hash_of
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 FORMAT = 1
 LEAVES_EACH = 1 << 15  # one MiB; a power of two, so that a part is a subtree

@@ -18,7 +18,7 @@ from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity, topics
 from tallystick.ledger.contracts.state import ID, Call, State, Table
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 RULES_MAX = 64  # per principal and topic: a handful of hosts
 TOPICS_MAX = 16_384  # per principal: its index stays under 300 kB

@@ -25,7 +25,7 @@ from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity, reputation, settings, topics
 from tallystick.ledger.contracts.state import HASH, ID, U32, Call, State, Table
 from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 
 class AnchorRow(NamedTuple):

@@ -24,7 +24,7 @@ from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.state import ID, U32, Call, Table
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.permit import LAST_EPOCH
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 
 class AttributeRow(NamedTuple):

@@ -20,7 +20,7 @@ from tallystick.errors import Refused
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.state import ID, U32, Call, State, Table
 from tallystick.trust.permit import LAST_EPOCH
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 
 class End(IntEnum):

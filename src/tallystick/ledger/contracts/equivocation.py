@@ -17,7 +17,7 @@ from tallystick.ledger.contracts import reputation
 from tallystick.ledger.contracts.identity import KEYS
 from tallystick.ledger.contracts.state import ID, U64, Call, Table
 from tallystick.parcel.header import check_equivocation
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 
 class EquivocationRow(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.state import ID, U32, Call, State, Table
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 
 class ErasureRow(NamedTuple):

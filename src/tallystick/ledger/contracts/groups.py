@@ -22,7 +22,7 @@ from tallystick.ledger.contracts.state import ID, U32, Call, State, Table
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 TOKENS_MAX = 64
 MEMBERS_MAX = 1024

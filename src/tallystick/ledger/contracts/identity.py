@@ -28,9 +28,9 @@ from tallystick.errors import Refused
 from tallystick.ledger.contracts.state import HASH, ID, Call, State, Table
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
-from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import BYTES_MAX as TRUST_BYTES_MAX
 from tallystick.trust.trustfile import TrustFile
+from tallystick.wire import Fields
 
 REVOKE_CONTEXT = "tallystick revoke 1"
 

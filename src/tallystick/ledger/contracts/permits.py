@@ -17,7 +17,7 @@ from tallystick.ledger.contracts import access, identity, topics
 from tallystick.ledger.contracts.state import ID, Call, State, Table
 from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 _NEEDED = {
     Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.state import ID, U8, Call, Table
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 GROUP_MAX = 255
 

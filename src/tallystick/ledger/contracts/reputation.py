@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity, settings
 from tallystick.ledger.contracts.state import ID, Call, State, Table
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 
 class Standing(NamedTuple):

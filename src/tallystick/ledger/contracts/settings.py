@@ -11,7 +11,7 @@ from typing import Any
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.state import Call, State, Table
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 VERSIONS = Table("versions", list[list[Any]])
 CHOSEN = Table("settings", int, 64)  # by name

@@ -23,7 +23,7 @@ from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.state import ID, NOBODY, U32, Call, State, Table
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 SCHEMA_CONTEXT = "tallystick schema 1"
 ERASABLE, PADDED = 1, 2  # flags

@@ -14,7 +14,7 @@ from tallystick.errors import Refused
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.state import ID, U64, Call, State, Table
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 
 class WriteRow(NamedTuple):

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tallystick import wire
 from tallystick.client.session import Session
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.block import Head, read_head
 from tallystick.pipeline.access import admit

@@ -29,11 +29,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.crypto.kdf import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.pipeline.jobs.warehouse import Warehouse, WarehouseTable
 from tallystick.pipeline.session import Channel, configure, register
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,14 +1,20 @@
-"""Clocks: the only readers of time.
+"""What a process takes from outside itself: time and random bytes. Nothing else reads a clock or draws entropy.
 
-`now` is the wall clock, for everything that another machine will see; it may jump. `monotonic` never falls
+Clocks. `now` is the wall clock, for everything that another machine will see; it may jump. `monotonic` never falls
 and serves intervals. A `ManualClock` moves only when told, and wakes its sleepers in order of their time.
+
+Entropy. `SeededEntropy` serves simulations and tests. Its stream is SHA-256 in counter mode over the seed, a function
+of the seed and of the number of bytes drawn before, so a run replays exactly; whoever knows the seed knows
+every byte.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import time
+from hashlib import sha256
 from itertools import count
 from typing import Protocol
 
@@ -87,3 +93,37 @@ class ManualClock:
             woken = heapq.heappop(self._sleepers)[2]
             if not woken.done():  # a cancelled sleeper stays in the heap until its time
                 woken.set_result(None)
+
+
+class Entropy(Protocol):
+    """Where random bytes come from."""
+
+    def bytes(self, n: int) -> bytes:
+        """The next `n` random bytes."""
+        ...
+
+
+class SystemEntropy:
+    """The operating system's generator, safe for keys."""
+
+    def bytes(self, n: int) -> bytes:
+        return os.urandom(n)
+
+
+class SeededEntropy:
+    """A deterministic stream for simulations and tests, never for keys that matter."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._key = sha256(f"tallystick seeded entropy 1:{seed!r}".encode()).digest()
+        self._counter = 0
+        self._left = b""
+
+    def bytes(self, n: int) -> bytes:
+        chunks, have = [self._left], len(self._left)
+        while have < n:
+            chunks.append(sha256(self._key + self._counter.to_bytes(8, "big")).digest())
+            self._counter += 1
+            have += 32
+        stream = b"".join(chunks)
+        self._left = stream[n:]
+        return stream[:n]
