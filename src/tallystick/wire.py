@@ -154,11 +154,11 @@ class Fields:
 
     def each(self, at_most: int, at_least: int = 0) -> list[Fields]:
         """The items of an array, each to be read as a field by itself."""
-        return [Fields([item], self._what, 1) for item in self.items(at_most, at_least)]
+        return [Fields([item], self.what, 1) for item in self.items(at_most, at_least)]
 
     def array(self, length: int) -> Fields:
         """An array of `length` fields."""
-        return Fields(next(self._values), self._what, length)
+        return Fields(next(self._values), self.what, length)
 
     def optional(self, length: int) -> Fields | None:
         """An array of `length` fields, or null."""
