@@ -21,7 +21,6 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -38,9 +37,9 @@ log = logging.getLogger(__name__)
 FAULT = 255  # the code of a query or check in which the application itself failed
 _FLUSH = 2
 _LENGTH_DELIMITED = 2
-_FORGIVEN: dict[str, Callable[[], Message]] = {
-    "query": lambda: ResponseQuery(code=FAULT, log="the application failed"),
-    "check_tx": lambda: ResponseCheckTx(code=FAULT, log="the application failed"),
+_FORGIVEN: dict[str, Message] = {
+    "query": ResponseQuery(code=FAULT, log="the application failed"),
+    "check_tx": ResponseCheckTx(code=FAULT, log="the application failed"),
 }
 
 
@@ -107,8 +106,11 @@ class Server:
             self._folder = tempfile.mkdtemp(prefix="abci-")
             address = f"unix://{self._folder}/app.sock"
         scheme, _, rest = address.partition("://")
+        host, _, port = rest.rpartition(":")
         if scheme not in ("unix", "tcp"):
             raise Misuse(f"abci: {address}: expected tcp://127.0.0.1:PORT or unix://PATH")
+        if scheme == "tcp" and host != "127.0.0.1":
+            raise Misuse(f"abci: {address} is not on loopback", hint="node and application share a machine")
         bound = socket.socket(socket.AF_UNIX if scheme == "unix" else socket.AF_INET)
         try:
             if scheme == "unix":
@@ -116,18 +118,12 @@ class Server:
                 bound.bind(rest)
                 os.chmod(rest, 0o600)
             else:
-                host, _, port = rest.rpartition(":")
-                if host != "127.0.0.1":
-                    raise Misuse(f"abci: {address} is not on loopback", hint="node and application share a machine")
                 bound.bind((host, int(port)))
                 address = f"tcp://{host}:{bound.getsockname()[1]}"
             bound.listen(self._limits.connections_max)
         except (OSError, ValueError) as error:
             bound.close()
             raise Unavailable(f"abci: cannot listen on {address}: {error}") from error
-        except Misuse:
-            bound.close()
-            raise
         return bound, address
 
     def _accept(self) -> None:
@@ -136,16 +132,13 @@ class Server:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            with self._lock:
-                full = len(self._connections) >= self._limits.connections_max
-                if not full:
-                    self._connections.add(connection)
-            if full:
+            if len(self._connections) >= self._limits.connections_max:  # only this thread adds to them
                 log.warning("abci: more than %d connections, one is refused", self._limits.connections_max)
                 connection.close()
                 continue
             thread = threading.Thread(target=self._serve, args=(connection,), name="abci", daemon=True)
             with self._lock:
+                self._connections.add(connection)
                 self._threads.add(thread)
             thread.start()
 
@@ -189,7 +182,7 @@ class Server:
             if name not in _FORGIVEN:
                 failed = ResponseException(f"application failed in {name}")
                 return _After.END, write_frame(EXCEPTION, failed.encode())
-            response = _FORGIVEN[name]()
+            response = _FORGIVEN[name]
         return _After.GO_ON, write_frame(answer_number, response.encode())
 
 
