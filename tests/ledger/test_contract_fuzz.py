@@ -71,7 +71,7 @@ def test_an_entry_of_no_kind_is_refused_wherever_it_stands(kind: object) -> None
 
 
 def test_every_kind_has_a_handler_and_a_writer() -> None:
-    handled = {int(kind) for versions in CONTRACTS.values() for table in versions.values() for kind in table}
+    handled = {int(kind) for table in CONTRACTS.values() for kind in table}
     assert handled == {int(kind) for kind in EntryKind}
     assert {wire.decode(entry)[0] for entry in GOOD} == handled
 

@@ -32,7 +32,7 @@ from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.proofs import verify_history
-from tallystick.ledger.reader import LedgerReader
+from tallystick.ledger.sqlite_store import LedgerReader
 from tallystick.trust.permit import Operation
 from tallystick.trust.receipt import Receipt
 from tallystick.trust.right import Right

@@ -23,7 +23,7 @@ from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.crypto import hpke
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import ERASURES
 from tallystick.trust.permit import Operation
 
 PERIOD_MAX = (1 << 32) - 1

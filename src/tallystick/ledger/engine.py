@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tallystick.ledger.block import Block, Head
 from tallystick.ledger.contracts.state import R, State, Table
@@ -52,8 +52,7 @@ class AuditItem:
     entry: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """What an audit looks for; None does not restrict."""
 
     principal: bytes | None = None  # as author or operator

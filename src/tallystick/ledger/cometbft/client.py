@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from tallystick import wire
@@ -76,7 +77,7 @@ class CometbftLedger:
         self._grown = threading.Condition(self._lock)
         self._listeners: list[BlockListener] = []
         self._keys: OrderedDict[bytes, None] = OrderedDict()
-        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._fetch_block = lru_cache(maxsize=_BLOCKS_KEPT)(self._ask_block)
         self._newest: tuple[int, Note] | None = None  # signed by enough validators
         self._published: Head | None = None  # and, where that is asked for, by witnesses
         self._collecting = threading.Lock()
@@ -198,18 +199,14 @@ class CometbftLedger:
 
     def block(self, height: int) -> Block:
         head = self._head()
-        if height == head.height:
-            # What the validators signed; the fields that only link blocks are asked for.
-            block = self._fetch_block(height)
-            if (block.size, block.root, block.state_root, block.time_ms) != (
-                *(head.size, head.root, head.state_root),
-                head.time_ms,
-            ):
-                raise Forged(f"ledger: block {height} is not the one that the validators signed")
-            return block
         if height > head.height:
             raise Misuse(f"ledger: no block at height {height}, the newest is {head.height}")
-        return self._fetch_block(height)
+        block = self._fetch_block(height)
+        # The newest one is held to what the validators signed; the fields that only link blocks are asked for.
+        signed, found = ((one.size, one.root, one.state_root, one.time_ms) for one in (head, block))
+        if height == head.height and found != signed:
+            raise Forged(f"ledger: block {height} is not the one that the validators signed")
+        return block
 
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
         found: list[tuple[bytes, list[bytes]]] = []
@@ -226,7 +223,7 @@ class CometbftLedger:
         return self._ask("history", token, most, place, read=queries.read_history)
 
     def audit(self, query: Query) -> list[AuditItem]:
-        return self._ask("audit", *queries.write_query(query), read=queries.read_audit)
+        return self._ask("audit", *query, read=queries.read_audit)
 
     def query(self, read: Callable[[State], T]) -> T:
         """`read` on the state under the newest checkpoint; every value that it looks at is proved."""
@@ -309,24 +306,14 @@ class CometbftLedger:
             )
         return Unavailable("ledger: the transaction lies in no block yet", hint="submit the same bytes again")
 
-    def _fetch_block(self, height: int) -> Block:
-        with self._lock:
-            known = self._blocks.get(height)
-        if known is not None:
-            return known
-
+    def _ask_block(self, height: int) -> Block:
         def read(answer: Any) -> Block:
             block = Block.decode(answer)
             if block.height != height:
                 raise Forged(f"block {height} expected, found {block.height}")
             return block
 
-        block = self._ask("block", height, read=read)
-        with self._lock:
-            self._blocks[height] = block
-            if len(self._blocks) > _BLOCKS_KEPT:
-                self._blocks.popitem(last=False)
-        return block
+        return self._ask("block", height, read=read)
 
     # --- checkpoints of two thirds ---
 
@@ -350,12 +337,17 @@ class CometbftLedger:
                 known = self._newest
             if known is not None and known[0] >= wanted:
                 return known
-            try:
-                found = self._collect() if known is not None else self._collect_first()
-            except Unavailable:
-                if known is None:
-                    raise
-                return known
+            deadline = self._clock.monotonic() + self._settings.answer_s
+            while True:
+                try:
+                    found = self._collect()
+                    break
+                except Unavailable:
+                    if known is not None:
+                        return known
+                    if self._clock.monotonic() >= deadline:
+                        raise
+                self._clock.pause(self._settings.poll_s)  # nothing is known yet: validators may be starting
             if known is not None and known[0] >= found[0]:
                 return known
             head = read_head(found[1].encode(), self._trust) if self._trust.quorum == 0 else None
@@ -363,17 +355,6 @@ class CometbftLedger:
                 self._newest = found
                 self._published = head or self._published
             return found
-
-    def _collect_first(self) -> tuple[int, Note]:
-        """As `_collect`, with patience: validators may be starting."""
-        deadline = self._clock.monotonic() + self._settings.answer_s
-        while True:
-            try:
-                return self._collect()
-            except Unavailable:
-                if self._clock.monotonic() >= deadline:
-                    raise
-            self._clock.pause(self._settings.poll_s)
 
     def _collect(self) -> tuple[int, Note]:
         threshold = self._trust.ledger_threshold

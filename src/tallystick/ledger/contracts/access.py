@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity, topics
-from tallystick.ledger.contracts.state import ID, Call, State, Table
+from tallystick.ledger.contracts.state import ID, Call, State, Table, fields_of
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
 
 RULES_MAX = 64  # per principal and topic: a handful of hosts
 TOPICS_MAX = 16_384  # per principal: its index stays under 300 kB
@@ -97,8 +96,7 @@ def indexed(index: bytes | None, operation: int) -> list[bytes]:
 
 
 def _parse(entry: list[Any], what: str) -> tuple[bytes, bytes, list[Any]]:
-    fields = Fields(entry, what, 6)
-    fields.number()
+    fields = fields_of(entry, what, 6)
     token, principal = fields.octets(16), fields.octets(16)
     allow, operations = fields.number(1), fields.number(ALL_OPERATIONS, 1)
     host = fields.text(HOST_CHARACTERS_MAX)

@@ -37,11 +37,21 @@ from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.later import np
-from tallystick.ledger.batches import BATCH_MIN, CompiledLedger, compiled_for, joined
-from tallystick.ledger.block import Transaction
+from tallystick.ledger.block import BATCH_MIN, CompiledLedger, Transaction, compiled_for, joined
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
-from tallystick.ledger.contracts.state import HASH, ID, NOBODY, Call, Handler, HistoryLink, HistoryRow, State, Table
+from tallystick.ledger.contracts.state import (
+    HASH,
+    ID,
+    NO_HISTORY,
+    NOBODY,
+    Call,
+    Handler,
+    HistoryLink,
+    HistoryRow,
+    State,
+    Table,
+)
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.envelope import Envelope, check_evidence
 from tallystick.trust.promise import PARTITIONS_MAX, REASON_CHARACTERS_MAX
@@ -152,15 +162,14 @@ def next_chain(chain: bytes, height: int, index: int, entry_hash: bytes) -> byte
 def settle(call: Call) -> None:
     """After the last entry: each topic's history and each operator's rise, written once however many entries."""
     for token, link in call.links.items():
-        last, before = call.first + link.indices[-1], link.previous.operations if link.previous else 0
-        row = HistoryRow(call.height, last, before + len(link.indices), link.chain)
-        call.state.put(HISTORIES(token), [*row])
+        count = link.previous.operations + len(link.indices)
+        call.state.put(HISTORIES(token), [call.height, call.first + link.indices[-1], count, link.chain])
     reputation.rise(call, call.accepted)
 
 
 def open_link(call: Call, token: bytes) -> HistoryLink:
-    before = call.state.row(HISTORIES(token))
-    link = call.links[token] = HistoryLink(before, bytes(32) if before is None else before.chain)
+    before = call.state.row(HISTORIES(token)) or NO_HISTORY
+    link = call.links[token] = HistoryLink(before, before.chain)
     return link
 
 

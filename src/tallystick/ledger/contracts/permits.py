@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import access, identity, topics
-from tallystick.ledger.contracts.state import ID, Call, State, Table
+from tallystick.ledger.contracts.state import ID, Call, State, Table, fields_of
 from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
 
 _NEEDED = {
     Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE,
@@ -46,8 +45,7 @@ class Status(IntEnum):
 
 def issue(call: Call, entry: list[Any]) -> None:
     """[30, identifier, operation, token, principal, not after ms]; by the topic's authority."""
-    fields = Fields(entry, "permit", 6)
-    fields.number()
+    fields = fields_of(entry, "permit", 6)
     identifier, operation = fields.octets(16), Operation(fields.number(2, 1))
     token, principal, not_after = fields.octets(16), fields.octets(16), fields.number()
     call.require_authority_of(topics.require(call.state, token).tenant)
@@ -82,8 +80,7 @@ def status(state: State, identifier: bytes) -> Status | None:
 
 
 def _take(call: Call, entry: list[Any]) -> PermitRow:
-    fields = Fields(entry, "permit", 2)
-    fields.number()
+    fields = fields_of(entry, "permit", 2)
     identifier = fields.octets(16)
     row = call.state.row(PERMITS(identifier))
     if row is None:

@@ -35,7 +35,7 @@ from tallystick.ledger.contracts.operations import OperatorRole, asked
 from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.contracts.state import NOBODY, State
 from tallystick.ledger.contracts.topics import TOPICS
-from tallystick.ledger.replay import Replay
+from tallystick.ledger.fsck import Replay
 from tallystick.parcel.header import Header
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
