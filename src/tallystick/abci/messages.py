@@ -2,8 +2,9 @@
 
 Written down by hand: some fifty small messages that change once in years, against stubs that would need Go's module
 cache and a pinned protobuf runtime on every machine. What an application of a permissioned chain has no use for is left
-out (events, gas); consensus parameters are handed on as the bytes they came in. `tests/abci` holds every message to the
-descriptions in CometBFT's own module where that is at hand.
+out: events, gas, vote extensions (our genesis turns them off) and a mempool of the application's own (as does the
+configuration). Consensus parameters are handed on as the bytes they came in. `tests/ledger/cometbft` holds every
+message to the descriptions in CometBFT's own module where that is at hand.
 """
 
 from __future__ import annotations
@@ -136,15 +137,6 @@ class RequestCheckTx(Message):
     type: int = int64(2)  # 1: it was checked before, and a block has changed the state since
 
 
-class RequestInsertTx(Message):
-    tx: bytes = octets(1)
-
-
-class RequestReapTxs(Message):
-    max_bytes: int = uint64(1)
-    max_gas: int = uint64(2)
-
-
 class RequestCommit(Message):
     pass
 
@@ -192,24 +184,6 @@ class RequestProcessProposal(Message):
     proposer_address: bytes = octets(8)
 
 
-class RequestExtendVote(Message):
-    hash: bytes = octets(1)
-    height: int = int64(2)
-    time: Timestamp | None = nested(3, Timestamp, always=True)
-    txs: tuple[bytes, ...] = octets(4, repeated=True)
-    proposed_last_commit: CommitInfo | None = nested(5, CommitInfo, always=True)
-    misbehavior: tuple[Misbehavior, ...] = nested(6, Misbehavior, repeated=True)
-    next_validators_hash: bytes = octets(7)
-    proposer_address: bytes = octets(8)
-
-
-class RequestVerifyVoteExtension(Message):
-    hash: bytes = octets(1)
-    validator_address: bytes = octets(2)
-    height: int = int64(3)
-    vote_extension: bytes = octets(4)
-
-
 class RequestFinalizeBlock(Message):
     txs: tuple[bytes, ...] = octets(1, repeated=True)
     decided_last_commit: CommitInfo | None = nested(2, CommitInfo, always=True)
@@ -233,7 +207,7 @@ class ApplyResult(IntEnum):
 
 
 class Verdict(IntEnum):
-    """On a proposal, or on another validator's vote extension."""
+    """On a proposal."""
 
     ACCEPT, REJECT = 1, 2
 
@@ -280,14 +254,6 @@ class ResponseCheckTx(ExecTxResult):
     pass
 
 
-class ResponseInsertTx(Message):
-    code: int = uint64(1)
-
-
-class ResponseReapTxs(Message):
-    txs: tuple[bytes, ...] = octets(1, repeated=True)
-
-
 class ResponseCommit(Message):
     retain_height: int = int64(3)  # blocks below it may be deleted; 0 keeps all
 
@@ -318,14 +284,6 @@ class ResponseProcessProposal(Message):
     status: int = int64(1)
 
 
-class ResponseExtendVote(Message):
-    vote_extension: bytes = octets(1)
-
-
-class ResponseVerifyVoteExtension(Message):
-    status: int = int64(1)
-
-
 class ResponseFinalizeBlock(Message):
     tx_results: tuple[ExecTxResult, ...] = nested(2, ExecTxResult, repeated=True)
     validator_updates: tuple[ValidatorUpdate, ...] = nested(3, ValidatorUpdate, repeated=True)
@@ -348,10 +306,6 @@ METHODS: dict[int, tuple[str, type[Message], int]] = {
     15: ("apply_snapshot_chunk", RequestApplySnapshotChunk, 16),
     16: ("prepare_proposal", RequestPrepareProposal, 17),
     17: ("process_proposal", RequestProcessProposal, 18),
-    18: ("extend_vote", RequestExtendVote, 19),
-    19: ("verify_vote_extension", RequestVerifyVoteExtension, 20),
     20: ("finalize_block", RequestFinalizeBlock, 21),
-    21: ("insert_tx", RequestInsertTx, 22),
-    22: ("reap_txs", RequestReapTxs, 23),
 }
 EXCEPTION = 1  # number of the response that ends a connection

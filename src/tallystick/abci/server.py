@@ -23,7 +23,6 @@ import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from tallystick.errors import Malformed, Misuse, Unavailable
 log = logging.getLogger(__name__)
 
 FAULT = 255  # the code of a query or check in which the application itself failed
-_FLUSH = 2
+_FLUSHED = 3  # number of the response before which all others are written
 _LENGTH_DELIMITED = 2
 _FORGIVEN: dict[str, Message] = {
     "query": ResponseQuery(code=FAULT, log="the application failed"),
@@ -55,12 +54,6 @@ class ServerStatistics:
     connections: int
     requests: dict[str, int]  # by method, since the start
     faults: int  # exceptions of the application
-
-
-class _After(Enum):
-    """What a connection does when it has answered."""
-
-    GO_ON, FLUSH, END = range(3)
 
 
 class Server:
@@ -147,12 +140,12 @@ class Server:
         try:
             with connection, connection.makefile("rb", buffering=256 * 1024) as stream:
                 while (frame := _read_frame(stream, self._limits.frame_bytes_max)) is not None:
-                    after, answer = self._answer(frame)
-                    answers += answer
-                    if after is not _After.GO_ON or len(answers) > self._limits.write_bytes:
+                    number, content = self._answer(frame)
+                    answers += write_frame(number, content)
+                    if number in (_FLUSHED, EXCEPTION) or len(answers) > self._limits.write_bytes:
                         connection.sendall(answers)
                         answers.clear()
-                    if after is _After.END:
+                    if number == EXCEPTION:
                         return
         except (OSError, ValueError) as error:
             if not self._stopping:
@@ -164,15 +157,15 @@ class Server:
                 self._connections.discard(connection)
                 self._threads.discard(threading.current_thread())
 
-    def _answer(self, frame: bytes) -> tuple[_After, bytes]:
-        """The frame that answers a request, and what follows."""
+    def _answer(self, frame: bytes) -> tuple[int, bytes]:
+        """Number and content of the answer to a request."""
         number, content = _read_union(frame)
         if number not in METHODS:
             raise Malformed(f"abci: request {number} is unknown")
         name, kind, answer_number = METHODS[number]
         self._requests[name] = self._requests.get(name, 0) + 1
-        if number == _FLUSH:
-            return _After.FLUSH, write_frame(answer_number, b"")
+        if answer_number == _FLUSHED:
+            return answer_number, b""
         request = kind.decode(content)
         try:
             response: Any = getattr(self._application, name)(request)
@@ -180,10 +173,9 @@ class Server:
             log.exception("abci: the application failed in %s", name)
             self._faults += 1
             if name not in _FORGIVEN:
-                failed = ResponseException(f"application failed in {name}")
-                return _After.END, write_frame(EXCEPTION, failed.encode())
+                return EXCEPTION, ResponseException(f"application failed in {name}").encode()
             response = _FORGIVEN[name]
-        return _After.GO_ON, write_frame(answer_number, response.encode())
+        return answer_number, response.encode()
 
 
 def write_frame(number: int, content: bytes) -> bytes:

@@ -84,14 +84,6 @@ def number_keys(data: Octets, places: Numbers, others: Numbers) -> tuple[Numbers
 
 
 @compiled(nogil=True, boundscheck=True)
-def sum_by_number(numbers: Numbers, amounts: Numbers, distinct: int) -> Numbers:
-    sums = np.zeros(distinct, np.int64)
-    for i in range(len(numbers)):
-        sums[numbers[i]] += amounts[i]
-    return sums
-
-
-@compiled(nogil=True, boundscheck=True)
 def extend_chains(
     chains: Octets,
     order: Numbers,

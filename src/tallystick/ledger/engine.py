@@ -20,8 +20,7 @@ T = TypeVar("T")
 BlockListener = Callable[[Block, Collection[bytes]], None]  # the block, and the keys of the state that it changed
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """Where a transaction lies, or will lie when its block is stored."""
 
     leaf: bytes

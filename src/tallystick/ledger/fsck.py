@@ -201,8 +201,7 @@ def fsck(path: str, trust: TrustFile, vfs: str | None = None) -> FsckReport:
 
 class _Check:
     def __init__(self, store: LedgerStore, trust: TrustFile) -> None:
-        self._store = store
-        self._trust = trust
+        self._store, self._trust = store, trust
         self._replay = Replay(self._first_trust_file())
         self._mentions: list[tuple[bytes, int]] = []
         self._entries = 0
@@ -225,10 +224,10 @@ class _Check:
             self._block(height)
         size, values = self._replay.size, self._replay.values
         same("ledger file", "number of transactions", size, self._store.count())
-        self._compare("state", self._store.values(), sorted(values.items()))
+        _compare("state", self._store.values(), sorted(values.items()))
         indexed = self._store.indexed
         expected = sorted(one for one in self._mentions if one[1] < indexed)
-        self._compare("mentions", sorted(self._store.mentions()), expected)
+        _compare("mentions", sorted(self._store.mentions()), expected)
         return FsckReport(last, size, self._entries, len(values))
 
     def _block(self, height: int) -> None:
@@ -267,9 +266,8 @@ class _Check:
         if not any(one.verifier in ledger for one in signed):
             raise Forged(f"{what}: its checkpoint lacks the ledger's signature", reason="damaged")
 
-    def _compare(
-        self, what: str, stored: Iterable[tuple[object, object]], computed: Iterable[tuple[object, object]]
-    ) -> None:
-        for found, expected in zip_longest(stored, computed):
-            if found != expected:
-                raise Forged(f"{what}: {show(expected)} expected, {show(found)} stored", reason="damaged")
+
+def _compare(what: str, stored: Iterable[object], computed: Iterable[object]) -> None:
+    for found, expected in zip_longest(stored, computed):
+        if found != expected:
+            raise Forged(f"{what}: {show(expected)} expected, {show(found)} stored", reason="damaged")

@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Misuse, Refused, Unavailable
 from tallystick.ledger.block import Block, Head, checkpoint_text, own_head, parse, read_head, sign_checkpoint
-from tallystick.ledger.book import Book, OpenBlock, found
-from tallystick.ledger.contracts.execute import Result, execute
+from tallystick.ledger.book import Book, found
 from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
@@ -101,14 +100,6 @@ class SqliteLedger:
                     self._book.open = None  # nothing is in it: no block is due
                 raise Refused(result.told, reason=result.reason)
             return submitted
-
-    def check(self, data: bytes, now_ms: int) -> Result:
-        """What `submit` would make of a transaction, which entry it would refuse and why; nothing is kept."""
-        transaction = parse(data)
-        with self._lock:
-            last, opened = self._book.last, self._book.open
-            opened = opened or OpenBlock(last.height + 1, max(now_ms, last.time_ms), last.size)
-            return execute(self._book.state, transaction, opened.height, opened.time_ms, opened.entries, keep=False)
 
     def tick(self, now_ms: int) -> Block | None:
         """Make a block if one is due."""
@@ -270,4 +261,4 @@ class SqliteLedger:
         opened = self._book.open
         if opened is not None and leaf in opened.leaves:
             return opened.leaves[leaf]
-        return self._reader.find(leaf)
+        return self._store.find(leaf)

@@ -231,11 +231,9 @@ class LedgerStore:
         found = self._one("SELECT * FROM transactions WHERE number = ?", (number,))
         return None if found is None else TransactionRow(*found)
 
-    def find(self, leaf: bytes) -> tuple[int, int, int] | None:
-        """Number, height and first of a transaction by its leaf."""
-        statement = "SELECT number, height, first FROM transactions WHERE leaf = ?"
-        found: tuple[int, int, int] | None = self._one(statement, (leaf,))
-        return found
+    def find(self, leaf: bytes) -> Submitted | None:
+        found = self._one("SELECT leaf, number, height, first FROM transactions WHERE leaf = ?", (leaf,))
+        return None if found is None else Submitted(*found)
 
     def rows(self, first: int, end: int) -> Iterator[TransactionRow]:
         statement = "SELECT * FROM transactions WHERE number >= ? AND number < ? ORDER BY number"
@@ -322,10 +320,6 @@ class LedgerReader:
                 hint="ask a node that was there from the beginning",
             )
         return row
-
-    def find(self, leaf: bytes) -> Submitted | None:
-        found = self.store.find(leaf)
-        return None if found is None else Submitted(leaf, *found)
 
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
         found = []

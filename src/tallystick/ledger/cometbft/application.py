@@ -65,17 +65,13 @@ class _Window:
     def __init__(self, path: str) -> None:
         self._reader = LedgerReader(LedgerStore(path))
         self._lock = threading.Lock()
-        self._changed: deque[tuple[bytes, ...]] = deque()
-
-    def changed(self, keys: tuple[bytes, ...]) -> None:
-        """A block that changed these was stored."""
-        self._changed.append(keys)
+        self.changed: deque[tuple[bytes, ...]] = deque()  # keys, for each block that was stored since it was used
 
     @contextmanager
     def open(self) -> Iterator[LedgerReader]:
         with self._lock:
-            while self._changed:
-                self._reader.view.refresh(self._changed.popleft())
+            while self.changed:
+                self._reader.view.refresh(self.changed.popleft())
             yield self._reader
 
     def close(self) -> None:
@@ -217,7 +213,7 @@ class LedgerApplication(Application):
             self._changes.append((sealed.block.height, keys))
             for window in (self._asked, self._checked):
                 if window is not None and keys:
-                    window.changed(keys)
+                    window.changed.append(keys)
             self._refusals.update(self._refused_now)
             while len(self._refusals) > self._settings.refusals_max:
                 self._refusals.popitem(last=False)
@@ -316,7 +312,7 @@ class LedgerApplication(Application):
 
     def _ask_find(self, reader: LedgerReader, leaf: bytes) -> list[Any] | None:
         """`[number, height, first]`, `[height, reason, message]` of the last refusal that is remembered, or None."""
-        placed = reader.find(leaf)
+        placed = reader.store.find(leaf)
         return self._refusals.get(leaf) if placed is None else [placed.number, placed.height, placed.first]
 
     def _ask_follow(self, reader: LedgerReader, since: int) -> list[Any]:

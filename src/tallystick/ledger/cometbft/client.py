@@ -125,12 +125,11 @@ class CometbftLedger:
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
         deadline = self._clock.monotonic() + timeout_s
-        while True:
-            if self._signed(at_least=submitted.height)[0] >= submitted.height:
-                return self._fetch_block(submitted.height)
+        while self._signed(at_least=submitted.height)[0] < submitted.height:
             if self._clock.monotonic() >= deadline:
                 raise Unavailable(f"ledger: block {submitted.height} lacks the validators' signatures yet")
             self._clock.pause(self._settings.poll_s)
+        return self._fetch_block(submitted.height)
 
     def tick(self, now_ms: int) -> Block | None:
         """The validators make the blocks."""
@@ -211,10 +210,7 @@ class CometbftLedger:
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
         found: list[tuple[bytes, list[bytes]]] = []
         end = min(first + most, self.height + 1)
-        while first + len(found) < end:
-            page = self._ask("blocks", first + len(found), end - first - len(found), read=_read_blocks)
-            if not page:
-                break
+        while (at := first + len(found)) < end and (page := self._ask("blocks", at, end - at, read=_read_blocks)):
             found += page
         return found
 
@@ -231,11 +227,9 @@ class CometbftLedger:
 
     def scan(self, table: Table[R], *parts: bytes | int, most: int = 1000) -> list[tuple[tuple[Any, ...], R]]:
         found: list[tuple[bytes, Any]] = []
-        while len(found) < most:
-            after = found[-1][0] if found else b""
-            page = self._ask("scan", table.prefix(*parts), most - len(found), after, read=_read_values)
-            if not page:
-                break
+        page, prefix = [(b"", None)], table.prefix(*parts)
+        while page and len(found) < most:
+            page = self._ask("scan", prefix, most - len(found), page[-1][0], read=_read_values)
             found += page
         return [(table.parts(key), table.read(value)) for key, value in found]
 

@@ -124,13 +124,10 @@ class Result:
         return self.message if self.index == WHOLE else f"entry {self.index}: {self.message}"
 
 
-def execute(
-    state: State, transaction: Transaction, height: int, time_ms: int, first: int = 0, *, keep: bool = True
-) -> Result:
+def execute(state: State, transaction: Transaction, height: int, time_ms: int, first: int = 0) -> Result:
     """Run `transaction` in the block at `height`, after `first` entries of the same block.
 
-    An accepted transaction's changes are kept in the block's layer of `state`, unless it was only to be tried; a
-    refused one leaves no trace.
+    An accepted transaction's changes are kept in the block's layer of `state`; a refused one leaves no trace.
     """
     call: Call | None = None
     try:
@@ -142,10 +139,7 @@ def execute(
         state.discard()
         return Result(REFUSED, refusal.reason, WHOLE if call is None else call.index, str(refusal))
     state.put(identity.NUMBERS(transaction.author), transaction.number)
-    if keep:
-        state.keep()
-    else:
-        state.discard()
+    state.keep()
     return Result(
         ACCEPTED,
         data=encode_links(call.links),

@@ -213,15 +213,8 @@ def _check_issuer(call: Call, certificate: Certificate) -> None:
 
 def _store(call: Call, certificate: Certificate, *, enrolled: int) -> None:
     row = IdentityRow(
-        int(certificate.kind),
-        certificate.tenant,
-        certificate.signing_key,
-        certificate.issuer,
-        certificate.not_before_ms,
-        certificate.not_after_ms,
-        enrolled,
-        0,
-        certificate.hash,
+        *(int(certificate.kind), certificate.tenant, certificate.signing_key, certificate.issuer),
+        *(certificate.not_before_ms, certificate.not_after_ms, enrolled, 0, certificate.hash),
     )
     call.state.put(IDENTITIES(certificate.subject), [*row])
     call.state.put(CERTIFICATES(certificate.subject), certificate.encode())

@@ -239,7 +239,8 @@ class OperationRun:
         pairs = zip(self._names(tokens_at[pair_firsts]), partitions[pair_firsts].tolist(), strict=True)
         if not all(_may_write(call, token, partition) for token, partition in pairs):
             return False
-        sums = kernel.sum_by_number(operator_of, counts, len(operators))
+        sums = np.zeros(len(operators), np.int64)
+        np.add.at(sums, operator_of, counts)
         for operator, count in zip(operators, sums.tolist(), strict=True):
             call.accepted[operator] = call.accepted.get(operator, 0) + count
         self._extend(call, octets, tokens_at, nothing)

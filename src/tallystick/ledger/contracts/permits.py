@@ -64,14 +64,14 @@ def undo(call: Call, entry: list[Any]) -> None:
     row = _take(call, entry)
     if call.author != row.principal:
         call.require_authority_of(topics.require(call.state, row.token).tenant)
-    _mark(call, entry[1], row, Status.UNDONE)
+    call.state.put(PERMITS(entry[1]), [*row._replace(status=int(Status.UNDONE), height=call.height)])
 
 
 def revoke(call: Call, entry: list[Any]) -> None:
     """[32, identifier]; by the topic's authority."""
     row = _take(call, entry)
     call.require_authority_of(topics.require(call.state, row.token).tenant)
-    _mark(call, entry[1], row, Status.REVOKED)
+    call.state.put(PERMITS(entry[1]), [*row._replace(status=int(Status.REVOKED), height=call.height)])
 
 
 def status(state: State, identifier: bytes) -> Status | None:
@@ -88,7 +88,3 @@ def _take(call: Call, entry: list[Any]) -> PermitRow:
     if row.status != Status.ISSUED:
         raise Refused(f"permit {identifier.hex()} is {Status(row.status).name.lower()} already", reason="permit-ended")
     return row
-
-
-def _mark(call: Call, identifier: bytes, row: PermitRow, status: Status) -> None:
-    call.state.put(PERMITS(identifier), [*row._replace(status=int(status), height=call.height)])
