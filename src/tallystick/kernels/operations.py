@@ -242,7 +242,7 @@ def _lay_out_link(
 
 @compiled(nogil=True, boundscheck=True)
 def _write_number(out: Octets, at: int, value: int) -> int:
-    """The shortest form of an unsigned number; where it ends."""
+    """Write the shortest form of an unsigned number. Returns where it ends."""
     if value < 24:
         out[at] = value
         return at + 1

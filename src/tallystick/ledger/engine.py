@@ -76,14 +76,15 @@ class LedgerStatistics:
 
 class Engine(Protocol):
     def submit(self, data: bytes, now_ms: int) -> Submitted:
-        """Run a transaction; `Refused` with the contract's reason. The same bytes again give the first answer.
+        """Run a transaction. Raises `Refused` with the contract's reason. The same bytes again give the first answer.
 
         It is kept for good only when `wait` has returned.
         """
         ...
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
-        """The block that holds it, stored; `Unavailable` where that takes longer or the block was lost."""
+        """Return the block that holds it once it is stored. Raises `Unavailable` where that takes longer or the block
+        was lost."""
         ...
 
     def checkpoint(self) -> bytes:

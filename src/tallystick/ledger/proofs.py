@@ -95,7 +95,8 @@ class CheckpointMemory:
         self.head = self._load()
 
     def accept(self, note: bytes, consistency: Consistency) -> Head:
-        """Remember and return the note's head; `Forged` or `Malformed` if it is none, `Withheld` if it contradicts."""
+        """Remember and return the note's head. Raises `Forged` or `Malformed` if it has none that counts, and
+        `Withheld` if it contradicts the one before."""
         new = read_head(note, self.trust)
         if self.head is not None:
             self._check(self.head, new, consistency)
@@ -117,9 +118,8 @@ class CheckpointMemory:
             return True
 
     def check_seen(self, size: int, root: bytes, consistency: Consistency) -> bool:
-        """Whether a checkpoint that somebody else accepted lies in our history; False: it is newer than ours.
-
-        `Withheld` if it lies in another history.
+        """Return whether a checkpoint that somebody else accepted lies in our history, or False where it is newer than
+        ours. Raises `Withheld` if it lies in another history.
         """
         if self.head is None or size > self.head.size:
             return False

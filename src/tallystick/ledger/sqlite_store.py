@@ -310,7 +310,7 @@ class LedgerReader:
         return self._stored(height)[1]
 
     def row(self, number: int) -> TransactionRow:
-        """A stored transaction; `Unavailable` where only its leaf came with a snapshot."""
+        """Return a stored transaction. Raises `Unavailable` where only its leaf came with a snapshot."""
         row = self.store.row(number)
         if row is None:
             raise Misuse(f"ledger: no transaction {number}")

@@ -123,10 +123,10 @@ class LedgerApplication(Application):
 
     def close(self) -> None:
         self.shelf.close()
+        for window in (self._asked, self._checked):
+            if window is not None:
+                window.close()  # before the lock is taken: a question that has the window may wait for the lock
         with self._lock:
-            for window in (self._asked, self._checked):
-                if window is not None:
-                    window.close()
             self._store.close()
 
     @property

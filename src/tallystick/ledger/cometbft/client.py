@@ -377,7 +377,8 @@ class CometbftLedger:
         return height, Note(text, tuple(signatures.values()))
 
     def _awake(self, threshold: int) -> list[RpcEndpoint]:
-        """Those to ask for a signature: one that did not answer is left alone for a while, if the others suffice."""
+        """Return whom to ask for a signature: one that did not answer is left alone for a while, if the others
+        suffice."""
         now = self._clock.monotonic()
         awake = [one for one in self._endpoints.all if self._resting.get(one, 0.0) <= now]
         return awake if len(awake) >= threshold else self._endpoints.all
@@ -410,7 +411,8 @@ class CometbftLedger:
                     self._signed()  # before anybody waits for it
 
     def _look(self, endpoint: RpcEndpoint) -> list[tuple[Block, list[bytes] | None]]:
-        """Blocks that are new, each with the keys that it changed; None: nobody knows any more."""
+        """Return the blocks that are new, each with the keys that it changed, or None where nobody knows them any
+        more."""
         try:
             newest, page = endpoint.ask("follow", self._seen)
             if newest < self._seen and len(self._endpoints.all) > 1:

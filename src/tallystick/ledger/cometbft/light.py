@@ -281,7 +281,8 @@ class LightClient:
 
 
 def follows(trusted: LightBlock, block: LightBlock) -> bool:
-    """Whether a well-signed block is believed because of the trusted one; False: a header between them is needed."""
+    """Return whether a well-signed block is believed because of the trusted one. If not, a header between them is
+    needed."""
     if block.height == trusted.height + 1:
         return block.validators_hash == trusted.next_validators_hash
     try:

@@ -150,7 +150,7 @@ def execute(state: State, transaction: Transaction, height: int, time_ms: int, f
 
 
 def _run_entries(call: Call, transaction: Transaction, handlers: dict[int, Handler]) -> set[int]:
-    """Every entry in order, long runs of operations at once; the kinds that there were."""
+    """Run every entry in order, long runs of operations at once. Returns the kinds that there were."""
     kinds: set[int] = set()
     done = 0
     take = RUNS.get(handlers[EntryKind.OPERATION])

@@ -198,7 +198,7 @@ def _judge(call: Call, operator: bytes, token: bytes, kind: int, request: bytes,
 
 
 def asked(envelope: Envelope) -> tuple[bytes, int] | None:
-    """Topic and operation that a signed request names; None where its target names none."""
+    """Return the topic and the operation that a signed request names, or None where its target names none."""
     target = _TARGET.fullmatch(envelope.path)
     wanted = _ASKED.get((envelope.method, target[2])) if target else None
     return (bytes.fromhex(target[1]), int(wanted)) if target and wanted else None
@@ -227,7 +227,7 @@ class OperationRun:
     compiled: CompiledLedger
 
     def take(self, call: Call) -> bool:
-        """Run all of it by version 1; False, and nothing is changed, where one of them would be refused."""
+        """Run all of it by version 1. Returns False, and changes nothing, where one of them would be refused."""
         kernel = self.compiled.kernel
         octets, nothing = np.frombuffer(self.data, np.uint8), np.zeros(len(self.rows), np.int64)
         tokens_at, operators_at, counts, partitions = (np.ascontiguousarray(column) for column in self.rows.T)
