@@ -74,8 +74,7 @@ class Server:
         self._socket, self.address = self._bind(address)
 
     def start(self) -> None:
-        self._accepting = threading.Thread(target=self._accept, name="abci-accept", daemon=True)
-        self._accepting.start()
+        threading.Thread(target=self._accept, name="abci-accept", daemon=True).start()
 
     def stop(self) -> None:
         """Close every connection; requests under way finish first, unanswered."""

@@ -31,8 +31,6 @@ _OPERATION_BYTES_MIN = 81  # with every number below 24 and no host
 _FAILED = -1
 _SPREAD = 0x9E3779B1  # so that partitions of one topic do not lie side by side
 
-TOKEN, OPERATOR, COUNT, PARTITION = range(4)  # columns of what `read_operations` finds; the first two are places
-
 
 @compiled(nogil=True, boundscheck=True)
 def lay_out_leaves(data: Octets, ends: Numbers, begins: Numbers, messages: Octets) -> None:

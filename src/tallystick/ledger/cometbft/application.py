@@ -350,7 +350,8 @@ class LedgerApplication(Application):
 
     def _ask_history(self, reader: LedgerReader, token: bytes, most: int, before: list[int] | None) -> list[Any]:
         place = None if before is None else (before[0], before[1])
-        return queries.write_history(reader.history(token, min(most, queries.ITEMS_MAX), place))
+        found = reader.history(token, min(most, queries.ITEMS_MAX), place)
+        return [[item.height, item.index, item.entry] for item in found]
 
     def _ask_audit(self, reader: LedgerReader, *fields: Any) -> list[Any]:
         query = Query(*fields)

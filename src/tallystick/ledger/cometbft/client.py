@@ -40,7 +40,6 @@ from tallystick.trust.trustfile import TrustFile
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-A = TypeVar("A")
 
 _BLOCKS_KEPT = 64
 
@@ -216,7 +215,7 @@ class CometbftLedger:
 
     def history(self, token: bytes, most: int = 1000, before: tuple[int, int] | None = None) -> list[HistoryItem]:
         place = None if before is None else list(before)
-        return self._ask("history", token, most, place, read=queries.read_history)
+        return self._ask("history", token, most, place, read=lambda found: [HistoryItem(*item) for item in found])
 
     def audit(self, query: Query) -> list[AuditItem]:
         return self._ask("audit", *query, read=queries.read_audit)
@@ -242,10 +241,10 @@ class CometbftLedger:
 
     # --- within ---
 
-    def _ask(self, name: str, *arguments: Any, read: Callable[[Any], A]) -> A:
+    def _ask(self, name: str, *arguments: Any, read: Callable[[Any], T]) -> T:
         """What `read` makes of the first answer that it takes; an endpoint whose answer fails is as good as away."""
 
-        def fetch(endpoint: RpcEndpoint) -> A:
+        def fetch(endpoint: RpcEndpoint) -> T:
             answer = endpoint.ask(name, *arguments)
             try:
                 return read(answer)

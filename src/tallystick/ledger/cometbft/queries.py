@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tallystick import wire
 from tallystick.abci.messages import OK, ResponseQuery
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
-from tallystick.ledger.engine import AuditItem, HistoryItem
+from tallystick.ledger.engine import AuditItem
 
 if TYPE_CHECKING:
     from tallystick.ledger.sqlite_store import LedgerReader
@@ -67,14 +67,6 @@ def _failure(error: TallystickError) -> ResponseQuery:
 
 
 # --- values ---
-
-
-def write_history(items: list[HistoryItem]) -> list[Any]:
-    return [[item.height, item.index, item.entry] for item in items]
-
-
-def read_history(items: list[Any]) -> list[HistoryItem]:
-    return [HistoryItem(*item) for item in items]
 
 
 def write_audit(items: list[AuditItem]) -> list[Any]:
