@@ -212,13 +212,12 @@ def _check_issuer(call: Call, certificate: Certificate) -> None:
 
 
 def _store(call: Call, certificate: Certificate, *, enrolled: int) -> None:
-    row = IdentityRow(
-        *(int(certificate.kind), certificate.tenant, certificate.signing_key, certificate.issuer),
-        *(certificate.not_before_ms, certificate.not_after_ms, enrolled, 0, certificate.hash),
-    )
+    kind, key = int(certificate.kind), certificate.signing_key
+    begin, end = certificate.not_before_ms, certificate.not_after_ms
+    row = IdentityRow(kind, certificate.tenant, key, certificate.issuer, begin, end, enrolled, 0, certificate.hash)
     call.state.put(IDENTITIES(certificate.subject), [*row])
     call.state.put(CERTIFICATES(certificate.subject), certificate.encode())
-    call.state.put(KEYS(certificate.signing_key), [certificate.subject, call.height, 0])
+    call.state.put(KEYS(key), [certificate.subject, call.height, 0])
 
 
 def _end_key(call: Call, key: bytes) -> None:
