@@ -32,7 +32,7 @@ from harness import Row, number
 ROOT = Path.cwd()  # the checkout whose working tree is compared
 MOVED = 0.05
 PASSES, PASSES_MIN = 5, 3
-WARM = ("tallystick.record.warm", "tallystick.ledger.batches")  # as `make warm`: nobody pays for compiling
+WARM = ("tallystick.record.warm", "tallystick.ledger.block")  # as `make warm`: nobody pays for compiling
 LARGER_IS_BETTER = ("/s", "/request")  # ends of units; of all others (ns, bytes, MiB) less is better
 
 

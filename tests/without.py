@@ -283,17 +283,17 @@ def _believe_each_history(self: Any, size: Any, root: Any, consistency: Any) -> 
 CHAIN = "tallystick.ledger.cometbft"
 
 
-@defence("the form of a header", f"{CHAIN}.headers:check_form")
+@defence("the form of a header", f"{CHAIN}.light:check_form")
 def _take_any_form(block: Any, chain_id: Any, height: Any) -> None:
     pass
 
 
-@defence("the votes for a header", f"{CHAIN}.headers:check_commit")
+@defence("the votes for a header", f"{CHAIN}.light:check_commit")
 def _need_no_votes(block: Any) -> None:
     pass
 
 
-@defence("the overlap of validators", f"{CHAIN}.headers:check_power")
+@defence("the overlap of validators", f"{CHAIN}.light:check_power")
 def _need_no_overlap(block: Any, validators: Any, thirds: Any, *, honest: Any) -> None:
     if thirds != 1:
         honest(block, validators, thirds)

@@ -22,8 +22,7 @@ from tallystick.authority.grant import Grant
 from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.errors import Unavailable
-from tallystick.ledger.contracts.epochs import EPOCHS
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import EPOCHS, ERASURES
 from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.runtime.seeded_disk import SeededDisk

@@ -41,7 +41,7 @@ from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.demo.forgery import JUNK, exchange
 from tallystick.identity.rekey import rekey
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
+from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.node.instance import open_root
 from tallystick.parcel.commit import CommitList

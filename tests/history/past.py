@@ -30,8 +30,8 @@ from tallystick.client.subscribe import Received
 from tallystick.errors import Malformed
 from tallystick.identity.folder import Identity
 from tallystick.ledger.block import Block
+from tallystick.ledger.fsck import Replay, Step
 from tallystick.ledger.proofs import CheckpointMemory
-from tallystick.ledger.replay import Replay, Step
 from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.settings import read_authority_settings, read_settings
 from tallystick.parcel.locks import decode_lock

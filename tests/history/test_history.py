@@ -38,7 +38,7 @@ from tallystick.ledger.contracts import execute, settings
 from tallystick.parcel import header, locks
 from tallystick.record import codec
 
-KINDS = sorted({int(kind) for versions in execute.CONTRACTS.values() for table in versions.values() for kind in table})
+KINDS = sorted({int(kind) for table in execute.CONTRACTS.values() for kind in table})
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -152,10 +152,9 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_rule_that_does_nothing_any_more_is_noticed(ledger: Path, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever kind of entry it is for: so each of them left something behind in the history."""
     execute._handlers.cache_clear()
-    for versions in execute.CONTRACTS.values():
-        for table in versions.values():
-            if kind in table:
-                monkeypatch.setitem(table, kind, lambda call, entry: None)
+    for table in execute.CONTRACTS.values():
+        if kind in table:
+            monkeypatch.setitem(table, kind, lambda call, entry: None)
     try:
         with pytest.raises(Forged, match=r"state root|the contracts refuse it"):
             replay(ledger)

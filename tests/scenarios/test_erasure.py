@@ -11,7 +11,7 @@ from test_broker import found_by
 
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Refused
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import ERASURES
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import MissingKey

@@ -29,8 +29,7 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger.block import ENTRIES_MAX, compose
 from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
-from tallystick.ledger.contracts.epochs import EPOCHS
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import EPOCHS, ERASURES
 from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.permits import PERMITS, Status

@@ -22,7 +22,7 @@ from tallystick.authority.topics import Topics
 from tallystick.crypto import hpke
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import ERASURES
 from tallystick.trust.permit import Operation
 
 _RESTORE_GAP = 3600  # numbers skipped after a restore: more than were drawn ahead of the clock

@@ -25,7 +25,7 @@ from tallystick.authority.grant import GrantPolicies, GrantTopicPolicy
 from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.crypto import hpke
 from tallystick.errors import Misuse
-from tallystick.ledger.contracts.policies import POLICIES
+from tallystick.ledger.contracts.attributes import POLICIES
 from tallystick.policy.check import check_policy
 from tallystick.policy.formula import Formula
 from tallystick.record.schema import Schema

@@ -19,10 +19,9 @@ from tallystick.guards.rules import TopicRules
 from tallystick.ledger.block import Block
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
-from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.permits import PERMITS, Status
-from tallystick.ledger.contracts.reputation import STANDINGS
+from tallystick.ledger.contracts.reputation import EQUIVOCATIONS, STANDINGS
 from tallystick.ledger.contracts.state import Key, R
 from tallystick.ledger.contracts.topics import SCHEMAS, TOPICS
 from tallystick.trust.certificate import Certificate, SubjectKind

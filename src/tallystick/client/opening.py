@@ -27,7 +27,7 @@ from tallystick.client.ties import ReaderTies
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Refused, Unavailable
 from tallystick.later import np
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import ERASURES
 from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keys import KeyRing, LaneKey, LaneKeys
 from tallystick.parcel.locks import MissingKey, PolicyPlace

@@ -19,9 +19,9 @@ from tallystick.demo.traffic import sample
 from tallystick.errors import Refused
 from tallystick.ledger import entries
 from tallystick.ledger.block import compose
-from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
 from tallystick.ledger.contracts.state import NOBODY
 from tallystick.node.instance import open_node_keys
 from tallystick.parcel.parcel import Parcel

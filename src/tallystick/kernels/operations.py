@@ -31,8 +31,6 @@ _OPERATION_BYTES_MIN = 81  # with every number below 24 and no host
 _FAILED = -1
 _SPREAD = 0x9E3779B1  # so that partitions of one topic do not lie side by side
 
-TOKEN, OPERATOR, COUNT, PARTITION = range(4)  # columns of what `read_operations` finds; the first two are places
-
 
 @compiled(nogil=True, boundscheck=True)
 def lay_out_leaves(data: Octets, ends: Numbers, begins: Numbers, messages: Octets) -> None:
@@ -81,14 +79,6 @@ def number_keys(data: Octets, places: Numbers, others: Numbers) -> tuple[Numbers
             distinct += 1
         numbers[i] = table[slot]
     return numbers, firsts[:distinct]
-
-
-@compiled(nogil=True, boundscheck=True)
-def sum_by_number(numbers: Numbers, amounts: Numbers, distinct: int) -> Numbers:
-    sums = np.zeros(distinct, np.int64)
-    for i in range(len(numbers)):
-        sums[numbers[i]] += amounts[i]
-    return sums
 
 
 @compiled(nogil=True, boundscheck=True)
@@ -250,7 +240,7 @@ def _lay_out_link(
 
 @compiled(nogil=True, boundscheck=True)
 def _write_number(out: Octets, at: int, value: int) -> int:
-    """The shortest form of an unsigned number; where it ends."""
+    """Write the shortest form of an unsigned number. Returns where it ends."""
     if value < 24:
         out[at] = value
         return at + 1

@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from tallystick import wire
 from tallystick.crypto.merkle import EMPTY_ROOT, Tree
 from tallystick.crypto.merkle_map import MerkleMap
+from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Misuse, Unavailable
-from tallystick.ledger.block import NO_PREVIOUS, Block, Transaction, parse
+from tallystick.ledger.block import NO_PREVIOUS, Block, Transaction, parse, sign_checkpoint
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.reader import LedgerReader
-from tallystick.ledger.sqlite_store import LedgerStore, TransactionRow
+from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore, TransactionRow
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
 
@@ -46,9 +46,8 @@ class StateMap:
         self._map = MerkleMap(self._nodes)
         self._map.update(dict(items))
         self._roots = {height: self._map.root}
-        self._height = height
-        self._replaced: deque[tuple[int, Changes]] = deque()  # per block: the values before it
-        self._stale: deque[tuple[int, set[bytes]]] = deque()  # per block: the nodes that it no longer needs
+        # Per block: its height, the values before it, and the nodes that it no longer needs.
+        self._steps: deque[tuple[int, Changes, set[bytes]]] = deque()
         self._stale_at: dict[bytes, int] = {}
 
     @property
@@ -61,30 +60,25 @@ class StateMap:
         for node in change.added:
             self._stale_at.pop(node, None)
         self._stale_at.update(dict.fromkeys(change.stale, height))
-        self._stale.append((height, change.stale))
-        self._replaced.append((height, before))
+        self._steps.append((height, before, change.stale))
         self._roots[height] = change.root
-        self._height = height
         return change.root
 
     def take_back(self) -> None:
         """The last block was not stored."""
-        height, stale = self._stale.pop()
+        height, _, stale = self._steps.pop()
         for node in stale:
             self._stale_at.pop(node, None)
-        self._replaced.pop()
         del self._roots[height]
-        self._height = height - 1
-        self._map.root = self._roots[self._height]
+        self._map.root = self._roots[height - 1]
 
     def forget_before(self, height: int) -> None:
         """Versions below `height` will not be asked for again."""
-        while self._stale and self._stale[0][0] <= height:
-            at, stale = self._stale.popleft()
+        while self._steps and self._steps[0][0] <= height:
+            at, _, stale = self._steps.popleft()
             for node in stale:
                 if self._stale_at.get(node) == at:  # else a later version has it again
                     del self._stale_at[node], self._nodes[node]
-            self._replaced.popleft()
             self._roots.pop(at - 1, None)
 
     def has_version(self, height: int) -> bool:
@@ -92,7 +86,7 @@ class StateMap:
 
     def prove(self, key: bytes, newest: bytes | None, height: int) -> tuple[bytes | None, bytes]:
         """The value of `key` after the block at `height`, and its proof; `newest` is the value now."""
-        value = next((before[key] for at, before in self._replaced if at > height and key in before), newest)
+        value = next((before[key] for at, before, _ in self._steps if at > height and key in before), newest)
         return value, MerkleMap(self._nodes, self._roots[height]).prove(key)
 
 
@@ -126,8 +120,9 @@ class SealedBlock:
 class Book:
     """Tree, state and newest block of one ledger file; not for several threads at once."""
 
-    def __init__(self, store: LedgerStore) -> None:
-        """Load a file that `found` or an earlier process has begun; raises `Forged` where it does not fit together."""
+    def __init__(self, store: LedgerStore, instance: bytes | None = None) -> None:
+        """Load a file that `found` or an earlier process has begun; raises `Forged` where it does not fit together, and
+        `Misuse` where it is of another instance than the one that is asked for."""
         height = store.last_height()
         assert height is not None
         self.store = store
@@ -143,6 +138,8 @@ class Book:
             raise Forged("ledger: its transactions are not those under its newest block", hint="run tally ledger fsck")
         if self.map.root != self.last.state_root:
             raise Forged("ledger: its state is not the one under its newest block", hint="run tally ledger fsck")
+        if instance not in (None, self.trust.instance):
+            raise Misuse("ledger: the file belongs to another instance")
 
     @property
     def trust(self) -> TrustFile:
@@ -165,19 +162,7 @@ class Book:
         number = opened.first + len(opened.rows)
         submitted = Submitted(transaction.leaf, number, opened.height, opened.entries)
         if result.accepted:
-            opened.rows.append(
-                TransactionRow(
-                    number=number,
-                    leaf=submitted.leaf,
-                    height=opened.height,
-                    first=opened.entries,
-                    refused=result.refused,
-                    kinds=result.kinds,
-                    principals=b"".join(sorted(result.operators | {transaction.author})),
-                    result=result.data,
-                    data=transaction.data,
-                )
-            )
+            opened.rows.append(TransactionRow.of(transaction, result, number, opened.height, opened.entries))
             opened.leaves[submitted.leaf] = submitted
             opened.entries += len(transaction.entries)
             opened.size_bytes += len(transaction.data)
@@ -262,18 +247,14 @@ class Book:
         return StateProof(key, value, proof, note)
 
 
-def genesis_block(trust: TrustFile, time_ms: int) -> tuple[Block, dict[bytes, bytes | None]]:
-    """Block 0, which holds no transaction, and the state before the first one."""
+def found(store: LedgerStore, trust: TrustFile, time_ms: int, key: SigningKey) -> None:
+    """Begin an empty file with block 0, which holds no transaction; `key` signs its checkpoint."""
     if trust.number != 1:
         raise Misuse(f"ledger: a new one begins with the first trust file, this is number {trust.number}")
     genesis = identity.genesis(trust.to_json())
-    state = StateMap(((key, value) for key, value in genesis.items() if value is not None), 0)
-    return Block(0, time_ms, 0, 0, 0, EMPTY_ROOT, state.root, NO_PREVIOUS), genesis
-
-
-def found(store: LedgerStore, trust: TrustFile, time_ms: int, note: bytes) -> None:
-    """Begin an empty file; `note` is the signed checkpoint of its `genesis_block`."""
-    block, genesis = genesis_block(trust, time_ms)
+    state = StateMap(((name, value) for name, value in genesis.items() if value is not None), 0)
+    block = Block(0, time_ms, 0, 0, 0, EMPTY_ROOT, state.root, NO_PREVIOUS)
+    note = sign_checkpoint(trust.origin, block, key)
     store.set_meta("genesis", trust.to_json())
     store.write_block(0, block.encoded, note, [], genesis)
 

@@ -144,17 +144,8 @@ def operation(
 
 def junk(reason: str, count: int, kind: int, *, time_ms: int, host: str = "", requests: bytes = bytes(32)) -> bytes:
     """What nobody can be blamed for, one aggregate per reason and window."""
-    return operation(
-        NOBODY,
-        OperatorRole.NONE,
-        NOBODY,
-        kind,
-        time_ms=time_ms,
-        request=requests,
-        reason=reason,
-        host=host,
-        count=count,
-    )
+    nobody = (NOBODY, OperatorRole.NONE, NOBODY)
+    return operation(*nobody, kind, time_ms=time_ms, request=requests, reason=reason, host=host, count=count)
 
 
 def anchor(token: bytes, partition: int, size: int, root: bytes) -> bytes:

@@ -20,7 +20,7 @@ is to be written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from tallystick import wire
 from tallystick.crypto import merkle
@@ -31,7 +31,7 @@ from tallystick.errors import Forged, Malformed, Misuse, Withheld
 from tallystick.ledger.block import Head, read_head
 from tallystick.ledger.contracts.operations import HISTORIES, next_chain
 from tallystick.ledger.contracts.state import HistoryRow
-from tallystick.runtime.disk import Disk, write_atomic
+from tallystick.runtime.disk import Disk, read_all, write_atomic
 from tallystick.trust.notes import NOTE_BYTES_MAX
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
 from tallystick.wire import Fields
@@ -95,7 +95,8 @@ class CheckpointMemory:
         self.head = self._load()
 
     def accept(self, note: bytes, consistency: Consistency) -> Head:
-        """Remember and return the note's head; `Forged` or `Malformed` if it is none, `Withheld` if it contradicts."""
+        """Remember and return the note's head. Raises `Forged` or `Malformed` if it has none that counts, and
+        `Withheld` if it contradicts the one before."""
         new = read_head(note, self.trust)
         if self.head is not None:
             self._check(self.head, new, consistency)
@@ -117,9 +118,8 @@ class CheckpointMemory:
             return True
 
     def check_seen(self, size: int, root: bytes, consistency: Consistency) -> bool:
-        """Whether a checkpoint that somebody else accepted lies in our history; False: it is newer than ours.
-
-        `Withheld` if it lies in another history.
+        """Return whether a checkpoint that somebody else accepted lies in our history, or False where it is newer than
+        ours. Raises `Withheld` if it lies in another history.
         """
         if self.head is None or size > self.head.size:
             return False
@@ -135,16 +135,12 @@ class CheckpointMemory:
     def evidence(self) -> list[bytes]:
         """What was kept of contradictions: wire [reason, accepted note, …]."""
         names = sorted(name for name in self._disk.listdir("") if name.startswith(_EVIDENCE))
-        return [_read(self._disk, name) for name in names]
+        return [read_all(self._disk, name) for name in names]
 
     def _check(self, old: Head, new: Head, consistency: Consistency) -> None:
         if new.size < old.size or new.height < old.height or new.time_ms < old.time_ms:
-            self._contradiction(
-                old,
-                new,
-                "rollback",
-                f"it was at height {old.height}, size {old.size}; it shows {new.height}, {new.size}",
-            )
+            message = f"it was at height {old.height}, size {old.size}; it shows {new.height}, {new.size}"
+            self._contradiction(old, new, "rollback", message)
         if new.height == old.height and (new.root, new.state_root) != (old.root, old.state_root):
             self._contradiction(old, new, "split-view", f"two checkpoints of height {old.height} differ")
         try:
@@ -165,19 +161,14 @@ class CheckpointMemory:
         if not self._disk.exists(_NEWEST):
             return None
         # Not verified again: it was when it was accepted, by the trust file of then.
-        head = _decode(_read(self._disk, _NEWEST))
+        head = _decode(read_all(self._disk, _NEWEST))
         if head.origin != self.trust.origin:
             raise Misuse(f"checkpoint memory: it is of {head.origin}, expected {self.trust.origin}")
         return head
 
 
 def _encode(head: Head) -> bytes:
-    return wire.encode(
-        [
-            *(1, head.origin, head.size, head.root, head.height, head.time_ms, head.state_root),
-            *(head.note, list(head.cosigners)),
-        ]
-    )
+    return wire.encode([1, *astuple(head)])
 
 
 def _decode(data: bytes) -> Head:
@@ -193,11 +184,3 @@ def _decode(data: bytes) -> Head:
         note=fields.octets(at_most=NOTE_BYTES_MAX),
         cosigners=tuple(fields.items(KEYS_MAX)),
     )
-
-
-def _read(disk: Disk, name: str) -> bytes:
-    file = disk.open(name)
-    try:
-        return file.pread(0, file.size())
-    finally:
-        file.close()

@@ -34,7 +34,7 @@ from tallystick.ledger.book import Book, roll_back
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
 from tallystick.ledger.cometbft.rpc import SCHEME, Endpoints, RpcEndpoint
-from tallystick.ledger.cometbft.shelf import Shelf
+from tallystick.ledger.cometbft.snapshot import Shelf
 from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.instance import claim, read_secret, write_secret
 from tallystick.runtime.sources import Entropy, SystemClock

@@ -37,11 +37,21 @@ from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.later import np
-from tallystick.ledger.batches import BATCH_MIN, CompiledLedger, compiled_for, joined
-from tallystick.ledger.block import Transaction
+from tallystick.ledger.block import BATCH_MIN, CompiledLedger, Transaction, compiled_for, joined
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
-from tallystick.ledger.contracts.state import HASH, ID, NOBODY, Call, Handler, HistoryLink, HistoryRow, State, Table
+from tallystick.ledger.contracts.state import (
+    HASH,
+    ID,
+    NO_HISTORY,
+    NOBODY,
+    Call,
+    Handler,
+    HistoryLink,
+    HistoryRow,
+    State,
+    Table,
+)
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.envelope import Envelope, check_evidence
 from tallystick.trust.promise import PARTITIONS_MAX, REASON_CHARACTERS_MAX
@@ -152,15 +162,14 @@ def next_chain(chain: bytes, height: int, index: int, entry_hash: bytes) -> byte
 def settle(call: Call) -> None:
     """After the last entry: each topic's history and each operator's rise, written once however many entries."""
     for token, link in call.links.items():
-        last, before = call.first + link.indices[-1], link.previous.operations if link.previous else 0
-        row = HistoryRow(call.height, last, before + len(link.indices), link.chain)
-        call.state.put(HISTORIES(token), [*row])
+        count = link.previous.operations + len(link.indices)
+        call.state.put(HISTORIES(token), [call.height, call.first + link.indices[-1], count, link.chain])
     reputation.rise(call, call.accepted)
 
 
 def open_link(call: Call, token: bytes) -> HistoryLink:
-    before = call.state.row(HISTORIES(token))
-    link = call.links[token] = HistoryLink(before, bytes(32) if before is None else before.chain)
+    before = call.state.row(HISTORIES(token)) or NO_HISTORY
+    link = call.links[token] = HistoryLink(before, before.chain)
     return link
 
 
@@ -189,7 +198,7 @@ def _judge(call: Call, operator: bytes, token: bytes, kind: int, request: bytes,
 
 
 def asked(envelope: Envelope) -> tuple[bytes, int] | None:
-    """Topic and operation that a signed request names; None where its target names none."""
+    """Return the topic and the operation that a signed request names, or None where its target names none."""
     target = _TARGET.fullmatch(envelope.path)
     wanted = _ASKED.get((envelope.method, target[2])) if target else None
     return (bytes.fromhex(target[1]), int(wanted)) if target and wanted else None
@@ -218,7 +227,7 @@ class OperationRun:
     compiled: CompiledLedger
 
     def take(self, call: Call) -> bool:
-        """Run all of it by version 1; False, and nothing is changed, where one of them would be refused."""
+        """Run all of it by version 1. Returns False, and changes nothing, where one of them would be refused."""
         kernel = self.compiled.kernel
         octets, nothing = np.frombuffer(self.data, np.uint8), np.zeros(len(self.rows), np.int64)
         tokens_at, operators_at, counts, partitions = (np.ascontiguousarray(column) for column in self.rows.T)
@@ -230,7 +239,8 @@ class OperationRun:
         pairs = zip(self._names(tokens_at[pair_firsts]), partitions[pair_firsts].tolist(), strict=True)
         if not all(_may_write(call, token, partition) for token, partition in pairs):
             return False
-        sums = kernel.sum_by_number(operator_of, counts, len(operators))
+        sums = np.zeros(len(operators), np.int64)
+        np.add.at(sums, operator_of, counts)
         for operator, count in zip(operators, sums.tolist(), strict=True):
             call.accepted[operator] = call.accepted.get(operator, 0) + count
         self._extend(call, octets, tokens_at, nothing)

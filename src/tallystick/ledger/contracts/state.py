@@ -25,6 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from tallystick import wire
 from tallystick.errors import Refused
 from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
+from tallystick.wire import Fields
 
 R = TypeVar("R", covariant=True)
 
@@ -58,12 +59,8 @@ class Table(Generic[R]):
     def prefix(self, *parts: bytes | int) -> bytes:
         """What the keys begin with that have these first parts."""
         widths = zip(parts, self._parts, strict=False)
-        return b"".join(
-            [
-                self._prefix,
-                *(part if isinstance(part, bytes) else part.to_bytes(-width, "big") for part, width in widths),
-            ]
-        )
+        written = [part if isinstance(part, bytes) else part.to_bytes(-width, "big") for part, width in widths]
+        return b"".join([self._prefix, *written])
 
     def parts(self, key: bytes) -> tuple[Any, ...]:
         """The parts that a key was made of."""
@@ -87,8 +84,8 @@ _MISSING: Any = object()
 class State:
     """Contracts' view of the ledger's state; `load` reads the stored encoding of a key."""
 
-    def __init__(self, load: Callable[[bytes], bytes | None]) -> None:
-        self._load = load
+    def __init__(self, load: Callable[[bytes], bytes | None], known_max: int = CACHE_KEYS_MAX) -> None:
+        self._load, self._known_max = load, known_max
         self._known: dict[bytes, Any] = {}
         self._block: set[bytes] = set()  # keys that the open block changed
         self._before: dict[bytes, Any] = {}  # what the running transaction replaced
@@ -145,7 +142,7 @@ class State:
         key = bytes(key)
         stored = self._load(key)
         value = None if stored is None else wire.decode(stored, "state value")
-        if len(self._known) > CACHE_KEYS_MAX:
+        if len(self._known) > self._known_max:
             changed = self._block | self._before.keys()
             self._known = {one: self._known[one] for one in changed}
         self._known[key] = value
@@ -193,13 +190,23 @@ class HistoryRow(NamedTuple):
     chain: bytes
 
 
+NO_HISTORY = HistoryRow(0, 0, 0, bytes(32))
+
+
 @dataclass(slots=True)
 class HistoryLink:
     """A topic's history while a transaction adds to it."""
 
-    previous: HistoryRow | None  # as it was before this transaction
+    previous: HistoryRow  # as it was before this transaction
     chain: bytes
     indices: list[int] = field(default_factory=list)  # its operations in this transaction
 
 
 Handler = Callable[[Call, list[Any]], None]
+
+
+def fields_of(entry: list[Any], what: str, length: int) -> Fields:
+    """The fields of an entry of `length`, from the one behind its kind on; raises `Malformed`."""
+    fields = Fields(entry, what, length)
+    fields.number()
+    return fields

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import access
-from tallystick.ledger.contracts.state import ID, U64, Call, State, Table
+from tallystick.ledger.contracts.state import ID, U64, Call, State, Table, fields_of
 from tallystick.trust.right import Right
-from tallystick.wire import Fields
 
 
 class WriteRow(NamedTuple):
@@ -27,8 +26,7 @@ WRITES = Table("write", WriteRow, ID, ID, U64)  # by author, write and batch
 
 def write(call: Call, entry: list[Any]) -> None:
     """[70, token, write, batch, hash]; the author may write to the topic."""
-    fields = Fields(entry, "write", 5)
-    fields.number()
+    fields = fields_of(entry, "write", 5)
     token, identifier, batch, digest = fields.octets(16), fields.octets(16), fields.number(), fields.octets(32)
     if not access.granted(call.state, call.author, token) & Right.WRITE:
         raise Refused(f"no right to write to topic {token.hex()}", reason="no-right")

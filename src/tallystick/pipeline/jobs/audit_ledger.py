@@ -1,7 +1,7 @@
 """The table `ledger`: every entry of the ledger, replayed and proved before it is written down.
 
 Threat: the node that is audited is the node that is asked. Its blocks are taken from it and nothing else: every
-transaction goes through the contracts again (`ledger.replay`), and the last block must be the one under a checkpoint
+transaction goes through the contracts again (`ledger.fsck`), and the last block must be the one under a checkpoint
 that continues the last one accepted, with the signatures and witnesses that the trust file demands. An entry that was
 left out, slipped in, moved or altered, or a result that the rules do not give, ends the audit by name.
 
@@ -35,7 +35,7 @@ from tallystick.ledger.contracts.operations import OperatorRole, asked
 from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.contracts.state import NOBODY, State
 from tallystick.ledger.contracts.topics import TOPICS
-from tallystick.ledger.replay import Replay
+from tallystick.ledger.fsck import Replay
 from tallystick.parcel.header import Header
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
