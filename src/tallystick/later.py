@@ -4,6 +4,7 @@ Together they take a quarter of a second of a core and fifty megabytes. Whoever 
 keys, or asks one question over HTTP never looks at a column, and starts without them. A module that those processes
 load, and that looks at columns only sometimes, takes its names from here; any other imports them as usual:
 
+    from tallystick.later import np, pa, pc
 
 `tests/test_imports.py` holds which processes start without which library.
 """
