@@ -18,10 +18,9 @@ from tallystick.carriers.accounts import permit_name
 from tallystick.carriers.carrier import Void, is_void
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
 from tallystick.carriers.kafka.failures import library
-from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.kafka.passage import sign_passages
-from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.kafka.storage import KafkaIndex
 from tallystick.carriers.storage import Place
 from tallystick.client.reader import Finding
 from tallystick.crypto.signatures import SigningKey
@@ -205,7 +204,7 @@ def test_a_second_notary_computes_the_same_root_and_finds_other_records(direct: 
     fresh = second_notary(direct, tmp_path)
     for anchor in mine:
         fresh.catch_up(anchor, 0)
-    assert fresh._index._store.partition(Place(token, 0)).root() == mine[-1].root
+    assert fresh._index.tree(Place(token, 0)).root() == mine[-1].root
     lying = replace(mine[0], root=b"r" * 32)
     with pytest.raises(Withheld, match="not those that were anchored"):
         second_notary(direct, tmp_path / "other").catch_up(lying, 0)
@@ -215,7 +214,7 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
     """Another notary of the same Kafka, that has seen nothing yet."""
     carrier = direct.stack.node.carrier
     folder.mkdir(exist_ok=True)
-    index = KafkaIndex(LogStore(RealDisk(folder)), carrier.deposits.principal_of, carrier.limits.lanes_max)
+    index = KafkaIndex(RealDisk(folder), carrier.limits.lanes_max)
     return Notary(
         *(direct.kafka, index, carrier.rules, carrier.live, carrier.deposits, carrier.limits),
         node_key=direct.stack.node.rules.node_key,

@@ -287,7 +287,7 @@ def time_of(stack: Stack, topic: Topic, kind: EntryKind) -> int:
 def _epoch_of_newest(stack: Stack, token: bytes) -> int:
     storage, place = stack.node.carrier.storage, Place(token, 0)
     end = storage.end(place)
-    entry = storage.read(place, end - 1, end, 1 << 20, headers=True)[0]
+    entry = storage.read(place, end - 1, 1, headers_only=True)[0]
     return Parcel.decode_front(entry.header).header.topics[0].epoch
 
 

@@ -21,7 +21,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tallystick.carriers.accounts import Acts, Asked, Deposits, Quotas, permit_name, undo_name
 from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored, is_void
@@ -348,10 +347,9 @@ class Front:
         if (stored or is_whole) and offset < limit and (headers or offset >= below):
             bytes_max = min(bytes_max, FETCH_BYTES_MAX)
             if permit.labels and not headers:
-                read = partial(self.storage.read, place)
-                entries = select(read, Wanted(permit.labels), offset, limit, bytes_max)
+                entries = select(self.storage, place, Wanted(permit.labels), offset, limit, bytes_max)
             else:
-                entries = self.storage.read(place, offset, limit, bytes_max, headers)
+                entries = self.storage.read(place, offset, bytes_max, headers, below=limit)
         proved = [entry for entry in entries if entry.offset < anchored]
         proof: list[bytes] = []
         if proved and is_whole:
@@ -506,7 +504,7 @@ class Front:
     def _headers(self, place: Place, first: int, below: int) -> Iterator[Entry]:
         """All of a range, over as many segments as it lies in."""
         while first < below:
-            entries = self.storage.read(place, first, below, 1 << 24, headers=True)
+            entries = self.storage.read(place, first, 1 << 24, headers_only=True, below=below)
             yield from entries
             first = entries[-1].offset + 1 if entries else below
 

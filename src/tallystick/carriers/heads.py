@@ -97,7 +97,7 @@ class Heads:
         for place in self._storage.places():
             offset, end = covered.get(place, 0), self._storage.end(place)
             while offset < end:
-                for entry in self._storage.read(place, offset, end, _READ_BYTES, headers=True):
+                for entry in self._storage.read(place, offset, _READ_BYTES, headers_only=True, below=end):
                     offset = entry.offset + 1
                     if not is_void(entry.header):
                         header = Parcel.decode_front(entry.header).header

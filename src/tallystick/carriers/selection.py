@@ -8,25 +8,22 @@ else; the subscriber holds it to the same rule (parcel/labels.py), so a body can
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Protocol
 
 from tallystick.carriers.carrier import is_void
-from tallystick.carriers.storage import Entry
+from tallystick.carriers.storage import Entry, Place, Storage
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel
 
 
-class Read(Protocol):
-    def __call__(self, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]: ...
-
-
-def select(read: Read, wanted: Wanted, offset: int, end: int, bytes_max: int) -> list[Entry]:
-    """Consecutive entries from `offset` on: about `bytes_max` of them, and at least one if there is any."""
+def select(storage: Storage, place: Place, wanted: Wanted, offset: int, end: int, bytes_max: int) -> list[Entry]:
+    """Consecutive entries from `offset` on and below `end`: about `bytes_max` of them, and at least one if there is
+    any."""
     found: list[Entry] = []
     left = bytes_max
-    for is_whole, group in groupby(read(offset, end, bytes_max, True), lambda entry: _is_wanted(entry, wanted)):
+    fronts = storage.read(place, offset, bytes_max, headers_only=True, below=end)
+    for is_whole, group in groupby(fronts, lambda entry: _is_wanted(entry, wanted)):
         run = list(group)
-        entries = read(run[0].offset, run[-1].offset + 1, max(left, 1), False) if is_whole else run
+        entries = storage.read(place, run[0].offset, max(left, 1), below=run[-1].offset + 1) if is_whole else run
         found += entries
         left -= sum(len(entry.header) + len(entry.body or b"") for entry in entries)
         if left <= 0 or len(entries) < len(run):

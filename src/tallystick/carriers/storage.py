@@ -105,7 +105,7 @@ class Storage(Protocol):
     def share(self, blobs: Mapping[bytes, bytes]) -> None:
         """Show blobs, by name, to the other nodes of the instance, where they share any."""
 
-    def deposit(self, name: bytes, data: bytes) -> None:
+    def deposit(self, name: bytes, data: bytes) -> object:
         """Let a blob be stored with the next sync."""
 
     def sync(self) -> None:
@@ -115,7 +115,11 @@ class Storage(Protocol):
 
     def end(self, place: Place) -> int: ...
 
-    def read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]: ...
+    def read(
+        self, place: Place, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None
+    ) -> list[Entry]:
+        """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, at least one; none
+        at the end. A short answer is not the end."""
 
     def find(self, place: Place, parcel: bytes) -> int | None:
         """The offset of the parcel with this hash."""
@@ -216,7 +220,7 @@ class AnchorBook:
 
     def verdict(self, place: Place, offset: int) -> str:
         """Why what lies at an anchored offset was refused; empty if it was not."""
-        entries = self._storage.read(place, offset, offset + 1, 1, headers=True)
+        entries = self._storage.read(place, offset, 1, headers_only=True)
         if not entries or entries[0].offset != offset:
             raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)
         return Void.decode(entries[0].header).reason if is_void(entries[0].header) else ""

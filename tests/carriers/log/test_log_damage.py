@@ -35,7 +35,7 @@ def _finds(files: dict[str, bytes]) -> Recovery:
     store = LogStore(disk_with(files), SMALL, anchored={A: ENTRIES})
     offset = 0
     try:
-        while got := store.read(A, offset, 500, headers_only=offset < store.partition(A).below):
+        while got := store.read(A, offset, 500, headers_only=offset < store.tree(A).below):
             for entry in got:
                 expected = opaque(entry.offset)
                 assert (entry.offset, entry.parcel_hash, entry.header) == (offset, *expected[:2])
@@ -94,21 +94,21 @@ def test_a_promised_tail_that_is_short_is_damage_and_not_cut() -> None:
         disk = disk_with(short)
         store = LogStore(disk, SMALL)
         (damage,) = store.recovery.damages
-        assert damage.offset == store.end_offset(A) < ENTRIES
+        assert damage.offset == store.end(A) < ENTRIES
         assert not store.recovery.cuts
         assert disk.size(newest) == len(short[newest])
-        assert len(read_up_to(store)) == store.end_offset(A)
+        assert len(read_up_to(store)) == store.end(A)
         with pytest.raises(Damaged, match="read only"):
             put(store, A, n=1)
         put(store, B, n=1)
         store.sync()
-        assert store.end_offset(B) == 1
+        assert store.end(B) == 1
 
 
 def read_up_to(store: LogStore) -> list[int]:
     """The offsets that a damaged partition still gives."""
     offsets: list[int] = []
-    while len(offsets) < store.end_offset(A):
+    while len(offsets) < store.end(A):
         offsets += [entry.offset for entry in store.read(A, len(offsets), EVERYTHING)]
     with pytest.raises(Damaged):
         store.read(A, len(offsets), 1)
@@ -163,7 +163,7 @@ def test_a_missing_file_in_the_middle(kind: str) -> None:
         assert contents(disk) == _filled()
     else:
         assert "the file is missing" in str(store.recovery.damages[0])
-        assert 0 < store.end_offset(A) < ENTRIES
+        assert 0 < store.end(A) < ENTRIES
 
 
 @pytest.mark.parametrize("kind", ["segment", "index", "journal"])

@@ -10,7 +10,7 @@ function of the records and of the refusals in the anchor, and any notary can co
 write wins; the others learn the refusals from the ledger, and hold the records that they read to the root (`catch_up`).
 Where they find another root, Kafka showed two notaries different records, or changed them in between.
 
-Trees, proofs and the heads of lanes come from the index (index.py), which grows behind the ledger. Left out: judging
+Trees, proofs and the heads of lanes come from the index (storage.py), which grows behind the ledger. Left out: judging
 anew what another notary let pass; readers do that.
 """
 
@@ -24,8 +24,8 @@ from typing import NamedTuple
 from tallystick.carriers.accounts import Deposits
 from tallystick.carriers.carrier import Void
 from tallystick.carriers.kafka.client import KafkaClient, Record
-from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.passage import Passage
+from tallystick.carriers.kafka.storage import KafkaIndex
 from tallystick.carriers.kafka.tails import Tail
 from tallystick.carriers.storage import Place
 from tallystick.crypto import merkle
@@ -198,7 +198,7 @@ class Notary:
         """Whether the same parcel was taken before: Kafka may hold it twice, and that blames nobody."""
         if parcel.hash in taken:
             return True
-        return self._index.has(place, parcel.hash)
+        return self._index.find(place, parcel.hash) is not None
 
     # What was written.
 

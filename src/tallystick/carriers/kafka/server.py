@@ -6,21 +6,18 @@ import json
 from functools import partial
 from pathlib import Path
 
-from tallystick.carriers.accounts import Deposits
 from tallystick.carriers.carrier import Can
 from tallystick.carriers.kafka.anchorer import KafkaAnchorer, convict
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.credentials import PATH, Credentials, client_settings
-from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.ledger import NotaryLedger
 from tallystick.carriers.kafka.notary import Notary
 from tallystick.carriers.kafka.passage import sign_passages
 from tallystick.carriers.kafka.reconcile import Reconciler
 from tallystick.carriers.kafka.shared import Shared
-from tallystick.carriers.kafka.storage import KafkaStorage
+from tallystick.carriers.kafka.storage import KafkaIndex, KafkaStorage
 from tallystick.carriers.kafka.topics import KafkaTopics
 from tallystick.carriers.kafka.turns import Turns
-from tallystick.carriers.log.server import open_store
 from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
 from tallystick.errors import Misuse
 from tallystick.runtime.disk import Disk
@@ -32,16 +29,14 @@ CAN = (Can.SENDING | Can.READING) & ~Can.RETIRE  # of a gateway; Kafka's retenti
 def serve(settings: CarrierSettings, host: CarrierHost, disk: Disk) -> Served:
     kafka, node = open_client(settings), host.signer
     ledger = NotaryLedger(host)
-    store = open_store(disk, {})  # the index grows behind the ledger, so it may be shorter than what is anchored
-    deposits = Deposits(store.blobs)
-    index = KafkaIndex(store, deposits.principal_of, host.limits.lanes_max)
-    shared, sealed = Shared(kafka, host.rules), KafkaTopics(kafka, index.log, ledger.is_anchored)
+    index = KafkaIndex(disk, host.limits.lanes_max)  # grows behind the ledger: shorter perhaps than what is anchored
+    shared, sealed = Shared(kafka, host.rules), KafkaTopics(kafka, index, ledger.is_anchored)
     storage = KafkaStorage(
         kafka, index, sealed, shared, lambda hashes: sign_passages(node.principal, host.block()[0], hashes, node.key)
     )
-    front = host.front(storage, store.journal, host.anchors())
+    front = host.front(storage, index.journal, host.anchors())
     notary = Notary(
-        *(kafka, index, host.rules, front.live, deposits, host.limits),
+        *(kafka, index, host.rules, front.live, front.deposits, host.limits),
         node_key=host.rules.node_key,
         contradicted=partial(convict, front),
     )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, Administration, FoundAccess
 from tallystick.carriers.kafka.failures import REPLICAS
 from tallystick.carriers.kafka.reconcile import Drift
-from tallystick.carriers.log.storage import LogStorage
+from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
 from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Unavailable
@@ -36,7 +36,7 @@ def identity_name(token: bytes) -> bytes:
 class KafkaTopics:
     """One node's; `check` and `make` belong to one thread, `trouble` may be asked by any."""
 
-    def __init__(self, kafka: Administration, beside: LogStorage, is_anchored: Callable[[bytes], bool]) -> None:
+    def __init__(self, kafka: Administration, beside: LogStore, is_anchored: Callable[[bytes], bool]) -> None:
         """`beside` keeps the identities; `is_anchored` tells whether the ledger knows of records in a topic."""
         self._kafka, self._beside, self._is_anchored = kafka, beside, is_anchored
         self._lost: dict[bytes, str] = {}  # and what happened to them

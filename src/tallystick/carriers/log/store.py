@@ -32,6 +32,7 @@ are the caller's: who fetches a lock checks its hash.
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,9 +53,11 @@ from tallystick.carriers.log.segments import (
     NewEntry,
     Reference,
 )
-from tallystick.carriers.storage import Entry, Place
+from tallystick.carriers.storage import Entry, Place, Taken
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.runtime.disk import Disk
+
+log = logging.getLogger(__name__)
 
 
 class Blobs:
@@ -166,7 +169,8 @@ class LogStatistics:
 
 
 class LogStore:
-    """All partitions on one disk; opening it recovers what a crash left, and `recovery` says what that was.
+    """All partitions on one disk, as the front's `Storage`; opening it recovers what a crash left, and `recovery` says
+    what that was.
 
     `anchored` is what the ledger knows: the size of the newest anchor of each partition. A partition with fewer
     entries is damaged, whatever the journal says.
@@ -185,7 +189,6 @@ class LogStore:
         self._groups = self._parcels = self._failures = 0
         self._stopped: Unavailable | None = None
         self._partitions: dict[Place, Partition] = {}
-        self._by_token: dict[bytes, list[Partition]] = {}
         try:
             self.journal = self._open_journal()
             self._open_partitions(anchored or {})
@@ -194,8 +197,22 @@ class LogStore:
                 self._collect()
         except OSError as error:
             raise Unavailable(f"log: cannot be opened: {error.strerror}") from error
+        for line in self.recovery.lines():
+            log.warning("log: %s", line)
 
     # Writing.
+
+    def carry(self, parcels: Sequence[Taken]) -> None:
+        """They are here."""
+
+    def store(self, taken: Taken) -> None:
+        """Let a parcel be stored with the next sync; it has its offsets."""
+        parcel = taken.parcel
+        front, body = parcel.encode_front(), bytes(parcel.body)
+        taken.offsets = self.stage(taken.places, parcel.hash, front, body, taken.now_ms).planned
+
+    def share(self, blobs: Mapping[bytes, bytes]) -> None:
+        """With nobody."""
 
     def stage(self, places: Sequence[Place], parcel_hash: bytes, header: bytes, body: bytes, now_ms: int) -> Staged:
         """Stage one parcel for one partition of each of its topics; the body is stored in the first.
@@ -217,7 +234,7 @@ class LogStore:
             self._next.parcels.append(staged)
             return staged
 
-    def stage_blob(self, name: bytes, data: bytes) -> Staged:
+    def deposit(self, name: bytes, data: bytes) -> Staged:
         """Stage an object under its hash; one that is stored or staged already is left as it is."""
         if len(name) != HASH_BYTES:
             raise Misuse(f"blob name: expected {HASH_BYTES} bytes, found {len(name)}")
@@ -328,11 +345,14 @@ class LogStore:
         partition = self._partitions.get(place)
         return partition.read(offset, bytes_max, headers_only, below=below) if partition else []
 
-    def end_offset(self, place: Place) -> int:
+    def end(self, place: Place) -> int:
         partition = self._partitions.get(place)
         return partition.end_offset if partition else 0
 
-    def partition(self, place: Place) -> Partition:
+    def find(self, place: Place, parcel: bytes) -> int | None:
+        return self.tree(place).find(parcel) if self.end(place) else None
+
+    def tree(self, place: Place) -> Partition:
         """The partition itself, for its tree; raises `Misuse` if nothing was ever stored in it."""
         partition = self._partitions.get(place)
         if partition is None:
@@ -344,11 +364,8 @@ class LogStore:
         partitions = list(self._partitions.items())
         return sorted(place for place, p in partitions if place.token and (p.end_offset or p.damage))
 
-    def bytes_stored(self, token: bytes) -> int:
-        """The bytes of all partitions of a topic on the disk."""
-        return sum(
-            partition.bytes_stored() for place, partition in list(self._partitions.items()) if place.token == token
-        )
+    def bytes_stored(self, place: Place) -> int:
+        return self.tree(place).bytes_stored()
 
     def statistics(self) -> LogStatistics:
         partitions = [p for place, p in list(self._partitions.items()) if place.token]
@@ -374,7 +391,7 @@ class LogStore:
 
     def retirable(self, place: Place, now_ms: int, bytes_max: int | None = None, age_max_ms: int | None = None) -> int:
         """The mark to retire below, so that at most so many bytes, none older, are kept; whole segments."""
-        return self.partition(place).retirable(now_ms, bytes_max, age_max_ms)
+        return self.tree(place).retirable(now_ms, bytes_max, age_max_ms)
 
     def retire(self, place: Place, below: int) -> None:
         """Give up the bodies below an offset; the caller has written the mark on the ledger.
@@ -382,7 +399,7 @@ class LogStore:
         Segments wholly below are deleted and their headers kept. A segment with bodies that entries of other
         topics still need stays until those are retired too.
         """
-        partition = self.partition(place)
+        partition = self.tree(place)
         with self._committing:
             self._check_writable(place)
             if below > partition.end_offset:
@@ -458,7 +475,6 @@ class LogStore:
             folder = f"{_TOPICS}/{place.token.hex()}/{place.partition}" if place.token else _BLOBS_FOLDER
             partition = Partition(self.disk, folder, place, self.limits, self._body)
             self._partitions[place] = partition
-            self._by_token.setdefault(place.token, []).append(partition)
         return partition
 
     def _body(self, reference: Reference, parcel_hash: bytes) -> bytes:
@@ -473,7 +489,7 @@ class LogStore:
         """The offset of one more entry; the caller holds `staging`."""
         offset = self._planned.get(place)
         if offset is None:
-            offset = self.end_offset(place)
+            offset = self.end(place)
         self._planned[place] = offset + 1
         return offset
 
