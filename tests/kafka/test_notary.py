@@ -15,7 +15,7 @@ from stack import READ, WRITE, Stack, wait_until
 from without import without
 
 from tallystick.carriers.accounts import permit_name
-from tallystick.carriers.carrier import Void, is_void
+from tallystick.carriers.carrier import Fetch, Void, is_void
 from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
 from tallystick.carriers.kafka.failures import library
 from tallystick.carriers.kafka.notary import Notary
@@ -67,7 +67,7 @@ class Direct:
         self.reader.node.subscribe(grant.permit)
         wait_until(lambda: anchored(self.reader.view, token) >= size)
         permit = Permit.decode(grant.permit).identifier
-        fetched = self.reader.node.fetch(token, 0, permit, 0, bytes_max=1 << 22, headers=headers)
+        fetched = self.reader.node.fetch(Fetch(token, 0, permit, 0, bytes_max=1 << 22, headers=headers))
         return tuple(map(bytes, fetched.parcels))
 
     def anchor(self, token: bytes) -> AnchorRow | None:
@@ -296,21 +296,21 @@ def test_what_kafka_does_not_take_keeps_no_other_parcel_of_its_group_from_its_pr
 ) -> None:
     (taken, _), (broken, token) = direct.topic(), direct.topic()
     hands = [Hand(direct.car, name) for name in (taken, taken, broken)]
-    node, answers = direct.stack.node, []
-    waiting, publish = node.service._worker._queue, node.carrier.publish
+    node, answers, groups = direct.stack.node, list[Any](), list[int]()
+    publish = node.carrier.publish
 
     def watched(requests: Any) -> Any:
+        groups.append(len(requests))
         answers.append(publish(requests))
         return answers[-1]
 
     monkeypatch.setattr(node.carrier, "publish", watched)
     with ThreadPoolExecutor(3) as pool:
         with node.carrier.lock:
-            before = waiting.unfinished_tasks
             first = pool.submit(hands[0].send, hands[0].seal(0))  # the worker takes it, and waits for the lock
-            wait_until(lambda: waiting.unfinished_tasks > before and waiting.empty())
+            wait_until(lambda: groups == [1])
             group = [pool.submit(hand.send, hand.seal(1)) for hand in hands[1:]]
-            wait_until(lambda: waiting.qsize() == 2)
+            wait_until(lambda: len(node.service._waiting) == 2)
             shrink(direct.kafka, token)
         for one in (first, *group):
             assert stored(one.result(60)[0])  # the last at a second attempt, when the gateway has put the setting back

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from actors import Hand, Liar, stored
@@ -14,7 +13,7 @@ from pyspark.sql import SparkSession
 from stack import Stack
 from streams import arrived, arrived_seqs, run
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.errors import Withheld
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.options import Options
@@ -83,9 +82,10 @@ def test_a_node_that_showed_something_else_before_the_anchor_is_found_out(slow: 
     honest = access.session.carrier
     liar = Liar(honest)
 
-    def fetch(*args: Any, size: int | None = None, **options: Any) -> Fetched:
-        fetched = honest.fetch(*args, size=size, **options)
-        return replace(fetched, parcels=(shown.encode_front(),)) if size is None and fetched.parcels else fetched
+    def fetch(wanted: Fetch) -> Fetched:
+        fetched = honest.fetch(wanted)
+        is_early = wanted.size is None and fetched.parcels
+        return replace(fetched, parcels=(shown.encode_front(),)) if is_early else fetched
 
     liar.fetch = fetch
     access.session.carrier = liar

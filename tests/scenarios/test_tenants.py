@@ -24,6 +24,7 @@ from actors import rows as sample
 from city import TOPICS, City
 from stack import READ, WRITE, Stack, wait_until
 
+from tallystick.carriers.carrier import Fetch
 from tallystick.crypto.kdf import derive
 from tallystick.demo.forgery import JUNK, exchange
 from tallystick.errors import Forged, Refused, Withheld
@@ -144,7 +145,7 @@ def test_theorem_1_every_attempt_stands_in_the_topics_own_history(stack: Stack, 
     for _ in range(3):
         assert reason(intruder.node.publish(token, [JUNK])[0]) == "plain"
     with pytest.raises(Refused):
-        intruder.node.fetch(token, 0, bytes(16), 0, bytes_max=1)
+        intruder.node.fetch(Fetch(token, 0, bytes(16), 0, bytes_max=1))
     found = acts(stack, token=token, principal=intruder.identity.principal)
     assert [(act.operation, act.reason) for act in found] == [(2, "plain")] * 3 + [(1, "unknown-topic")]
     assert reputation(stack, intruder.identity.principal) == (60, 0)

@@ -122,6 +122,9 @@ class Asked:
     now: float
 
 
+_ROLES = {Right.WRITE: OperatorRole.PUBLISHER, Right.READ: OperatorRole.SUBSCRIBER}
+
+
 class Acts:
     """Single-threaded by the carrier's lock, except `of`."""
 
@@ -148,7 +151,6 @@ class Acts:
         asked: Asked,
         token: bytes,
         right: Right,
-        role: OperatorRole,
         *,
         reason: str = "",
         partition: int = 0,
@@ -169,7 +171,7 @@ class Acts:
         self._scribe.note(
             ActNote(
                 operator=operator,
-                role=role,
+                role=_ROLES[right],
                 token=token,
                 operation=int(right),
                 reason=reason,

@@ -5,7 +5,7 @@ ledger. A carrier that stores parcels brings one of each; the front (front.py) i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +15,12 @@ from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
 from tallystick.trust.promise import Anchor
 from tallystick.trust.receipt import EntryProof, Receipt
+
+HEADERS_BYTES = 4 << 20  # of headers at once, where a partition is read through
+
+
+class Damaged(Unavailable):
+    """Stored bytes are not what was written; trying again will not help before the disk is restored."""
 
 
 class Place(NamedTuple):
@@ -136,6 +142,14 @@ class Storage(Protocol):
     def statistics(self) -> Any: ...
 
     def close(self) -> None: ...
+
+
+def headers_of(storage: Storage, place: Place, first: int, end: int) -> Iterator[Entry]:
+    """The fronts of the parcels in a range, over as many segments as it lies in; voids are passed over."""
+    while first < end:
+        entries = storage.read(place, first, HEADERS_BYTES, headers_only=True, below=end)
+        yield from (entry for entry in entries if not is_void(entry.header))
+        first = entries[-1].offset + 1 if entries else end
 
 
 class Anchorer(Protocol):

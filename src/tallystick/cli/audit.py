@@ -51,7 +51,7 @@ def command(
 
     with open_session(home) as session:
         names = Names(session)
-        query: dict[str, object] = {"most": most}
+        query: dict[str, bytes | int] = {"most": most}
         if principal is not None:
             query["principal"] = names.principal(principal)
         if topic is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick import wire
+from tallystick.carriers.carrier import Fetch
 from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.client.subscribe import FoundError
@@ -113,4 +114,4 @@ def subscription(session: Session, topic: str) -> Held:
 def end_offset(session: Session, topic: str) -> int:
     """How many parcels the first partition of a topic holds, as the node tells a rightful reader."""
     held = subscription(session, topic)
-    return session.node.fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1).end
+    return session.node.fetch(Fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1)).end

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tallystick import wire
-from tallystick.carriers.carrier import NotStored, Stored, join_frames
+from tallystick.carriers.carrier import Fetch, NotStored, Stored, join_frames
 from tallystick.client.session import Session
 from tallystick.demo.evidence import (
     LedgerAct,
@@ -248,7 +248,7 @@ def _captured(stage: Stage) -> Parcel:
     """The first parcel of the ward, as it was fetched by somebody who may."""
     doctor = stage.people["doctor"]
     held = subscription(doctor, "vitals")
-    fetched = doctor.node.fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1)
+    fetched = doctor.node.fetch(Fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1))
     return Parcel.decode(fetched.parcels[0])
 
 

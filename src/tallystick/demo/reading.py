@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tallystick.carriers.carrier import Fetch
 from tallystick.demo.evidence import heights, subscription, wait_for_refusals
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, refusal
 from tallystick.demo.stage import READ, Stage
@@ -17,7 +18,7 @@ def read_without_permit(stage: Stage) -> Seen:
     """Somebody of the other tenant asks the authority for keys, the node for parcels, and then takes the disk."""
     spy, token = stage.enrol("homes", "spy"), stage.tokens["telemetry"]
     refusal(lambda: spy.authority.permit(Operation.SUBSCRIBE, token), "unknown-topic", of="a permit")
-    fetch = partial(spy.node.fetch, token, 0, bytes(16), 0, bytes_max=_FETCH_BYTES)
+    fetch = partial(spy.node.fetch, Fetch(token, 0, bytes(16), 0, bytes_max=_FETCH_BYTES))
     refusal(fetch, "unknown-topic", of="parcels without a permit")
     files = [path.read_bytes() for path in stage.folders.node.rglob("*") if path.is_file()]
     if not stage.canaries:
@@ -41,7 +42,7 @@ def read_with_copied_permit(stage: Stage) -> Seen:
     refusal(lambda: nurse.node.subscribe(stolen.grant.permit), "not-yours", of="the copied permit")
 
     def fetch(permit: bytes) -> int:
-        return len(nurse.node.fetch(token, 0, permit, 0, bytes_max=_FETCH_BYTES).parcels)
+        return len(nurse.node.fetch(Fetch(token, 0, permit, 0, bytes_max=_FETCH_BYTES)).parcels)
 
     reason = refusal(lambda: fetch(stolen.permit.identifier), "not-subscribed", of="parcels under the copied permit")
     if not fetch(own.permit.identifier):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tallystick.carriers.carrier import NotStored
+from tallystick.carriers.carrier import Fetch, NotStored
 from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.demo.evidence import heights, subscription, wait_for_refusals
@@ -22,7 +22,7 @@ def fake_unsubscribe(stage: Stage) -> Seen:
     held, own = subscription(victim, "vitals"), subscription(thief, "vitals")
     place = _undo(stage, held, thief, own)
     try:
-        fetched = victim.node.fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1 << 20)
+        fetched = victim.node.fetch(Fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1 << 20))
     except Refused as error:
         raise AttackSucceeded(f"the doctor is not subscribed any more: {error}") from error
     if not fetched.parcels:

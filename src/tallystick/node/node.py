@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tallystick.carriers.desk import Desk
-from tallystick.carriers.service import CarrierService
+from tallystick.carriers.desk import CarrierService, Desk
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import NodeLedger, Submitted

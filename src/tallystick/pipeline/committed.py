@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.fetching import Supplier
 from tallystick.client.opening import ask_once
 from tallystick.client.pending import Commits, Written
@@ -52,16 +52,13 @@ class CommitReader:
     def _open(self, partition: int, commit: Placed[VerifiedHeader]) -> bytes:
         """The list inside; its header was proved, so its bytes are held to its name."""
         access, header, offset = self._access, commit.verified.header, commit.offset
-        fetched = access.session.carrier.fetch(
-            access.token,
-            partition,
-            access.permit,
-            offset,
-            bytes_max=_FETCH_BYTES,
+        wanted = Fetch(
+            *(access.token, partition, access.permit, offset, _FETCH_BYTES),
             stored=commit.anchor is None,
             size=None if commit.anchor is None else commit.anchor.size,
             end=offset + 1,
         )
+        fetched = access.session.carrier.fetch(wanted)
         if len(fetched.parcels) != 1:
             raise Withheld(
                 f"{describe(header)}: it lies at offset {offset} of partition {partition}, and the node does not show"

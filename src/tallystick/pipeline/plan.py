@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.fetching import Supplier, confirm
 from tallystick.client.reader import (
     FRONTS,
@@ -382,17 +382,14 @@ class Planner:
 
     def _fetch(self, partition: int, offset: int, end: int, size: int | None) -> Fetched:
         access = self._access
-        return access.session.carrier.fetch(
-            access.token,
-            partition,
-            access.permit,
-            offset,
-            bytes_max=_FETCH_BYTES,
+        wanted = Fetch(
+            *(access.token, partition, access.permit, offset, _FETCH_BYTES),
             stored=self._options.stored,
             headers=True,
             size=size,
             end=end,
         )
+        return access.session.carrier.fetch(wanted)
 
     def _suspects(self, proved: Sequence[_Proved]) -> dict[bytes, int]:
         """Publishers whose key was revoked, and at which height: what is read under an anchor of it or later is

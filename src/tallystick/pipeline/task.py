@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.opening import ask_once, unopened
 from tallystick.client.reader import Finding, is_late
 from tallystick.errors import CannotOpen, Refused, Withheld
@@ -101,16 +101,13 @@ class _SliceReader:
 
     def fetch(self, offset: int, bytes_max: int = _FETCH_BYTES) -> Fetched:
         slice_ = self._slice
-        return self._access.carrier.fetch(
-            slice_.token,
-            slice_.partition,
-            slice_.permit,
-            offset,
-            bytes_max=bytes_max,
+        wanted = Fetch(
+            *(slice_.token, slice_.partition, slice_.permit, offset, bytes_max),
             stored=not slice_.root,
             size=slice_.size if slice_.root else None,
             end=slice_.end,
         )
+        return self._access.carrier.fetch(wanted)
 
     def take(self, coming: Future[Fetched], offset: int) -> Fetched:
         """What was asked for from `offset` on; nothing, where the node sent something else or lost it: that is told."""

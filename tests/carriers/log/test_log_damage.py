@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from log_parcels import EVERYTHING, SMALL, A, B, contents, disk_with, fill, opaque, put, read_through
 
-from tallystick.carriers.log.report import Damaged, Recovery
+from tallystick.carriers.log.report import Recovery
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Damaged
 from tallystick.errors import Misuse
 from tallystick.runtime.seeded_disk import SeededDisk
 

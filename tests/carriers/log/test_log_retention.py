@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from log_parcels import EVERYTHING, SMALL, A, B, C, contents, fill, opaque, put, read_through
 
-from tallystick.carriers.log.report import Damaged, Retired
+from tallystick.carriers.log.report import Retired
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Damaged
 from tallystick.errors import Misuse
 from tallystick.runtime.seeded_disk import SeededDisk
 

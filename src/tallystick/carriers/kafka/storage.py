@@ -20,9 +20,8 @@ from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Outgoing, des
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.kafka.shared import Shared
 from tallystick.carriers.kafka.topics import KafkaTopics
-from tallystick.carriers.log.report import Damaged
 from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.storage import Entry, Place, Taken
+from tallystick.carriers.storage import Damaged, Entry, Place, Taken, headers_of
 from tallystick.crypto import merkle
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.guards.publish import Lanes
@@ -31,7 +30,6 @@ from tallystick.parcel.parcel import Parcel, front_bytes
 from tallystick.runtime.disk import Disk
 
 FRONT_BYTES = 4 << 20  # of headers in one answer with bodies
-READ_BYTES = 64 << 20  # of headers at once, when the index is opened
 
 
 class KafkaIndex(LogStore):
@@ -43,8 +41,11 @@ class KafkaIndex(LogStore):
         self._lanes_max = lanes_max
         self._lanes: dict[Place, Lanes] = {}
         self._bytes: Counter[Place] = Counter()
+        principal_of = Deposits(self.blobs).principal_of
         for place in self.places():
-            self._rebuild(place, Deposits(self.blobs).principal_of)
+            for entry in headers_of(self, place, 0, self.end(place)):
+                header = Parcel.decode_front(entry.header).header
+                self.learn(place, principal_of(header), header)
 
     def lanes(self, place: Place) -> Lanes:
         return self._lanes.setdefault(place, Lanes(self._lanes_max))
@@ -72,15 +73,6 @@ class KafkaIndex(LogStore):
         if head is None or header.sequence > head.sequence:
             lanes.advance(principal, header)
         self._bytes[place] += header.body_bytes
-
-    def _rebuild(self, place: Place, principal_of: Callable[[Header], bytes]) -> None:
-        offset, end = 0, self.end(place)
-        while offset < end:
-            for entry in self.read(place, offset, READ_BYTES, headers_only=True):
-                offset = entry.offset + 1
-                if not is_void(entry.header):
-                    header = Parcel.decode_front(entry.header).header
-                    self.learn(place, principal_of(header), header)
 
 
 class KafkaStorage:

@@ -30,14 +30,14 @@ from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.log.limits import LogLimits
-from tallystick.carriers.log.report import Cut, Damage, Damaged, Recovery, UnsureLog
+from tallystick.carriers.log.report import Cut, Damage, Recovery, UnsureLog
 from tallystick.carriers.log.segments import (
     FILE_HEADER_BYTES,
     JOURNAL_MAGIC,
     check_file_header,
     file_header,
 )
-from tallystick.carriers.storage import Place
+from tallystick.carriers.storage import Damaged, Place
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.runtime.disk import Disk, File, write_atomic
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.log.limits import LogLimits
-from tallystick.carriers.log.report import Damage, Damaged, Retired
+from tallystick.carriers.log.report import Damage, Retired
 from tallystick.carriers.log.segments import (
     BODY,
     FILE_HEADER_BYTES,
@@ -38,7 +38,7 @@ from tallystick.carriers.log.segments import (
     parse_frame,
     unpack_reference,
 )
-from tallystick.carriers.storage import Entry, Place
+from tallystick.carriers.storage import Damaged, Entry, Place
 from tallystick.crypto.merkle import Tree, leaf_hash
 from tallystick.errors import Misuse, Unavailable
 from tallystick.runtime.disk import Disk, File, read_all, write_atomic

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tallystick.carriers.log.journal import Mark
 from tallystick.carriers.log.partition import Partition, Segment, segment_path
-from tallystick.carriers.log.report import Cut, Damage, Damaged, Recovery
+from tallystick.carriers.log.report import Cut, Damage, Recovery
 from tallystick.carriers.log.segments import (
     FILE_HEADER_BYTES,
     HEADERS_MAGIC,
@@ -26,6 +26,7 @@ from tallystick.carriers.log.segments import (
     frames,
     unpack_reference,
 )
+from tallystick.carriers.storage import Damaged
 from tallystick.runtime.disk import Disk, read_all, write_atomic
 
 

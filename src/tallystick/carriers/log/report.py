@@ -22,10 +22,6 @@ class Retired(Refused):
         self.below = below
 
 
-class Damaged(Unavailable):
-    """Stored bytes are not what was written; trying again will not help before the disk is restored."""
-
-
 class UnsureLog(Unavailable):
     """The disk failed in a sync: what it holds is known only once the store is opened anew."""
 

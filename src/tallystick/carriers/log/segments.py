@@ -31,8 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick import wire
-from tallystick.carriers.log.report import Damaged
-from tallystick.carriers.storage import Place
+from tallystick.carriers.storage import Damaged, Place
 from tallystick.errors import Malformed, Misuse
 
 VERSION = 1

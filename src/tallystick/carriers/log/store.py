@@ -45,7 +45,7 @@ from tallystick.carriers.log.journal import Journal, Mark
 from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.partition import Partition, Write
 from tallystick.carriers.log.recovery import Known, load
-from tallystick.carriers.log.report import Damaged, Recovery, UnsureLog
+from tallystick.carriers.log.report import Recovery, UnsureLog
 from tallystick.carriers.log.segments import (
     HASH_BYTES,
     HEAD_BYTES,
@@ -53,7 +53,7 @@ from tallystick.carriers.log.segments import (
     NewEntry,
     Reference,
 )
-from tallystick.carriers.storage import Entry, Place, Taken
+from tallystick.carriers.storage import Damaged, Entry, Place, Taken
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.runtime.disk import Disk
 
