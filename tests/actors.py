@@ -36,7 +36,7 @@ from tallystick.parcel.seal import Lane
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.entropy import Entropy
-from tallystick.trust.permit import Permit
+from tallystick.trust.permit import Operation, Permit
 
 R = TypeVar("R")
 
@@ -126,6 +126,12 @@ def stored(outcome: Outcome) -> Stored:
 def reason(outcome: Outcome) -> str:
     assert isinstance(outcome, NotStored), outcome
     return outcome.reason
+
+
+def admit(session: Session, permit: bytes) -> None:
+    """Advertise or subscribe, as the permit says."""
+    is_publisher = Permit.decode(permit).operation is Operation.ADVERTISE
+    (session.node.advertise if is_publisher else session.node.subscribe)(permit)
 
 
 def fetch_query(permit: bytes, partition: int = 0, offset: int = 0) -> str:

@@ -16,10 +16,10 @@ from without import without
 
 from tallystick.carriers.accounts import permit_name
 from tallystick.carriers.carrier import Fetch, Void, is_void
-from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
+from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.failures import library
 from tallystick.carriers.kafka.notary import Notary
-from tallystick.carriers.kafka.passage import sign_passages
+from tallystick.carriers.kafka.passage import PASSAGE, sign_passages
 from tallystick.carriers.kafka.storage import KafkaIndex
 from tallystick.carriers.storage import Place
 from tallystick.client.reader import Finding
@@ -215,11 +215,8 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
     carrier = direct.stack.node.carrier
     folder.mkdir(exist_ok=True)
     index = KafkaIndex(RealDisk(folder), carrier.limits.lanes_max)
-    return Notary(
-        *(direct.kafka, index, carrier.rules, carrier.live, carrier.deposits, carrier.limits),
-        node_key=direct.stack.node.rules.node_key,
-        contradicted=lambda *_: None,
-    )
+    rules = direct.stack.node.rules
+    return Notary(direct.kafka, index, rules, carrier.live, carrier.deposits, carrier.limits, lambda *_: None)
 
 
 def test_an_offset_that_kafka_shows_twice_has_one_leaf(direct: Direct, tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ from gateways import Gateways, flood
 from stack import READ, WRITE, wait_until
 
 from tallystick.carriers.carrier import Fetch
-from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, describe
-from tallystick.carriers.kafka.passage import sign_passages
+from tallystick.carriers.kafka.client import KafkaClient, describe
+from tallystick.carriers.kafka.passage import PASSAGE, sign_passages
 from tallystick.carriers.storage import Place
 from tallystick.client.reader import Finding
 from tallystick.client.session import Session

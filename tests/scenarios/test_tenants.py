@@ -9,6 +9,7 @@ from actors import (
     SCHEMA,
     Hand,
     acts,
+    admit,
     await_topic,
     fetch_query,
     publish,
@@ -241,7 +242,7 @@ def test_theorem_3_rights_are_separate(city: City, granted: int, subscribe: str,
                 member.authority.permit(operation, "heart-rate")
             assert refusal.value.reason == expected
         else:
-            member.node.admit(member.authority.permit(operation, "heart-rate").permit)
+            admit(member, member.authority.permit(operation, "heart-rate").permit)
     fetched = exchange(member, "GET", f"/v1/topics/{city.tokens['heart-rate'].hex()}/parcels", fetch_query(bytes(16)))
     assert fetched.status == 403
 

@@ -94,7 +94,7 @@ def scribe_on(disk: SeededDisk) -> tuple[LogStore, Scribe]:
 
 def notes(count: int) -> list[ActNote]:
     """Acts of different people: an entry each."""
-    return [replace(NOTE, operator=bytes([n] * 16)) for n in range(1, count + 1)]
+    return [NOTE._replace(operator=bytes([n] * 16)) for n in range(1, count + 1)]
 
 
 def told(transaction: bytes | None) -> list[bytes]:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -403,19 +404,12 @@ class CarrierService:
 
     async def _wait(self, wait: Wait) -> None:
         """Until the condition holds, or the time is up."""
-        deadline = self._clock.monotonic() + wait.seconds
-        while True:
-            grown = self._growth()
-            if wait.condition():
-                return
-            left_s = deadline - self._clock.monotonic()
-            if left_s <= 0 or self._ending:
-                return
-            try:
-                async with asyncio.timeout(left_s):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait.seconds):
+                grown = self._growth()
+                while not wait.condition() and not self._ending:
                     await grown.wait()
-            except TimeoutError:
-                return
+                    grown = self._growth()
 
     def _growth(self) -> asyncio.Event:
         """The event that the next growth sets."""

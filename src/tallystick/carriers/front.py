@@ -20,14 +20,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tallystick.carriers.accounts import Acts, Asked, Deposits, Quotas, permit_name, undo_name
 from tallystick.carriers.carrier import Fetch, Fetched, LaneFront, LaneSought, NotStored, Outcome, Stored, split_frames
 from tallystick.carriers.heads import Heads
 from tallystick.carriers.scribe import Accusation, Scribe
-from tallystick.carriers.selection import select
-from tallystick.carriers.storage import AnchorBook, Entry, Location, Place, Storage, Taken, headers_of
+from tallystick.carriers.storage import AnchorBook, Entry, Location, Place, Storage, Taken, headers_of, select
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
 from tallystick.guards.advertise import advertise
 from tallystick.guards.publish import Ahead, Contradiction, Repeated, publish
@@ -119,11 +119,8 @@ class Front:
             return error
 
     def _split(self, asked: Asked, token: bytes, body: bytes) -> list[bytes]:
-        try:
+        with self._noting(asked, token, Right.WRITE):  # parcels that cannot be told apart: somebody signed them anyway
             return split_frames(body)
-        except Malformed as error:  # the parcels cannot even be told apart: somebody signed the request all the same
-            self._acts.note(asked, token, Right.WRITE, reason=error.reason)
-            raise
 
     def _judge_one(
         self, asked: Asked, act: Act, token: bytes, data: bytes, taken: list[tuple[Asked, Taken]]
@@ -245,16 +242,13 @@ class Front:
         guard, right = (advertise, Right.WRITE) if is_publisher else (subscribe, Right.READ)
         with self.lock:
             self._acts.check_new(asked)
-            try:
+            with self._noting(asked, token, right):
                 shown = Permit.decode(data)
                 if shown.token != token:
                     raise Refused("permit: not for the topic that the request names", reason="wrong-topic")
                 if self.deposits.is_undone(shown.identifier):  # the ledger may not have told us yet
                     raise Refused("permit: it was given back", reason="permit-ended")
                 permit = guard(data, self._acts.of(asked), self.rules, self.live)
-            except Refused as error:
-                self._acts.note(asked, token, right, reason=error.reason)
-                raise
         try:
             self._deposit({permit_name(permit.identifier): data}, lambda: self._acts.note(asked, token, right))
         except Unavailable:
@@ -268,11 +262,8 @@ class Front:
             order = UndoOrder.decode(data)
             is_publisher = order.operation is Operation.ADVERTISE
             guard, right = (unadvertise, Right.WRITE) if is_publisher else (unsubscribe, Right.READ)
-            try:
+            with self._noting(asked, order.token, right):
                 guard(data, self._acts.of(asked), self.rules, self.live)
-            except Refused as error:
-                self._acts.note(asked, order.token, right, reason=error.reason)
-                raise
         self._deposit({undo_name(order.identifier): data})
 
     def put_locks(self, asked: Asked, token: bytes, identifier: bytes, locks: Sequence[bytes]) -> None:
@@ -329,28 +320,19 @@ class Front:
         proof: list[bytes] = []
         if proved and is_whole:
             proof = self.storage.tree(place).range_proof(proved[0].offset, proved[-1].offset + 1, anchored)
+        first = entries[0].offset if entries else offset
         if entries:
-            first, end = entries[0].offset, entries[-1].offset + 1
+            end = entries[-1].offset + 1
             with self.lock:
                 self._acts.note(asked, place.token, Right.READ, partition=place.partition, first=first, end=end)
-        return Fetched(
-            first=entries[0].offset if entries else offset,
-            parcels=tuple(entry.parcel for entry in entries),
-            anchored=anchored,
-            proof=tuple(proof),
-            end=stored_end,
-            retired=below,
-        )
+        parcels = tuple(entry.parcel for entry in entries)
+        return Fetched(first, parcels, anchored, tuple(proof), end=stored_end, retired=below)
 
     def check_fetch(self, asked: Asked, wanted: Fetch | LaneSought) -> Permit:
         """The subscribe guard's word on a fetch, and the permit that it is under; a refusal is noted."""
-        with self.lock:
-            try:
-                act = self._acts.of(asked)
-                return fetch(wanted.token, wanted.partition, wanted.permit, act, self.rules, self.live)
-            except Refused as error:
-                self._acts.note(asked, wanted.token, Right.READ, reason=error.reason)
-                raise
+        with self.lock, self._noting(asked, wanted.token, Right.READ):
+            act = self._acts.of(asked)
+            return fetch(wanted.token, wanted.partition, wanted.permit, act, self.rules, self.live)
 
     def lane_front(self, asked: Asked, sought: LaneSought) -> LaneFront | None:
         """The last parcel of a lane below an offset, with its place in the tree of `size`."""
@@ -407,16 +389,21 @@ class Front:
                 partitions_anchored=len(self.anchored),
             )
 
-    def count_junk(self, reason: str, right: Right) -> None:
-        """Count what nobody signed; never waits for the disk, so that junk stalls nobody."""
-        self.scribe.count_junk(reason, int(right))
-
     def close(self) -> None:
         with self.lock:
             self.heads.save()
             self.storage.close()
 
     # Inside.
+
+    @contextmanager
+    def _noting(self, asked: Asked, token: bytes, right: Right) -> Iterator[None]:
+        """Write a refusal down as an act of whoever asked."""
+        try:
+            yield
+        except Refused as error:
+            self._acts.note(asked, token, right, reason=error.reason)
+            raise
 
     def charge(self, tenant: bytes, n_bytes: int, now: float) -> None:
         """Hold a tenant to its quota; what it stores is summed up anew from time to time, and counted on between."""

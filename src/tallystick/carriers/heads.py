@@ -81,7 +81,7 @@ class Heads:
         storage = self._storage
         covered = [[place.token, place.partition, storage.end(place)] for place in storage.places()]
         lanes = [
-            [principal, lane, head.sequence, head.parcel, head.closed, *_listed(self._where[principal, lane])]
+            [principal, lane, head.sequence, head.parcel, head.closed, *map(list, self._where[principal, lane])]
             for principal, lane, head in self._stored.items()
         ]
         data = wire.encode([1, covered, lanes])
@@ -113,7 +113,3 @@ class Heads:
             self._stored.restore(principal, lane, Head(sequence, parcel, closed))
             self._where[principal, lane] = Location(tuple(Place(*place) for place in places), tuple(offsets))
         return marks
-
-
-def _listed(found: Location) -> tuple[list[list[object]], list[int]]:
-    return [list(place) for place in found.places], list(found.offsets)

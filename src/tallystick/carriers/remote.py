@@ -28,7 +28,7 @@ from tallystick.errors import Malformed
 from tallystick.ledger.proofs import StateProof
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.http1 import PARCELS, Response, check_answer
-from tallystick.trust.permit import Operation, Permit
+from tallystick.trust.permit import Permit
 from tallystick.trust.promise import Promise
 from tallystick.trust.signed import Fields
 
@@ -54,11 +54,6 @@ class RemoteNode:
 
     def _admit(self, data: bytes, what: str) -> None:
         self._post(f"/v1/topics/{Permit.decode(data).token.hex()}/{what}", data)
-
-    def admit(self, data: bytes) -> None:
-        """Advertise or subscribe, as the permit says."""
-        is_publisher = Permit.decode(data).operation is Operation.ADVERTISE
-        (self.advertise if is_publisher else self.subscribe)(data)
 
     def undo(self, order: bytes) -> None:
         self._post("/v1/undo", order)
@@ -163,10 +158,8 @@ class RemoteNode:
         return [StateProof.decode(answer) for answer in answers]
 
     def consistencies(self, olds: Sequence[int], new: int) -> list[list[bytes]]:
-        return [
-            _proof(answer)
-            for answer in self._bundle([_question("/v1/ledger/consistency", old=old, new=new) for old in olds])
-        ]
+        questions = [_question("/v1/ledger/consistency", old=old, new=new) for old in olds]
+        return [_proof(answer) for answer in self._bundle(questions)]
 
     def lane_fronts(self, sought: Sequence[LaneSought]) -> list[LaneFront | None]:
         return [_lane_front(answer) for answer in self._bundle([_lane_question(one) for one in sought])]

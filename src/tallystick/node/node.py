@@ -190,7 +190,7 @@ class Node:
         return Gate(self.identifier, self.keys.key, self.rules.verify_key, self.clock, on_junk=self._count_junk)
 
     def _count_junk(self, method: str, reason: str) -> None:
-        self.carrier.count_junk(reason, Right.READ if method == "GET" else Right.WRITE)
+        self.carrier.scribe.count_junk(reason, int(Right.READ if method == "GET" else Right.WRITE))
 
     def _server(self) -> Server:
         rates = ConnectionRates(

@@ -70,17 +70,17 @@ def _flipped(files: dict[str, bytes], path: str, at: int) -> dict[str, bytes]:
 )
 def test_every_flipped_byte_is_found(choose: Callable[[dict[str, bytes]], str], retire: bool) -> None:
     files = _filled(retire)
-    assert _finds(files).is_clean
+    assert not _finds(files).lines()
     path = choose(files)
     for at in range(len(files[path])):
-        assert not _finds(_flipped(files, path, at)).is_clean, f"byte {at} of {path}"
+        assert _finds(_flipped(files, path, at)).lines(), f"byte {at} of {path}"
 
 
 def test_a_damaged_entry_ends_a_read_and_is_named_at_its_own() -> None:
     files = _filled()
     sealed = _named(files, ".segment")[0]
     store = LogStore(disk_with(_flipped(files, sealed, 44 + 3 * 207 + 150)), SMALL)
-    assert store.recovery.is_clean, "bodies of sealed segments are read when they are asked for"
+    assert not store.recovery.lines(), "bodies of sealed segments are read when they are asked for"
     assert len(store.read(A, 0, EVERYTHING)) == 3
     with pytest.raises(Damaged, match=f"{sealed}: offset 3: the body does not match its checksum"):
         store.read(A, 3, EVERYTHING)
@@ -182,6 +182,6 @@ def test_what_is_not_ours_is_left_alone() -> None:
     strange = {"topics/lost+found/x": b"?", f"{FOLDER}notes.txt": b"?", f"topics/{A.token.hex()}/x/y": b"?"}
     disk = disk_with({**_filled(), **strange})
     store = LogStore(disk, SMALL)
-    assert store.recovery.is_clean
+    assert not store.recovery.lines()
     assert len(read_through(store, A)) == ENTRIES
     assert strange.items() <= contents(disk).items()

@@ -26,7 +26,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 def test_what_is_stored_is_read_again_and_after_reopening(disk: Disk) -> None:
     store = fill(disk, 50)
     for opened in (store, LogStore(disk, SMALL)):
-        assert opened.recovery.is_clean
+        assert not opened.recovery.lines()
         entries = read_through(opened, A)
         assert [entry.offset for entry in entries] == list(range(50))
         assert [(e.parcel_hash, e.header, e.body) for e in entries] == [opaque(n) for n in range(50)]

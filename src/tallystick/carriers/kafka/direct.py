@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tallystick.carriers.carrier import Can, Fetch, Fetched, NotStored, Outcome, Stored, is_void
 from tallystick.carriers.kafka import FILE as FILE
-from tallystick.carriers.kafka.client import KafkaClient, Outgoing, describe
+from tallystick.carriers.kafka.client import KafkaClient, outgoing
 from tallystick.carriers.remote import RemoteNode
 from tallystick.carriers.storage import Place
 from tallystick.errors import Unavailable, Withheld
@@ -39,15 +39,7 @@ class DirectKafka:
     def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]:
         """Each is stored when all replicas have it; what the notary makes of it the anchor will tell."""
         decoded = [Parcel.decode(data) for data in parcels]
-        sent = self._kafka.store(
-            [
-                [
-                    Outgoing(place, self._principal + parcel.header.lane, data, describe(parcel))
-                    for place in self._places(parcel)
-                ]
-                for parcel, data in zip(decoded, parcels, strict=True)
-            ]
-        )
+        sent = self._kafka.store([outgoing(parcel, self._principal, self._places(parcel)) for parcel in decoded])
         for one in (one for records in sent for one in records):
             if isinstance(one.error, Unavailable):
                 raise one.error

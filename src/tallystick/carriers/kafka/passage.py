@@ -19,6 +19,7 @@ from tallystick.errors import Forged, Malformed
 from tallystick.trust.signed import Fields, Signer, Verifier
 
 CONTEXT = "tallystick passage 1"
+PASSAGE = "tally-passage"  # the header of a record that holds it
 PASSAGE_BYTES_MAX = 4096
 
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tallystick.carriers.accounts import Deposits
 from tallystick.carriers.carrier import is_void
-from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Outgoing, describe
-from tallystick.carriers.kafka.passage import Passage
+from tallystick.carriers.kafka.client import KafkaClient, outgoing
+from tallystick.carriers.kafka.passage import PASSAGE, Passage
+from tallystick.carriers.kafka.reconcile import KafkaTopics
 from tallystick.carriers.kafka.shared import Shared
-from tallystick.carriers.kafka.topics import KafkaTopics
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Damaged, Entry, Place, Taken, headers_of
 from tallystick.crypto import merkle
@@ -103,26 +103,22 @@ class KafkaStorage:
         if not leaving:
             return
         try:
-            sent = self._kafka.store(self._records(leaving), self._sealed.trouble)
+            passages = self._passages([one.parcel.hash for one in leaving])
+            records = [
+                outgoing(one.parcel, one.principal, one.places, (PASSAGE, passage.encode()))
+                for one, passage in zip(leaving, passages, strict=True)
+            ]
+            sent = self._kafka.store(records, self._sealed.trouble)
         except TallystickError as error:
             for one in leaving:
                 one.error = _ours(error)
             return
-        for one, records in zip(leaving, sent, strict=True):
-            for record in records:
+        for one, stored in zip(leaving, sent, strict=True):
+            for record in stored:
                 if record.offset is not None and record.offset < self.end(record.place):
                     record.error = self._sealed.replaced(record.place.token)  # Kafka counts from 0 again
-            one.error = next((_ours(record.error) for record in records if record.error is not None), None)
-            one.offsets = tuple(record.offset or 0 for record in records)
-
-    def _records(self, parcels: Sequence[Taken]) -> list[list[Outgoing]]:
-        passages = self._passages([one.parcel.hash for one in parcels])
-        records: list[list[Outgoing]] = []
-        for one, passage in zip(parcels, passages, strict=True):
-            key = one.principal + one.parcel.header.lane
-            headers = [*describe(one.parcel), (PASSAGE, passage.encode())]
-            records.append([Outgoing(place, key, one.parcel.encode(), headers) for place in one.places])
-        return records
+            one.error = next((_ours(record.error) for record in stored if record.error is not None), None)
+            one.offsets = tuple(record.offset or 0 for record in stored)
 
     def store(self, taken: Taken) -> None:
         """It is there already."""

@@ -151,15 +151,8 @@ def pack_retired(frame: Frame) -> bytes:
 def _pack(entry: NewEntry, kind: int, rest: bytes, offset: int, after: int) -> bytes:
     length = HEAD_BYTES + len(entry.header) + len(rest)
     fields = _HEAD.pack(
-        length,
-        zlib.crc32(rest),
-        offset,
-        after,
-        entry.stored_ms,
-        kind,
-        entry.parcel_hash,
-        len(entry.header),
-        entry.body_bytes,
+        *(length, zlib.crc32(rest), offset, after, entry.stored_ms, kind),
+        *(entry.parcel_hash, len(entry.header), entry.body_bytes),
     )
     crc = zlib.crc32(entry.header, zlib.crc32(fields))
     return b"".join((_CRC.pack(crc), fields, entry.header))

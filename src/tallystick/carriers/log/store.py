@@ -35,7 +35,7 @@ import errno
 import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NoReturn
@@ -44,15 +44,9 @@ from tallystick.carriers.log.journal import PATH as JOURNAL_PATH
 from tallystick.carriers.log.journal import Journal, Mark
 from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.partition import Partition, Write
-from tallystick.carriers.log.recovery import Known, load
-from tallystick.carriers.log.report import Recovery, UnsureLog
-from tallystick.carriers.log.segments import (
-    HASH_BYTES,
-    HEAD_BYTES,
-    TOKEN_BYTES,
-    NewEntry,
-    Reference,
-)
+from tallystick.carriers.log.recovery import Opening
+from tallystick.carriers.log.report import Recovery, UnsureLog, unsure
+from tallystick.carriers.log.segments import HASH_BYTES, HEAD_BYTES, TOKEN_BYTES, NewEntry, Reference
 from tallystick.carriers.storage import Damaged, Entry, Place, Taken
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.runtime.disk import Disk
@@ -118,11 +112,6 @@ class Staged:
         if not self._is_durable:
             raise Misuse("the parcel is staged, not stored", hint="call sync first")
         return self.planned
-
-    @property
-    def error(self) -> TallystickError | None:
-        """Why it was not stored, if it was not."""
-        return self._error
 
     def settle(self, error: TallystickError | None) -> None:
         self._is_durable, self._error = error is None, error
@@ -261,8 +250,7 @@ class LogStore:
         with self._committing:
             with self.staging:
                 group, self._next = self._next, _Group()
-                self.journal.take()
-                has_records = self.journal.has_taken
+                has_records = self.journal.take()
             if not group.entries and not has_records:
                 return
             if self._stopped is not None:
@@ -293,7 +281,9 @@ class LogStore:
             marks = {write.partition.place: Mark(write.end, write.partition.below) for write in writes}
             self.journal.commit(marks)
         except OSError:
-            self._undo(writes)
+            with unsure("log: a failed write could not be undone"):
+                for write in writes:
+                    write.undo(self.disk)
             raise
         finally:
             for write in writes:
@@ -312,18 +302,9 @@ class LogStore:
     def _write(self, writes: Sequence[Write]) -> None:
         for write in writes:
             write.store(self.disk)
-        try:
+        with unsure("log: a segment could not be synced"):
             for write in writes:
                 write.sync(self.disk)
-        except OSError as error:
-            raise UnsureLog(f"log: a segment could not be synced: {error.strerror}") from error
-
-    def _undo(self, writes: Iterable[Write]) -> None:
-        try:
-            for write in writes:
-                write.undo(self.disk)
-        except OSError as error:
-            raise UnsureLog(f"log: a failed write could not be undone: {error.strerror}") from error
 
     def _fail(self, group: _Group, error: Unavailable) -> NoReturn:
         """Tell everybody in the group, and all who staged behind it: their offsets built on it."""
@@ -448,16 +429,10 @@ class LogStore:
         return journal
 
     def _open_partitions(self, anchored: Mapping[Place, int]) -> None:
-        marks = self.journal.marks
-        found = {*self._found(), *marks, *(place for place, size in anchored.items() if size)}
-        for place in sorted(found):
-            known = Known(
-                marks.get(place, Mark()),
-                anchored.get(place, 0),
-                self.journal.number,
-                self.journal.is_damaged,
-            )
-            load(self.disk, self._partition(place), known, self.recovery)
+        journal = self.journal
+        for place in sorted({*self._found(), *journal.marks, *(place for place, size in anchored.items() if size)}):
+            known = journal.marks.get(place, Mark()), anchored.get(place, 0), journal.number, journal.is_damaged
+            Opening(self.disk, self._partition(place), *known, self.recovery).load()
 
     def _found(self) -> Iterator[Place]:
         """The partitions that have a folder; what else lies there is not ours."""
