@@ -103,8 +103,8 @@ QUESTIONS_MAX = 256  # a proof of the state has about a kilobyte: a quarter of a
 
 @dataclass(frozen=True)
 class Stored:
-    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics. Where nobody of ours
-    took it, there are `offsets` (token, partition, offset) without a promise."""
+    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics. Where no guard
+    stands in front of the carrier, there are `offsets` (token, partition, offset) without a promise."""
 
     promises: tuple[Promise, ...]
     again: bool = False

@@ -228,8 +228,7 @@ class KafkaAnchorer:
             self._made[token] = topic
 
     def statistics(self) -> Mapping[str, int]:
-        drifts = {"drifts_waiting": len(self._drift), "partitions_behind": len(self._behind)}
-        return {**self.notary.statistics(), **drifts}
+        return self.notary.statistics() | {"drifts_waiting": len(self._drift), "partitions_behind": len(self._behind)}
 
     def close(self) -> None:
         self.notary.close()

@@ -79,9 +79,11 @@ class Opening:
             raise Damaged(f"the segment with offset {partition.end_offset} is missing, the next is {base}")
         sealed = self._read_index(index, base) if index in present else None
         if headers in present and sealed is not None and sealed.end <= self.mark.below:
-            self._adopt_retired(headers, sealed)
+            retired = sealed.retired()
+            self._check_sealed(headers, HEADERS_MAGIC, retired)
+            partition.adopt(Segment(retired, is_sealed=True, is_retired=True))
             if segment in present and not self.is_journal_damaged:
-                self._remove(segment)  # as the crash kept us from doing
+                self._remove(segment)  # the crash interrupted that
         elif segment not in present and headers in present:
             self._adopt_headers(headers, index, base)
         elif segment not in present:
@@ -109,12 +111,6 @@ class Opening:
             check_file_header(file.pread(0, FILE_HEADER_BYTES), magic, self.partition.place, index.base, path)
         if self.disk.size(path) < index.file_bytes():
             raise Damaged(f"{path}: {index.file_bytes()} bytes expected, {self.disk.size(path)} found")
-
-    def _adopt_retired(self, headers: str, sealed: SegmentIndex) -> None:
-        """Take the headers that outlive a segment."""
-        retired = sealed.retired()
-        self._check_sealed(headers, HEADERS_MAGIC, retired)
-        self.partition.adopt(Segment(retired, is_sealed=True, is_retired=True))
 
     def _adopt_headers(self, headers: str, path: str, base: int) -> None:
         """Take headers whose index is gone."""
@@ -154,7 +150,7 @@ class Opening:
             raise Damaged(f"{path}: entries from {self.mark.end} on follow a group that the journal lacks")
         keep = index.file_bytes()
         if len(data) > keep and not self.is_journal_damaged:
-            self._note_cut(index.end, len(uncommitted), len(data) - keep)
+            self.recovery.cuts.append(Cut(str(self.partition.place), index.end, len(uncommitted), len(data) - keep))
             with closing(self.disk.open(path)) as file:
                 file.truncate(keep)
                 file.sync()
@@ -173,11 +169,8 @@ class Opening:
         uncommitted, is_short = self._uncommitted(frames(data, base))
         if is_short:
             raise Damaged(f"{path}: entries from {base} on follow a group that the journal lacks")
-        self._note_cut(base, len(uncommitted), len(data))
+        self.recovery.cuts.append(Cut(str(self.partition.place), base, len(uncommitted), len(data)))
         self._remove(path)
-
-    def _note_cut(self, offset: int, entries: int, n_bytes: int) -> None:
-        self.recovery.cuts.append(Cut(str(self.partition.place), offset, entries, n_bytes))
 
     def _remove(self, path: str) -> None:
         self.disk.remove(path)
