@@ -33,7 +33,7 @@ import data
 import harness
 import orjson
 
-from tallystick.carriers.carrier import Carrier, Fetched, Outcome
+from tallystick.carriers.carrier import Carrier, Fetch, Fetched, Outcome
 from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
@@ -87,8 +87,8 @@ class _Counted:
         self._count(parcels)
         return self._carrier.publish(token, parcels)
 
-    def fetch(self, *arguments: Any, **options: Any) -> Fetched:
-        fetched = self._carrier.fetch(*arguments, **options)
+    def fetch(self, wanted: Fetch) -> Fetched:
+        fetched = self._carrier.fetch(wanted)
         self._count(fetched.parcels)
         return fetched
 

@@ -35,7 +35,7 @@ from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.sources import Clock, Entropy
-from tallystick.trust.permit import Permit
+from tallystick.trust.permit import Operation, Permit
 
 R = TypeVar("R")
 
@@ -125,6 +125,12 @@ def stored(outcome: Outcome) -> Stored:
 def reason(outcome: Outcome) -> str:
     assert isinstance(outcome, NotStored), outcome
     return outcome.reason
+
+
+def admit(session: Session, permit: bytes) -> None:
+    """Advertise or subscribe, as the permit says."""
+    is_publisher = Permit.decode(permit).operation is Operation.ADVERTISE
+    (session.node.advertise if is_publisher else session.node.subscribe)(permit)
 
 
 def fetch_query(permit: bytes, partition: int = 0, offset: int = 0) -> str:

@@ -20,7 +20,6 @@ from typing import Any
 
 from tallystick.authority.client import topic_entries
 from tallystick.authority.settings import AuthoritySettings
-from tallystick.carriers.log.storage import LogStorage
 from tallystick.carriers.log.store import LogStore
 from tallystick.client.session import Session
 from tallystick.crypto.passphrase import Cost
@@ -209,8 +208,8 @@ def wait_beyond(measure: Callable[[], float], mark: float, timeout_s: float = 12
 def log_store(stack: Stack) -> LogStore:
     """Behind the front of a node that carries on its own disk."""
     storage = stack.node.carrier.storage
-    assert isinstance(storage, LogStorage)
-    return storage._store
+    assert isinstance(storage, LogStore)
+    return storage
 
 
 def sqlite_ledger(stack: Stack) -> SqliteLedger:

@@ -433,7 +433,7 @@ def _believe_kafka(self: Any, what: Any, data: Any) -> None:
     pass
 
 
-@defence("the identity of a topic in Kafka", f"{KAFKA}.topics:KafkaTopics._what_happened")
+@defence("the identity of a topic in Kafka", f"{KAFKA}.reconcile:KafkaTopics._what_happened")
 def _go_by_the_name(self: Any, token: Any, found: Any) -> None:
     pass
 

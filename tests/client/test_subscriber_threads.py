@@ -11,7 +11,7 @@ import pytest
 from actors import Hand, Liar, Topic, read_rows, rows, settle, stored, subscribe_through
 from stack import Stack, wait_until
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client import opening
 from tallystick.client.opening import Opener
 from tallystick.client.reader import Finding
@@ -47,9 +47,9 @@ class Watched(Liar):
         super().__init__(honest)
         self.asked: list[int] = []
 
-    def fetch(self, token: bytes, partition: int, permit: bytes, offset: int, **options: Any) -> Fetched:
-        self.asked.append(offset)
-        return self.alter(self.honest.fetch(token, partition, permit, offset, **options))
+    def fetch(self, wanted: Fetch) -> Fetched:
+        self.asked.append(wanted.offset)
+        return self.alter(self.honest.fetch(wanted))
 
     def alter(self, fetched: Fetched) -> Fetched:
         return fetched

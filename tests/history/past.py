@@ -176,7 +176,7 @@ def look_at_log(folder: Path) -> Found:
         book = PermitBook(trust.instance, [authority], lambda name: store.blobs.get(permit_name(name)) or b"")
         partitions: Found = {}
         for place in sorted(store.places()):
-            partition, below = store.partition(place), store.partition(place).below
+            partition, below = store.tree(place), store.tree(place).below
             assert partition.root(anchored[place][0]) == anchored[place][1]
             entries = list(_entries(store, place, below))
             for entry in entries:
@@ -209,7 +209,7 @@ def _anchors(ledger: Path) -> Iterator[tuple[Place, list[Any]]]:
 
 
 def _entries(store: LogStore, place: Place, below: int) -> Iterator[Any]:
-    offset, end = 0, store.end_offset(place)
+    offset, end = 0, store.end(place)
     while offset < end:
         some = store.read(place, offset, 1 << 20, offset < below, below=below if offset < below else None)
         yield from some

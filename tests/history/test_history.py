@@ -105,7 +105,7 @@ def test_readers_get_every_row_and_a_group_goes_on_where_it_stood(alive: tuple[S
 
 def test_what_waited_in_the_spool_is_in_the_log_byte_by_byte(alive: tuple[Stack, Found], expected: Found) -> None:
     token = bytes.fromhex(expected["topics"]["brakes"])
-    partitions = [log_store(alive[0]).partition(Place(token, number)) for number in range(2)]
+    partitions = [log_store(alive[0]).tree(Place(token, number)) for number in range(2)]
     spooled = [bytes.fromhex(parcel) for parcel in expected["at_rest"]["homes"]["car"]["spooled"]]
     assert len(spooled) > 1
     for parcel in spooled:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from actors import Hand, Liar, stored
@@ -15,7 +14,7 @@ from pyspark.sql import SparkSession
 from stack import Stack
 from streams import arrived, arrived_seqs, run
 
-from tallystick.carriers.carrier import Carrier, Fetched
+from tallystick.carriers.carrier import Carrier, Fetch, Fetched
 from tallystick.errors import Withheld
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.options import Options
@@ -92,9 +91,10 @@ def test_a_node_that_showed_something_else_before_the_anchor_is_found_out(slow: 
     stored(hand.send(real)[0])
 
     def lie(honest: Carrier) -> Callable[..., Fetched]:
-        def fetch(*args: Any, size: int | None = None, **options: Any) -> Fetched:
-            fetched = honest.fetch(*args, size=size, **options)
-            return replace(fetched, parcels=(shown.encode_front(),)) if size is None and fetched.parcels else fetched
+        def fetch(wanted: Fetch) -> Fetched:
+            fetched = honest.fetch(wanted)
+            is_early = wanted.size is None and fetched.parcels
+            return replace(fetched, parcels=(shown.encode_front(),)) if is_early else fetched
 
         return fetch
 
@@ -113,7 +113,7 @@ def test_a_node_that_sends_more_headers_than_asked_for_is_found_out(slow: Lake) 
         stored(hand.send(hand.seal(number))[0])
 
     def lie(honest: Carrier) -> Callable[..., Fetched]:
-        return lambda *args, **options: honest.fetch(*args, **{**options, "end": None})
+        return lambda wanted: honest.fetch(replace(wanted, end=None))
 
     with planning(slow, "generous", lie) as planner:
         with pytest.raises(Withheld, match="offsets 0 to 1 were asked for, 2 parcels came") as caught:

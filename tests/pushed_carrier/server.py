@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick.carriers.carrier import Outcome, Pushed
-from tallystick.carriers.log.server import open_store
-from tallystick.carriers.log.storage import LogStorage
+from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.received import Receiver
 from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
 from tallystick.runtime.disk import Disk
@@ -43,6 +42,6 @@ AIR = Air()
 
 
 def serve(settings: CarrierSettings, host: CarrierHost, disk: Disk) -> Served:
-    store = open_store(disk, {})
-    front = host.front(LogStorage(store), store.journal, host.anchors())
+    store = LogStore(disk)
+    front = host.front(store, store.journal, host.anchors())
     return Served(front, Receiver(AIR, front))

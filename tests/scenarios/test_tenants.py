@@ -9,6 +9,7 @@ from actors import (
     SCHEMA,
     Hand,
     acts,
+    admit,
     await_topic,
     fetch_query,
     publish,
@@ -24,6 +25,7 @@ from actors import rows as sample
 from city import TOPICS, City
 from stack import READ, WRITE, Stack, sqlite_ledger, wait_until
 
+from tallystick.carriers.carrier import Fetch
 from tallystick.crypto.symmetric import derive
 from tallystick.demo.forgery import JUNK, exchange
 from tallystick.errors import Forged, Refused, Withheld
@@ -143,7 +145,7 @@ def test_theorem_1_every_attempt_stands_in_the_topics_own_history(stack: Stack, 
     for _ in range(3):
         assert reason(intruder.node.publish(token, [JUNK])[0]) == "plain"
     with pytest.raises(Refused):
-        intruder.node.fetch(token, 0, bytes(16), 0, bytes_max=1)
+        intruder.node.fetch(Fetch(token, 0, bytes(16), 0, bytes_max=1))
     found = acts(stack, token=token, principal=intruder.identity.principal)
     assert [(act.operation, act.reason) for act in found] == [(2, "plain")] * 3 + [(1, "unknown-topic")]
     assert reputation(stack, intruder.identity.principal) == (60, 0)
@@ -237,7 +239,7 @@ def test_theorem_3_rights_are_separate(city: City, granted: int, subscribe: str,
                 member.authority.permit(operation, "heart-rate")
             assert refusal.value.reason == expected
         else:
-            member.node.admit(member.authority.permit(operation, "heart-rate").permit)
+            admit(member, member.authority.permit(operation, "heart-rate").permit)
     fetched = exchange(member, "GET", f"/v1/topics/{city.tokens['heart-rate'].hex()}/parcels", fetch_query(bytes(16)))
     assert fetched.status == 403
 

@@ -96,7 +96,7 @@ def test_rows_of_an_epoch_that_has_just_begun_are_opened_though_the_authority_is
     world.node_works()
     storage = world.host.open_core.carrier.storage
     [place] = storage.places()
-    [entry, *_] = storage.read(place, 0, 1, 1 << 20, headers=True)
+    [entry, *_] = storage.read(place, 0, 1, headers_only=True)
     assert Parcel.decode_front(entry.header).header.topics[0].epoch == 2
     world.alone.poll()
     assert world.alone.rows == (set() if behind_s else set(range(4)))

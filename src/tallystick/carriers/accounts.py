@@ -94,12 +94,9 @@ class Quotas:
         self._by_tenant = dict(by_tenant or {})
         self._buckets: Buckets[bytes] = Buckets(TENANTS_MAX)
 
-    def of(self, tenant: bytes) -> Quota:
-        return self._by_tenant.get(tenant, self._default)
-
     def charge(self, tenant: bytes, n_bytes: int, stored: int, now: float) -> None:
         """Take `n_bytes` from the tenant's allowance; `Unavailable` (come back later) or `Refused` (full)."""
-        quota = self.of(tenant)
+        quota = self._by_tenant.get(tenant, self._default)
         if stored + n_bytes > quota.bytes_stored_max:
             raise Refused(
                 f"the tenant stores {stored} bytes of {quota.bytes_stored_max}",
@@ -120,6 +117,9 @@ class Asked:
     envelope: Envelope
     host: str
     now: float
+
+
+_ROLES = {Right.WRITE: OperatorRole.PUBLISHER, Right.READ: OperatorRole.SUBSCRIBER}
 
 
 class Acts:
@@ -148,7 +148,6 @@ class Acts:
         asked: Asked,
         token: bytes,
         right: Right,
-        role: OperatorRole,
         *,
         reason: str = "",
         partition: int = 0,
@@ -169,7 +168,7 @@ class Acts:
         self._scribe.note(
             ActNote(
                 operator=operator,
-                role=role,
+                role=_ROLES[right],
                 token=token,
                 operation=int(right),
                 reason=reason,

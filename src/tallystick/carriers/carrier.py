@@ -103,8 +103,8 @@ QUESTIONS_MAX = 256  # a proof of the state has about a kilobyte: a quarter of a
 
 @dataclass(frozen=True)
 class Stored:
-    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics. Where nobody of ours
-    took it, there are `offsets` (token, partition, offset) without a promise."""
+    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics. Where no guard
+    stands in front of the carrier, there are `offsets` (token, partition, offset) without a promise."""
 
     promises: tuple[Promise, ...]
     again: bool = False
@@ -124,6 +124,22 @@ Outcome = Stored | NotStored
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """What a subscriber asks for: parcels of a partition from `offset` on and below `end`."""
+
+    token: bytes
+    partition: int
+    permit: bytes
+    offset: int
+    bytes_max: int
+    wait_ms: int = 0  # for the first of them, where none is there
+    stored: bool = False  # also those that no anchor covers yet
+    headers: bool = False  # without their bodies
+    size: int | None = None  # of the tree in which they are proved; the newest anchor's by default
+    end: int | None = None
+
+
+@dataclass(frozen=True)
 class Fetched:
     """Consecutive parcels of a partition from `first` on, and what proves them; nothing of it is verified.
 
@@ -138,6 +154,18 @@ class Fetched:
     proof: tuple[bytes, ...]
     end: int
     retired: int = 0
+
+
+class LaneSought(NamedTuple):
+    """Which lane's front is asked for: of its last parcel below an offset, proved in the tree of `size` parcels."""
+
+    token: bytes
+    partition: int
+    permit: bytes
+    publisher: bytes
+    lane: bytes
+    below: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -187,26 +215,9 @@ class Reading(Protocol):
 
     def permit(self, identifier: bytes) -> bytes: ...
 
-    def fetch(
-        self,
-        token: bytes,
-        partition: int,
-        permit: bytes,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int = 0,
-        stored: bool = False,
-        headers: bool = False,
-        size: int | None = None,
-        end: int | None = None,
-    ) -> Fetched:
-        """Parcels from `offset` on and below `end`, proved in the tree of `size` parcels (the newest anchor by
-        default); with `stored` also those that no anchor covers yet."""
+    def fetch(self, wanted: Fetch) -> Fetched: ...
 
-    def lane_front(
-        self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
-    ) -> LaneFront | None: ...
+    def lane_front(self, sought: LaneSought) -> LaneFront | None: ...
 
     def verdict(self, token: bytes, partition: int, offset: int) -> str:
         """Why what lies at an anchored offset was refused; empty if it was not."""

@@ -5,16 +5,24 @@ ledger. A carrier that stores parcels brings one of each; the front (front.py) i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from tallystick.carriers.carrier import Void, is_void
 from tallystick.errors import TallystickError, Unavailable
+from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
 from tallystick.trust.promise import Anchor
 from tallystick.trust.receipt import EntryProof, Receipt
+
+HEADERS_BYTES = 4 << 20  # of headers at once, where a partition is read through
+
+
+class Damaged(Unavailable):
+    """Stored bytes are not what was written; trying again will not help before the disk is restored."""
 
 
 class Place(NamedTuple):
@@ -105,7 +113,7 @@ class Storage(Protocol):
     def share(self, blobs: Mapping[bytes, bytes]) -> None:
         """Show blobs, by name, to the other nodes of the instance, where they share any."""
 
-    def deposit(self, name: bytes, data: bytes) -> None:
+    def deposit(self, name: bytes, data: bytes) -> object:
         """Let a blob be stored with the next sync."""
 
     def sync(self) -> None:
@@ -115,7 +123,11 @@ class Storage(Protocol):
 
     def end(self, place: Place) -> int: ...
 
-    def read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]: ...
+    def read(
+        self, place: Place, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None
+    ) -> list[Entry]:
+        """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, at least one; none
+        at the end. A short answer is not the end."""
 
     def find(self, place: Place, parcel: bytes) -> int | None:
         """The offset of the parcel with this hash."""
@@ -132,6 +144,39 @@ class Storage(Protocol):
     def statistics(self) -> Any: ...
 
     def close(self) -> None: ...
+
+
+def headers_of(storage: Storage, place: Place, first: int, end: int) -> Iterator[Entry]:
+    """The fronts of the parcels in a range, over as many segments as it lies in; voids are passed over."""
+    while first < end:
+        entries = storage.read(place, first, HEADERS_BYTES, headers_only=True, below=end)
+        yield from (entry for entry in entries if not is_void(entry.header))
+        first = entries[-1].offset + 1 if entries else end
+
+
+def select(storage: Storage, place: Place, wanted: Wanted, offset: int, end: int, bytes_max: int) -> list[Entry]:
+    """What a permit with labels is sent: parcels that share a label whole, the others without their bodies. Returns
+    consecutive entries from `offset` on and below `end`: about `bytes_max` of them, and at least one if there is any.
+
+    Every parcel of the range is there, so that chain, anchor and range proof hold as without labels; what is saved is
+    bodies, which are read from the disk only where they are wanted. The node learns which labels are equal, and nothing
+    else; the subscriber holds it to the same rule (parcel/labels.py), so a body cannot be kept back under its cover.
+    """
+    found: list[Entry] = []
+    left = bytes_max
+    fronts = storage.read(place, offset, bytes_max, headers_only=True, below=end)
+    for is_whole, group in groupby(fronts, lambda entry: _is_wanted(entry, wanted)):
+        run = list(group)
+        entries = storage.read(place, run[0].offset, max(left, 1), below=run[-1].offset + 1) if is_whole else run
+        found += entries
+        left -= sum(len(entry.header) + len(entry.body or b"") for entry in entries)
+        if left <= 0 or len(entries) < len(run):
+            break
+    return found
+
+
+def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
+    return is_void(entry.header) or wanted.asks_for(Parcel.decode_front(entry.header).header)
 
 
 class Anchorer(Protocol):
@@ -216,7 +261,7 @@ class AnchorBook:
 
     def verdict(self, place: Place, offset: int) -> str:
         """Why what lies at an anchored offset was refused; empty if it was not."""
-        entries = self._storage.read(place, offset, offset + 1, 1, headers=True)
+        entries = self._storage.read(place, offset, 1, headers_only=True)
         if not entries or entries[0].offset != offset:
             raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)
         return Void.decode(entries[0].header).reason if is_void(entries[0].header) else ""

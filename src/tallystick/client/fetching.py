@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from tallystick.carriers.carrier import Fetched, Void
+from tallystick.carriers.carrier import Fetch, Fetched, LaneSought, Void
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.grants import Held
 from tallystick.client.reader import (
@@ -144,30 +144,20 @@ class Fetcher:
     def _ask(
         self, partition: int, permit: bytes, offset: int, size: int | None, *, wait_ms: int = 0, stored: bool = False
     ) -> Fetched:
-        return self._carrier.fetch(
-            self._token,
-            partition,
-            permit,
-            offset,
-            bytes_max=self._settings.fetch_bytes_max,
-            wait_ms=wait_ms,
-            stored=stored,
-            size=size,
-        )
+        bytes_max = self._settings.fetch_bytes_max
+        wanted = Fetch(self._token, partition, permit, offset, bytes_max, wait_ms=wait_ms, stored=stored, size=size)
+        return self._carrier.fetch(wanted)
 
     def headers(self, partition: int, offset: int, end: int, size: int) -> Fetched:
         """Headers of a range below the anchored size."""
         bytes_max = self._settings.fetch_bytes_max
-        return self._carrier.fetch(
-            self._token, partition, self._permit, offset, bytes_max=bytes_max, headers=True, size=size, end=end
-        )
+        wanted = Fetch(self._token, partition, self._permit, offset, bytes_max, headers=True, size=size, end=end)
+        return self._carrier.fetch(wanted)
 
     def parcels(self, partition: int, offset: int, end: int, size: int) -> Fetched:
         """Parcels of a range below the anchored size."""
         bytes_max = self._settings.fetch_bytes_max
-        return self._carrier.fetch(
-            self._token, partition, self._permit, offset, bytes_max=bytes_max, size=size, end=end
-        )
+        return self._carrier.fetch(Fetch(self._token, partition, self._permit, offset, bytes_max, size=size, end=end))
 
     def anchor(self, partition: int) -> Anchored | None:
         """The partition's newest anchor, proved under a checkpoint that is young enough."""
@@ -252,8 +242,8 @@ class Supplier:
         place, below = (self.topic.token, partition, permit), (lacking.below, lacking.size)
         brought.fronts |= _each(
             lacking.fronts,
-            lambda lanes: self._node.lane_fronts(*place, lanes, *below),
-            lambda lane: self._node.lane_front(*place, *lane, *below),
+            lambda lanes: self._node.lane_fronts([LaneSought(*place, *lane, *below) for lane in lanes]),
+            lambda lane: self._node.lane_front(LaneSought(*place, *lane, *below)),
         )
 
     def _bring_proofs(self, sizes: Sequence[int], brought: Brought) -> None:

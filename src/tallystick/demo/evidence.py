@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick import wire
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.client.subscribe import FoundError
@@ -115,7 +115,7 @@ def subscription(session: Session, topic: str) -> Held:
 
 def fetch_first(session: Session, held: Held, bytes_max: int = 1) -> Fetched:
     """What lies at the beginning of a topic's first partition, at least one parcel, for whoever has this grant."""
-    return session.node.fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=bytes_max)
+    return session.node.fetch(Fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max))
 
 
 def end_offset(session: Session, topic: str) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tallystick.carriers.carrier import NotStored
+from tallystick.carriers.carrier import Fetch, NotStored
 from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.demo.evidence import fetch_first, in_history, subscription, wait_for_refusals
@@ -25,7 +25,7 @@ def read_without_permit(stage: Stage) -> Seen:
     """Somebody of the other tenant asks the authority for keys, the node for parcels, and then takes the disk."""
     spy, token = stage.enrol("homes", "spy"), stage.tokens["telemetry"]
     refusal(lambda: spy.authority.permit(Operation.SUBSCRIBE, token), "unknown-topic", of="a permit")
-    fetch = partial(spy.node.fetch, token, 0, bytes(16), 0, bytes_max=_FETCH_BYTES)
+    fetch = partial(spy.node.fetch, Fetch(token, 0, bytes(16), 0, _FETCH_BYTES))
     refusal(fetch, "unknown-topic", of="parcels without a permit")
     files = [path.read_bytes() for path in stage.folders.node.rglob("*") if path.is_file()]
     if not stage.canaries:

@@ -15,8 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.carriers.desk import Desk
-from tallystick.carriers.service import CarrierService
+from tallystick.carriers.desk import CarrierService, Desk
 from tallystick.errors import TallystickError
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import NodeLedger, Submitted
@@ -210,7 +209,7 @@ class Node:
         return self.ledger.wait(submitted, SUBMIT_S)
 
     def _count_junk(self, method: str, reason: str) -> None:
-        self.carrier.count_junk(reason, Right.READ if method == "GET" else Right.WRITE)
+        self.carrier.scribe.count_junk(reason, int(Right.READ if method == "GET" else Right.WRITE))
 
     def _server(self) -> Server:
         settings = self.settings

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tallystick.authority.grant import Grant
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.opening import add_keys, attribute_epoch_begins_ms
 from tallystick.client.policies import AttributeHolder
 from tallystick.client.session import Session
@@ -92,8 +92,8 @@ class TopicKeys:
         bytes_max: int = FETCH_BYTES,
     ) -> Fetched:
         """Parcels of the topic, or their headers, as a carrier fetches them."""
-        place = (self.token, partition, self.permit, offset)
-        return self._way.carrier.fetch(*place, bytes_max=bytes_max, stored=stored, headers=headers, size=size, end=end)
+        place = (self.token, partition, self.permit, offset, bytes_max)
+        return self._way.carrier.fetch(Fetch(*place, stored=stored, headers=headers, size=size, end=end))
 
     def close(self) -> None:
         self._way.close()

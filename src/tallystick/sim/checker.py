@@ -99,7 +99,7 @@ class Checker:
         if storage.statistics().damages:
             raise Violation("recovery reports damage")
         for (place, offset), parcel in sorted(self.promised.items()):
-            found = storage.read(place, offset, offset + 1, 1, headers=True)
+            found = storage.read(place, offset, 1, headers_only=True)
             if not found or found[0].offset != offset or found[0].parcel_hash != parcel:
                 raise Violation(f"{place}, offset {offset}: promised, and not there after the recovery")
 

@@ -20,6 +20,7 @@ from tallystick.errors import Forged, Malformed
 from tallystick.wire import Fields
 
 CONTEXT = "tallystick passage 1"
+PASSAGE = "tally-passage"  # the header of a record that holds it
 PASSAGE_BYTES_MAX = 4096
 
 

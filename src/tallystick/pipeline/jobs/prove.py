@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from tallystick.carriers.carrier import Fetch
 from tallystick.errors import Misuse, Refused
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.prove import Prover, verify_proof
@@ -156,7 +157,7 @@ class _Opened:
     def __init__(self, opener: _Opener, partition: int, offset: int) -> None:
         self._opener, keys = opener, opener.keys
         node, token = keys.node, keys.token
-        fetched = node.fetch(token, partition, keys.permit, offset, bytes_max=_PARCEL_BYTES, end=offset + 1)
+        fetched = node.fetch(Fetch(token, partition, keys.permit, offset, bytes_max=_PARCEL_BYTES, end=offset + 1))
         if fetched.first != offset or not fetched.parcels:
             raise Refused(f"partition {partition} has no parcel at offset {offset}", reason="missing")
         parcel = Parcel.decode(fetched.parcels[0])
