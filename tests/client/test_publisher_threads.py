@@ -13,7 +13,7 @@ from stack import Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client import sealing
+from tallystick.client import hands
 from tallystick.client.hands import Sealer
 from tallystick.client.outbox import SealAgain, Spooled
 from tallystick.client.spool import _Segment
@@ -56,7 +56,7 @@ def test_sealing_goes_on_while_the_disk_syncs_and_nothing_is_sent_before(
 
 
 def test_what_was_packed_in_another_thread_comes_in_order(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "HANDED_OVER_BYTES_MIN", 0)
+    monkeypatch.setattr(hands, "HANDED_OVER_BYTES_MIN", 0)
     with topic.car.publisher(topic.name, batch_rows_max=10) as publisher:
         publisher.send(rows(*range(30, 230)))
         assert publisher.flush(60) == 0
