@@ -16,7 +16,7 @@ from tallystick.client.policies import OwnPolicy, draw_policy_locks, policy_stat
 from tallystick.crypto import aead, hpke
 from tallystick.errors import Malformed, Misuse
 from tallystick.identity.folder import Identity
-from tallystick.parcel.header import Header, LaneRef, TopicRef
+from tallystick.parcel.header import Header, LaneRef, ParcelKind, TopicRef
 from tallystick.parcel.keys import LaneKey
 from tallystick.parcel.locks import ErasureLock, TopicLock, lock_hash
 from tallystick.parcel.seal import Lane
@@ -63,7 +63,7 @@ def draw_secrets(
     refs = [TopicRef(held.grant.token, held.permit.identifier, epochs[held.grant.token][0]) for held in grants]
     refs.sort(key=lambda ref: ref.token)
     permits = [ref.permit for ref in refs]
-    closing = draw_policy_locks(grants, schema, own, instance, lane, permits, secrets[0], now_ms, entropy)
+    closing = draw_policy_locks(grants, schema, own, (instance, lane), permits, secrets[0], now_ms, entropy)
     keys = []
     for group, more in enumerate(closing):
         names = [lock_hash(lock) for lock in (*locks, *(lock for _, lock in more))]
@@ -91,7 +91,14 @@ def open_lane(
         raise Misuse("a padded topic does not share a lane with one that is not")
     name = entropy.bytes(16)
     secrets = draw_secrets(identity, name, grants, schema, now_ms, entropy, own)
-    lane = Lane(
+    lane = _lane(identity, name, schema, secrets, grants[0].is_padded, codec)
+    lane.continues = continues
+    return lane, secrets
+
+
+def _lane(identity: Identity, name: bytes, schema: Schema, secrets: LaneSecrets, padded: bool, codec: str) -> Lane:
+    """The identity's lane of this name, which seals under these secrets."""
+    return Lane(
         instance=identity.instance,
         lane=name,
         topics=secrets.topics,
@@ -99,24 +106,25 @@ def open_lane(
         keys=secrets.keys,
         signing_key=identity.signing_key,
         identifier_secret=identity.identifier_secret,
-        padded=grants[0].is_padded,
+        padded=padded,
         codec=codec,
-        continues=continues,
     )
-    return lane, secrets
 
 
-@dataclass(frozen=True, repr=False)
-class KeptLane:
-    """A lane as the spool keeps it, under the publisher's own key: with every lane key, the newest last, under which
-    parcels may still wait. Parcels from `end` on do not count; `replaces` is the lane whose rows this one holds."""
+@dataclass(repr=False)
+class OwnLane:
+    """A publisher's lane, with every lane key, the newest last, under which parcels may still wait."""
 
     lane: Lane
     secrets: list[LaneSecrets]
-    end: int | None = None
-    replaces: bytes | None = None
+    end: int | None = None  # parcels from here on do not count: refused for good, or sealed again elsewhere
+    replaces: bytes | None = None  # the lane whose rows were sealed again in this one
+    closed: bool = False  # takes nothing new
+    parcels: int = 0  # under the present key
+    size_bytes: int = 0
 
     def encode(self, identity: Identity, entropy: Entropy) -> bytes:
+        """As the spool keeps it, under the publisher's own key."""
         lane = self.lane
         secrets = [
             [list(one.locks), [[key.key, list(key.locks)] for key in one.keys], one.period, one.policies]
@@ -129,7 +137,7 @@ class KeptLane:
         return aead.wrap(identity.spool_key, plain, _RECORD_AAD, entropy.bytes(32))
 
     @classmethod
-    def decode(cls, identity: Identity, record: bytes, newest: Header | None) -> KeptLane:
+    def decode(cls, identity: Identity, record: bytes, newest: Header | None) -> OwnLane:
         """The lane of a record, going on after its newest parcel."""
         value = wire.decode(aead.unwrap(identity.spool_key, record, _RECORD_AAD), "spooled lane")
         if not isinstance(value, list) or len(value) != 9 or value[0] != 1:
@@ -140,17 +148,8 @@ class KeptLane:
             LaneSecrets(tuple(locks), tuple(LaneKey(key, tuple(names)) for key, names in keys), refs, period, policies)
             for locks, keys, period, policies in kept
         ]
-        lane = Lane(
-            instance=identity.instance,
-            lane=name,
-            topics=refs,
-            schema=Schema.decode(schema),
-            keys=secrets[-1].keys,
-            signing_key=identity.signing_key,
-            identifier_secret=identity.identifier_secret,
-            padded=padded,
-            codec=codec,
-        )
+        lane = _lane(identity, name, Schema.decode(schema), secrets[-1], padded, codec)
         if newest is not None:
             lane.sequence, lane.previous = newest.sequence + 1, newest.hash
-        return cls(lane, secrets, end, replaces)
+        closed = end is not None or (newest is not None and newest.kind is ParcelKind.CLOSE)
+        return cls(lane, secrets, end, replaces, closed)

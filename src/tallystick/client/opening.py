@@ -12,7 +12,7 @@ column may be wider then, and its values are compared as what they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from tallystick.errors import CannotOpen, Refused, Unavailable
 from tallystick.later import np
 from tallystick.ledger.contracts.erasures import ERASURES
 from tallystick.parcel.header import Header, ParcelKind
-from tallystick.parcel.keys import KeyRing, LaneKey, LaneKeys
+from tallystick.parcel.keys import KeyRing, KnownKeys, LaneKeys
 from tallystick.parcel.missing import MissingKey
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import VerifiedParcel, describe
@@ -40,8 +40,6 @@ from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 
 T = TypeVar("T")
-
-HANDED_OVER_BYTES_MIN = 64 << 10  # of a body: a smaller one is open before another thread has heard of it
 
 _Columns = tuple[Batch | None, tuple[int, ...]]
 
@@ -61,26 +59,29 @@ class Opener:
         self, ties: ReaderTies, held: Held, settings: SubscriberSettings, pool: ThreadPoolExecutor | None = None
     ) -> None:
         """With a `pool`, what was begun is opened there."""
-        self.held = held
         self._pool = pool
         self._begun: WeakKeyDictionary[VerifiedParcel, Future[_Columns]] = WeakKeyDictionary()
         self._authority, self._view, self._settings = ties.authority, ties.view, settings
         attributes = AttributeHolder(
-            ties.authority, ties.clock, settings.attributes_again_s, self._attribute_epoch_begins_ms
+            ties.authority,
+            ties.clock,
+            settings.attributes_again_s,
+            lambda epoch: attribute_epoch_begins_ms(self.held.grant, epoch),
         )
         self.ring = KeyRing(ties.carrier.lock, attributes.key)
-        self._add_keys()
+        self.take(held)
 
     def begin(self, verified: VerifiedParcel) -> None:
         """Begin to open a parcel whose `rows` will be asked for, if all that it takes is here; nobody is asked."""
-        header = verified.header
-        if self._pool is None or header.kind is not ParcelKind.DATA or header.body_bytes < HANDED_OVER_BYTES_MIN:
+        header, is_large = verified.header, verified.header.body_bytes >= self._settings.handed_over_bytes_min
+        if self._pool is None or header.kind is not ParcelKind.DATA or not is_large or verified in self._begun:
             return
         schema = self._known_schema(header.schema_version, header.schema_hash)
-        keys = [self.ring.known_key(header, group) for group in range(len(header.groups))]
-        if verified not in self._begun and schema is not None and None not in keys:
+        keys = [(group, self.ring.known_key(header, group)) for group in range(len(header.groups))]
+        known = KnownKeys((group, key) for group, key in keys if key is not None)
+        if schema is not None and all(key is not None for _, key in keys):
             with suppress(RuntimeError):  # the subscriber was closed meanwhile
-                self._begun[verified] = self._pool.submit(self._open, verified, _FixedKeys(keys), schema)
+                self._begun[verified] = self._pool.submit(self._open, verified, known, schema)
 
     def rows(self, verified: VerifiedParcel) -> Opened:
         """The records of a data parcel, in the schema that the subscriber wants, without the columns that are closed to
@@ -124,8 +125,7 @@ class Opener:
     def schema(self, version: int, schema_hash: bytes) -> Schema:
         """The topic's schema of this version, from the authority; the hash is the header's."""
         known = self._known_schema(version, schema_hash)
-        if known is None:
-            self.update_keys()
+        if known is None and self.update_keys():
             known = self._known_schema(version, schema_hash)
         if known is None:
             raise CannotOpen(hint="the topic has no such schema version")
@@ -150,24 +150,16 @@ class Opener:
         return next((one for one in self.held.schemas if one.version == pinned), self.held.schemas[-1])
 
     def take(self, held: Held) -> None:
-        """Go on with another permit's grant; the keys at hand stay."""
+        """Go on with this grant, of this permit or another; the keys at hand stay."""
         self.held = held
-        self._add_keys()
+        add_keys(self.ring, held.permit.instance, held.grant)
 
     def update_keys(self, wait_ms: int = 0) -> bool:
         """Ask the authority for keys of new epochs, new schemas and erasures. Returns whether there was news."""
         update = self._authority.keys(self.held.permit.identifier, self.held.grant.version, wait_ms)
-        if update is None:
-            return False
-        self.held = self.held.updated(update)
-        self._add_keys()
-        return True
-
-    def _add_keys(self) -> None:
-        add_keys(self.ring, self.held.permit.instance, self.held.grant)
-
-    def _attribute_epoch_begins_ms(self, epoch: int) -> int | None:
-        return attribute_epoch_begins_ms(self.held.grant, epoch)
+        if update is not None:
+            self.take(self.held.updated(update))
+        return update is not None
 
     def was_erased(self, error: MissingKey) -> bool:
         """Whether the ledger says that this key was destroyed on purpose."""
@@ -190,18 +182,6 @@ def unopened(error: MissingKey, header: Header, *, erased: bool, hint: str | Non
     if erased:
         return Refused(f"{describe(header)}: its key was destroyed on purpose", reason="erased")
     return CannotOpen(f"{describe(header)}: cannot open: {error}", hint=hint)
-
-
-class _FixedKeys:
-    """The lane keys of one parcel, in the place of the ring, which belongs to one thread."""
-
-    def __init__(self, keys: Sequence[LaneKey | None]) -> None:
-        self._keys = keys
-
-    def lane_key(self, header: Header, group: int) -> LaneKey:
-        key = self._keys[group]
-        assert key is not None
-        return key
 
 
 def add_keys(ring: KeyRing, instance: bytes, grant: Grant) -> None:

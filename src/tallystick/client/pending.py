@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 from tallystick.carriers.carrier import Fetched, Void
 from tallystick.client.fetching import Supplier
-from tallystick.client.reader import FRONTS, Anchored, Placed, V, anchored, parse
+from tallystick.client.reader import FRONTS, Placed, V, parse
 from tallystick.errors import Malformed, Refused, Withheld
-from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow
 from tallystick.ledger.contracts.writes import WRITES
 from tallystick.parcel.commit import CommitList, WrittenRun, ledger_write
 from tallystick.parcel.header import Header, ParcelKind, lane_partition
@@ -51,7 +51,7 @@ class Written:
     first: int
     names: tuple[bytes, ...]
     sizes: tuple[int, ...]  # bytes of each parcel, as its header says
-    anchor: Anchored
+    anchor: AnchorRow
 
 
 class Commits:
@@ -80,8 +80,7 @@ class Commits:
         self._check_first(listed, header, publisher, (partition, commit.offset))
         anchors = self._anchors(listed, header)
         fronts = dict(self._fronts(listed, anchors))
-        named = dict.fromkeys(topic.permit for one in fronts.values() for topic in one.header.topics)
-        self._supplier.learn([one for one in named if one not in self._topic.book])
+        self._supplier.learn(one.header for one in fronts.values())
         for run in listed.runs:
             self._check_run(run, [fronts[run.partition, offset] for offset in run.places()], header, publisher)
         wanted = {place: one for place, one in fronts.items() if self._asks_for(one.header)}
@@ -115,15 +114,15 @@ class Commits:
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
 
-    def _anchors(self, listed: CommitList, header: Header) -> dict[int, Anchored]:
+    def _anchors(self, listed: CommitList, header: Header) -> dict[int, AnchorRow]:
         """(c)"""
-        anchors: dict[int, Anchored] = {}
+        anchors: dict[int, AnchorRow] = {}
         for run in listed.runs:
             if run.partition != lane_partition(run.lane, self._topic.partitions):
                 raise BadCommit(f"{describe(header)}: lane {run.lane.hex()[:8]} is not of partition {run.partition}")
             if run.partition not in anchors:
-                anchor = anchored(self._view.row(ANCHORS(self._token, run.partition)))
-                anchors[run.partition] = Anchored(0, b"", 0, 0) if anchor is None else anchor
+                anchor = self._view.row(ANCHORS(self._token, run.partition))
+                anchors[run.partition] = AnchorRow(0, b"", 0, 0, b"") if anchor is None else anchor
             size, last = anchors[run.partition].size, sum(run.offsets[-1]) - 1
             if last >= size:
                 raise BadCommit(
@@ -131,7 +130,7 @@ class Commits:
                 )
         return anchors
 
-    def _fronts(self, listed: CommitList, anchors: dict[int, Anchored]) -> Iterator[tuple[tuple[int, int], Parcel]]:
+    def _fronts(self, listed: CommitList, anchors: dict[int, AnchorRow]) -> Iterator[tuple[tuple[int, int], Parcel]]:
         """(d): the header at each place that is named."""
         for partition, first, end in _ranges(listed):
             anchor = anchors[partition]

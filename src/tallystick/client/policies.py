@@ -142,67 +142,43 @@ def draw_policy_locks(
     grants: Sequence[Held],
     schema: Schema,
     own: OwnPolicy | None,
-    instance: bytes,
-    lane: bytes,
+    place: tuple[bytes, bytes],
     permits: Sequence[bytes],
     topic_secret: bytes,
     now_ms: int,
     entropy: Entropy,
 ) -> list[list[Opened]]:
-    """The policy locks of each column group, in order, with their secrets."""
+    """The policy locks of each column group, in order, with their secrets; `place` is the instance and the lane."""
     found: list[list[Opened]] = [[] for _ in schema.groups]
     for held in grants:
         for group, locks in enumerate(found):
-            lock = _of_topic(held, group, instance, lane, now_ms, entropy)
-            if lock is not None:
-                if len(grants) > 1:
-                    raise Misuse(
-                        "a topic with a policy has lanes of its own", hint="publish to it by its own publisher"
-                    )
-                locks.append(lock)
-    if own is not None:
-        made: dict[Formula, Opened] = {}
-        hiding = topic_secret if own.hidden else None
-        for group, formula in own.by_group(schema).items():
-            if formula not in made:
-                made[formula] = _own(grants, formula, instance, lane, permits, hiding, now_ms, entropy)
-            found[group].append(made[formula])
-    return found
-
-
-def _of_topic(
-    held: Held, group: int, instance: bytes, lane: bytes, now_ms: int, entropy: Entropy
-) -> tuple[bytes, bytes] | None:
-    asked = None if held.grant.policies is None else held.grant.policies.topic_policy(group, now_ms)
-    if asked is None:
-        return None
-    if not asked.public:
-        raise Unavailable(
-            "the authority no longer knows the policy of a column group",
-            hint="the topic's owner sets it again: tally topic policy",
-        )
-    secret, public = entropy.bytes(32), hpke.PublicKey.decode(asked.public)
-    place = (held.grant.token, group, asked.version, asked.epoch)
-    return secret, TopicPolicyLock.seal(secret, instance, lane, *place, public).encode()
-
-
-def _own(
-    grants: Sequence[Held],
-    formula: Formula,
-    instance: bytes,
-    lane: bytes,
-    permits: Sequence[bytes],
-    hiding: bytes | None,
-    now_ms: int,
-    entropy: Entropy,
-) -> Opened:
-    policies = _policies(grants)[0]
+            asked = None if held.grant.policies is None else held.grant.policies.topic_policy(group, now_ms)
+            if asked is None:
+                continue
+            if not asked.public:
+                raise Unavailable(
+                    "the authority no longer knows the policy of a column group",
+                    hint="the topic's owner sets it again: tally topic policy",
+                )
+            if len(grants) > 1:
+                raise Misuse("a topic with a policy has lanes of its own", hint="publish to it by its own publisher")
+            secret, public = entropy.bytes(32), hpke.PublicKey.decode(asked.public)
+            where = (*place, held.grant.token, group, asked.version, asked.epoch)
+            locks.append((secret, TopicPolicyLock.seal(secret, *where, public).encode()))
+    if own is None:
+        return found
+    by_group, policies = own.by_group(schema), _policies(grants)[0]
     epoch = policies.epoch(now_ms)
     if epoch is None:
         raise Unavailable("no attribute epoch has begun", hint="the authority must be reached for its epochs")
-    public, drawn = _public(policies.public), entropy.bytes(32)
-    lock, secret = OwnPolicyLock.seal(public, formula, epoch, instance, lane, permits, drawn, hiding)
-    return secret, lock.encode()
+    made: dict[Formula, Opened] = {}
+    for formula in dict.fromkeys(by_group.values()):
+        drawn, hiding = entropy.bytes(32), topic_secret if own.hidden else None
+        lock, secret = OwnPolicyLock.seal(_public(policies.public), formula, epoch, *place, permits, drawn, hiding)
+        made[formula] = secret, lock.encode()
+    for group, formula in by_group.items():
+        found[group].append(made[formula])
+    return found
 
 
 @lru_cache(maxsize=16)

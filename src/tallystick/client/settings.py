@@ -23,6 +23,7 @@ class PublisherSettings:
     heartbeat_s: float = 30.0  # how long a lane may be silent
     lane_parcels_max: int = 65_536  # then the lane key is refreshed,
     lane_bytes_max: int = 16 << 30  # or after so many bytes
+    handed_over_bytes_min: int = 128 << 10  # a smaller batch is packed where it is sealed: handing it over takes longer
     request_parcels_max: int = 64
     request_bytes_max: int = 4 << 20
     anchor_check_s: float = 0.5
@@ -54,6 +55,7 @@ class SubscriberSettings:
     attributes_again_s: float = 30.0  # what is closed may have been opened to us since: ask so often
     fetch_bytes_max: int = 4 << 20
     threads: int = 2  # that open parcels, while another fetches the next range; 0: the caller's does it all
+    handed_over_bytes_min: int = 64 << 10  # a smaller body is open before another thread has heard of it
     wait_ms: int = 5_000  # a long poll for new parcels
     head_age_max_s: float = 60.0  # an older checkpoint is a withheld tail
     silence_s: float = 120.0  # four heartbeats

@@ -178,43 +178,21 @@ class Author:
         return number if type(number) is int else 0
 
 
-class Ties(Protocol):
+class Ties:
     """An identity and its ways to carrier, authority and ledger: a session, or what a Spark task was lent of one."""
 
-    @property
-    def identity(self) -> Identity: ...
-
-    @property
-    def node(self) -> RemoteNode:
-        """Where permits, locks and the ledger are asked for."""
-
-    @property
-    def carrier(self) -> Carrier:
-        """Where parcels go and come from: the node, or a way past it."""
-
-    @property
-    def authority(self) -> KeySource: ...
-
-    @property
-    def view(self) -> View: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def entropy(self) -> Entropy: ...
-
-    @property
-    def grants(self) -> Grants | None:
-        """Keeps permits across starts, where there is one."""
-
-    @property
-    def author(self) -> Author | None:
-        """Brings broken promises to the ledger, where there is one."""
+    identity: Identity
+    node: RemoteNode  # where permits, locks and the ledger are asked for
+    carrier: Carrier  # where parcels go and come from: the node, or a way past it
+    authority: KeySource
+    view: View
+    clock: Clock
+    entropy: Entropy
+    grants: Grants | None  # keeps permits across starts, where there is one
+    author: Author | None  # writes to the ledger, where there is one
 
 
-class ReaderTies(Ties, Protocol):
+class ReaderTies(Ties):
     """Those of a reader, who asks the authority for more than keys."""
 
-    @property
-    def authority(self) -> AuthorityClient: ...
+    authority: AuthorityClient

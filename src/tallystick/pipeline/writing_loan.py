@@ -26,7 +26,7 @@ from tallystick.carriers.registry import Way, own_way
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.grants import Held
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
-from tallystick.client.ties import View
+from tallystick.client.ties import Ties, View
 from tallystick.crypto import hpke
 from tallystick.crypto.kdf import named_hash
 from tallystick.crypto.signatures import SigningKey
@@ -85,7 +85,7 @@ def lend(session: Session, held: Held) -> WritingLoan:
     )
 
 
-class BorrowedWriter:
+class BorrowedWriter(Ties):
     """The `Ties` of whoever got a loan; `folder` holds what it learns of the ledger."""
 
     grants = None

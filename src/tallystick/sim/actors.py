@@ -10,11 +10,10 @@ from typing import Any
 from tallystick.authority.client import AuthorityClient, Holder
 from tallystick.authority.grant import Grant
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.group import Member, group_id
 from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Subscriber, SubscriberSettings
-from tallystick.client.ties import Author, View
+from tallystick.client.ties import Author, ReaderTies, View
 from tallystick.errors import Refused, TallystickError, Unavailable, Withheld
 from tallystick.identity.folder import Identity
 from tallystick.ledger.proofs import CheckpointMemory
@@ -85,27 +84,25 @@ class Person:
     def author(self) -> Author:
         return Author(self.identity, self.node, self.clock)
 
-    def ties(self) -> ProcessTies:
+    def ties(self, author: Author | None = None) -> ProcessTies:
         """What ties a fresh process to the world."""
-        return ProcessTies(self.identity, self.node, self.authority, self.view(), self.clock, self.entropy)
+        ways = (self.node, self.node, self.authority, self.view())
+        return ProcessTies(self.identity, *ways, self.clock, self.entropy, author=author)
 
 
 @dataclass
-class ProcessTies:
+class ProcessTies(ReaderTies):
     """A process of a person."""
 
     identity: Identity
     node: RemoteNode
+    carrier: RemoteNode
     authority: Any
     view: View
     clock: SkewedClock
     entropy: Entropy
     grants: None = None
     author: Author | None = None
-
-    @property
-    def carrier(self) -> RemoteNode:
-        return self.node
 
 
 class PublisherActor:
@@ -218,16 +215,12 @@ class SubscriberActor:
         self._lives += 1
         self.reader = CheckedReader(f"{person.name}, life {self._lives}", once=self._group is None)
 
-        def member(token: bytes, partitions: int) -> Member:
-            name = group_id(person.identity.tenant, self._group or "")
-            return Member(person.author, person.view(), name, token, partitions, person.entropy)
-
         try:
             self.subscriber = Subscriber(
-                person.ties(),
+                person.ties(person.author),
                 TOPIC,
                 SubscriberSettings(on_bad="report", wait_ms=0, threads=0),
-                member=member if self._group else None,
+                group=self._group,
                 on_finding=self._find,
             )
         except Unavailable:
