@@ -29,11 +29,13 @@ from tallystick.client.reader import (
     PlacedParcel,
     ReadTopic,
     V,
+    parse,
     received,
+    withheld,
 )
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import Ties, View
-from tallystick.errors import Forged, Refused, Withheld
+from tallystick.errors import Forged, Refused
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
@@ -101,12 +103,9 @@ class Fetcher:
         """The next range below the anchor, which is above the reader's offset."""
         fetched = self._fetch(reader, anchor.size, 0)
         if not fetched.parcels:
-            raise Withheld(
-                f"partition {reader.partition}: anchored are {anchor.size} parcels, the node shows none from offset"
-                f" {reader.offset}",
-                reason="missing",
-                hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
-            )
+            message = f"anchored are {anchor.size} parcels, the node shows none from offset {reader.offset}"
+            hint = f"retired below {fetched.retired}" if fetched.retired > reader.offset else None
+            raise withheld(reader.partition, message, hint=hint)
         return self._taken(reader, fetched, anchor)
 
     def _taken(self, reader: ParcelReader, fetched: Fetched, anchor: AnchorRow | None) -> list[PlacedParcel | Finding]:
@@ -116,7 +115,7 @@ class Fetcher:
             if isinstance(item, Finding):
                 found.append(item)
             elif isinstance(item.verified, VerifiedParcel):
-                found.append(Placed(item.verified, item.offset, item.anchor))
+                found.append(Placed(item.verified, item.partition, item.offset, item.anchor))
         return found
 
     def _read_stored(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
@@ -177,10 +176,7 @@ class Fetcher:
         """Returns if the ledger has the mark; a node that claims one that it does not have withholds."""
         mark = self._view.row(RETIRED(self._token, partition))
         if mark is None or below > mark.below:
-            raise Withheld(
-                f"partition {partition}: the node calls offsets below {below} retired, the ledger does not",
-                reason="missing",
-            )
+            raise withheld(partition, f"the node calls offsets below {below} retired, the ledger does not")
 
 
 def confirm(reader: PartitionReader[V], anchor: AnchorRow, headers: Callable[[int, int, int, int], Fetched]) -> None:
@@ -191,10 +187,8 @@ def confirm(reader: PartitionReader[V], anchor: AnchorRow, headers: Callable[[in
         shown = headers(reader.partition, start, end, anchor.size)
         # Fewer may come, for lack of room; none, or more than we asked for, would leave it unconfirmed for ever.
         if not 0 < len(shown.parcels) <= end - start:
-            raise Withheld(
-                f"partition {reader.partition}: {len(shown.parcels)} parcels came to confirm {start} to {end}",
-                reason="altered",
-            )
+            message = f"{len(shown.parcels)} parcels came to confirm {start} to {end}"
+            raise withheld(reader.partition, message, "altered")
         reader.confirm(len(shown.parcels), shown.proof, anchor)
         start, waiting = reader.unproved
 
@@ -214,7 +208,7 @@ class Supplier:
     ) -> list[Placed[V] | Finding]:
         """Let the reader verify a range that was fetched under this permit, and its anchor if it has one, with all that
         it lacks to judge it."""
-        parcels = reader.parse(fetched, anchor)
+        parcels = parse(reader.reading, fetched, reader.partition, reader.offset, anchor)
         headers = [parcel.header for parcel in parcels if isinstance(parcel, Parcel)]
         refused = self.learn(headers)
         lanes, below, size, checkpoints = reader.lacks(headers, anchor, refused)

@@ -17,7 +17,7 @@ from tallystick.client.ties import Ties
 from tallystick.crypto.kdf import named_hash
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.groups import GROUPS, OFFSETS, GroupRow, OffsetRow
+from tallystick.ledger.contracts.groups import GROUPS, OFFSETS, OffsetRow
 from tallystick.ledger.contracts.state import Key
 
 LEASE_MS = 15_000  # a dead member's partitions are dealt anew after this
@@ -88,7 +88,10 @@ class Member:
                 raise
             # Another member's, which we met in the block that was being made; the node fell before it was.
             raise Unavailable("the group was not made after all", retry_after_s=1.0) from error
-        self._view.wait_for(GROUPS(self.identifier), self._lists_us)
+        me = [self._principal, self.member]
+        self._view.wait_for(
+            GROUPS(self.identifier), lambda group: group is not None and me in [one[:2] for one in group.members]
+        )
         return self._mine()
 
     def _make(self) -> None:
@@ -98,9 +101,6 @@ class Member:
             except Refused as error:
                 if error.reason != "group-exists":  # another member was quicker
                     raise
-
-    def _lists_us(self, group: GroupRow | None) -> bool:
-        return group is not None and [self._principal, self.member] in [item[:2] for item in group.members]
 
     def _mine(self) -> list[int]:
         """The partitions dealt to us, as the ledger stands; the fence is remembered."""

@@ -21,31 +21,10 @@ from functools import partial
 from typing import Any
 
 from tallystick.carriers.carrier import NotStored, Outcome
+from tallystick.client import outbox as effects
 from tallystick.client.grants import Advertised
 from tallystick.client.lane_keys import OwnLane, draw_secrets, open_lane
-from tallystick.client.outbox import (
-    AccuseNode,
-    ChangePolicy,
-    CheckAnchor,
-    CloseLanes,
-    Commit,
-    EndLane,
-    ForgetCopies,
-    LearnEpoch,
-    Outbox,
-    RenewPermits,
-    Rows,
-    SealAgain,
-    SealBeats,
-    Sealing,
-    SealRun,
-    SendingEffect,
-    SendParcels,
-    ShowPermits,
-    Spooled,
-    SyncSpool,
-    Waiter,
-)
+from tallystick.client.outbox import Outbox, Rows, Spooled, Waiter
 from tallystick.client.policies import Labelling, OwnPolicy, policy_state
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, UnsureSpool
@@ -117,31 +96,31 @@ class Sealer:
             header = Parcel.decode(data).header
             yield Spooled(name, sequence, header.hash, header.count, len(data), header.topics, locks, Waiter([]))
 
-    def carry_out(self, effect: Sealing, sealed: list[Spooled]) -> None:
+    def carry_out(self, effect: effects.Sealing, sealed: list[Spooled]) -> None:
         """Do what is asked. What was sealed is in `sealed`, also where `Unavailable` is raised behind it."""
         match effect:
-            case SealRun(rows):
+            case effects.SealRun(rows):
                 self._seal_run(rows, sealed)
-            case SealBeats(lanes):
+            case effects.SealBeats(lanes):
                 for name in lanes:
                     own = self._refreshed(self._lanes[name])
                     sealed.append(self._seal(own, own.lane.seal_heartbeat, checkpoint=self._ties.view.accepted))
-            case SealAgain():
+            case effects.SealAgain():
                 sealed += self._seal_again(effect)
-            case EndLane(lane, waiting):
+            case effects.EndLane(lane, waiting):
                 self._end(self._lanes[lane], waiting)
             case Gap():
                 own = self._lane(0)
                 sealed.append(self._seal(own, own.lane.seal_gap, effect))
-            case Commit(content, waiter):
+            case effects.Commit(content, waiter):
                 own = self._lane(0)
                 sealed.append(self._seal(own, own.lane.seal_commit, content, waiter=waiter, **self._marks))
-            case CloseLanes():
+            case effects.CloseLanes():
                 for own in self._active:
                     if own.lane.sequence:
                         sealed.append(self._seal(self._refreshed(own), own.lane.seal_close))
                         own.closed = True
-            case ChangePolicy(policy):
+            case effects.ChangePolicy(policy):
                 self.own_policy = policy
 
     def last_commit(self) -> tuple[bytes, int] | None:
@@ -227,14 +206,9 @@ class Sealer:
 
     def _open_lane(self, replaces: bytes | None = None, head: LaneRef | None = None) -> OwnLane:
         """A new lane, on record before anything is sealed in it."""
+        ties, held, codec = self._ties, self._advertised.held, self._settings.codec
         lane, secrets = open_lane(
-            self._ties.identity,
-            self._advertised.held,
-            self._now_ms,
-            self._ties.entropy,
-            codec=self._settings.codec,
-            continues=head,
-            own=self.own_policy,
+            ties.identity, held, self._now_ms, ties.entropy, codec=codec, continues=head, own=self.own_policy
         )
         own = OwnLane(lane, [secrets], replaces=replaces)
         self._record(own)
@@ -271,7 +245,7 @@ class Sealer:
 
     # ── What must be sealed again, and what is given up ──────────────────────────────────────────────────────────
 
-    def _seal_again(self, effect: SealAgain) -> list[Spooled]:
+    def _seal_again(self, effect: effects.SealAgain) -> list[Spooled]:
         """Open our own parcels that wait and seal their rows again. The old sequences are never sealed twice, and no
         row counts twice: the new lane is written whole before the old one is ended, which is one durable step. If this
         process dies before it, the next one finds that the old lane was not ended and drops the new one, of which
@@ -329,47 +303,45 @@ class Sender:
 
     def __init__(self, ties: Ties, advertised: Advertised, spool: Spool, outbox: Outbox) -> None:
         self._ties, self._advertised, self._spool, self._outbox = ties, advertised, spool, outbox
-        self._instance, self._keys = (
-            ties.identity.instance,
-            {one.subject: one.verify_key for one in ties.identity.nodes},
-        )
+        self._instance = ties.identity.instance
+        self._keys = {node.subject: node.verify_key for node in ties.identity.nodes}
         self._vow: tuple[bytes, bytes, bytes] | None = None  # the last signature that held: node, signature, message
 
-    def carry_out(self, effect: SendingEffect) -> Callable[[], None]:
+    def carry_out(self, effect: effects.SendingEffect) -> Callable[[], None]:
         """Do what is asked. Returns the event that tells the outbox what came of it."""
         outbox, clock = self._outbox, self._ties.clock
         match effect:
-            case SyncSpool():
+            case effects.SyncSpool():
                 self._spool.sync()
                 return partial(outbox.synced, effect)
-            case SendParcels():
+            case effects.SendParcels():
                 took_locks, outcomes = self._send(effect)
                 return partial(outbox.sent, effect, took_locks, outcomes, clock.monotonic())
-            case ShowPermits():
+            case effects.ShowPermits():
                 self._advertised.show()
                 return outbox.shown
-            case RenewPermits():
+            case effects.RenewPermits():
                 try:
                     self._advertised.obtain_again()
                 except Refused as refusal:  # the right is gone
                     return partial(outbox.renewed, effect, refusal)
                 return partial(outbox.renewed, effect, None)
-            case LearnEpoch():
+            case effects.LearnEpoch():
                 self._advertised.update()
                 return partial(outbox.learnt, effect, clock.monotonic())
-            case CheckAnchor():
+            case effects.CheckAnchor():
                 proved, judged = self._check(effect)
                 return partial(outbox.checked, effect, proved, judged, clock.monotonic())
-            case AccuseNode():
+            case effects.AccuseNode():
                 return partial(outbox.accused, effect, self._accuse(effect))
-            case ForgetCopies(lane, sequences, drop):  # what cannot be deleted now does no harm
+            case effects.ForgetCopies(lane, sequences, drop):  # what cannot be deleted now does no harm
                 for sequence in sequences:
                     self._spool.forget(lane, sequence)
                 if drop:
                     self._spool.drop_lane(lane)
         return _say_nothing
 
-    def _send(self, effect: SendParcels) -> tuple[bool, list[Outcome]]:
+    def _send(self, effect: effects.SendParcels) -> tuple[bool, list[Outcome]]:
         """Whether the locks were taken, and the answer for each parcel, up to the first that was refused. Promises are
         held to their parcels before they count."""
         token, carrier = effect.topic.token, self._ties.carrier
@@ -401,7 +373,7 @@ class Sender:
                 promise.verify(key)
                 self._vow = vow
 
-    def _check(self, effect: CheckAnchor) -> tuple[list[tuple[Spooled, int]], tuple[Spooled, NotStored] | None]:
+    def _check(self, effect: effects.CheckAnchor) -> tuple[list[tuple[Spooled, int]], tuple[Spooled, NotStored] | None]:
         """What the partition's proved anchor covers, and the first parcel of which the notary says that it refused it.
         One proved anchor, one path per parcel; raises `Forged` where something else is anchored in a promised place."""
         anchor = self._ties.view.row(ANCHORS(effect.token, effect.partition))
@@ -422,7 +394,7 @@ class Sender:
             proved.append((one, offset))
         return proved, None
 
-    def _accuse(self, effect: AccuseNode) -> bool:
+    def _accuse(self, effect: effects.AccuseNode) -> bool:
         """Bring a promise to the ledger: the node signed it, and the contract can judge it. Whether that was done; the
         accused node carries the accusation, and may be away."""
         if self._ties.author is None:

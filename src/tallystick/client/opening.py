@@ -135,13 +135,8 @@ class Opener:
         return next((one for one in self.held.schemas if (one.version, one.hash) == (version, schema_hash)), None)
 
     def _target_schema(self, schema: Schema) -> Schema:
-        pinned = self._settings.schema_version
-        if pinned is None:
-            return self.held.schemas[-1]
-        for one in self.held.schemas:
-            if one.version == pinned and pinned >= schema.version:
-                return one
-        return schema
+        pinned, wanted = self._settings.schema_version, self.wanted_schema
+        return wanted if pinned is None or schema.version <= pinned == wanted.version else schema
 
     @property
     def wanted_schema(self) -> Schema:

@@ -338,7 +338,9 @@ class Outbox:
         if self._orders:
             first = self._orders[0]
             return SealRun(self._rows_ahead()) if isinstance(first, Rows) else first
-        silent = [name for name, track in self.tracks.items() if self._is_silent(track, now)]
+        spoken_s = now - self._settings.heartbeat_s
+        takers = {name: track for name, track in self.tracks.items() if not (track.closed or track.halted)}
+        silent = [name for name, track in takers.items() if track.last_s <= spoken_s]
         return SealBeats(silent) if silent else None
 
     def _rows_ahead(self) -> list[Rows]:
@@ -348,9 +350,6 @@ class Outbox:
                 break
             ahead.append(one)
         return ahead
-
-    def _is_silent(self, track: LaneTrack, now: float) -> bool:
-        return not (track.closed or track.halted) and now - track.last_s >= self._settings.heartbeat_s
 
     def sealed(
         self, effect: Sealing, parcels: Sequence[Spooled], now: float, error: TallystickError | None = None

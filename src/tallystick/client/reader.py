@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -98,12 +98,7 @@ class Finding:
 
     def encode(self) -> bytes:
         """As kept in the identity folder's `evidence`."""
-        return wire.encode(
-            [
-                *(1, self.reason, self.message, self.token, self.partition, self.offset),
-                *(self.publisher, self.lane, self.sequence, list(self.evidence)),
-            ]
-        )
+        return wire.encode([1, *astuple(self)[:-1], list(self.evidence)])
 
     def keep(self, home: Path) -> Path:
         """Write it to the evidence in an identity's folder; the same finding is one file."""
@@ -124,6 +119,11 @@ def is_suspect(revoked: int, height: int | None) -> bool:
     """Whether what is anchored at this height, or not yet at all, came after its publisher's key was revoked; 0 is
     never."""
     return bool(revoked) and (height is None or height >= revoked)
+
+
+def withheld(partition: int, message: str, reason: str = "missing", hint: str | None = None) -> Withheld:
+    """What to raise where a node does not show what a partition holds."""
+    return Withheld(f"partition {partition}: {message}", reason=reason, hint=hint)
 
 
 class FoundError(Withheld):
@@ -206,6 +206,7 @@ class Placed(Generic[V]):
     """A verified parcel (or its header) and its place."""
 
     verified: V
+    partition: int
     offset: int
     anchor: AnchorRow | None  # None: stored, not yet anchored (read=stored)
 
@@ -232,7 +233,7 @@ class PartitionReader(Generic[V]):
         offset: int = 0,
     ) -> None:
         """`check_seen` holds a publisher's checkpoint against our own history of the ledger."""
-        self._reading, self._topic, self.partition, self._check_seen = reading, topic, partition, check_seen
+        self.reading, self._topic, self.partition, self._check_seen = reading, topic, partition, check_seen
         self._token, self._book = topic.token, topic.book
         self.offset = offset  # of the next parcel
         self.anchor: AnchorRow | None = None  # the last that its user had proved
@@ -244,11 +245,6 @@ class PartitionReader(Generic[V]):
         self._under: AnchorRow | None = None
         self._unproved: list[bytes] = []  # leaf hashes of what was read before its anchor
         self._proved_end = offset
-
-    def parse(self, fetched: Fetched, anchor: AnchorRow | None) -> list[Parcel | Void]:
-        """(a): the parcels that were fetched, which are the anchored ones, else `Withheld`; or, without an anchor,
-        parcels that none covers yet."""
-        return parse(self._reading, fetched, self.partition, self.offset, anchor)
 
     def lacks(self, headers: Sequence[Header], anchor: AnchorRow | None, refused: Mapping[bytes, Refused]) -> Lacking:
         """What is missing to judge these. Their permits are in the book, as far as they were not refused: they tell
@@ -319,29 +315,21 @@ class PartitionReader(Generic[V]):
         try:
             verify_range(self._unproved[:count], self._proved_end, anchor.size, list(proof), anchor.root)
         except Forged as error:
-            raise Withheld(
-                f"partition {self.partition}: what was read from offset {self._proved_end} on is not what was anchored",
-                reason="altered",
-            ) from error
+            message = f"what was read from offset {self._proved_end} on is not what was anchored"
+            raise withheld(self.partition, message, "altered") from error
         del self._unproved[:count]
         self._proved_end += count
 
     def silent(self, time_ms: int, silence_ms: int) -> list[Finding]:
         """Lanes that were neither closed nor heard of for `silence_ms` of block time."""
-        return [
-            Finding(
-                "silent",
-                f"lane {lane.hex()[:8]} was last heard of {(time_ms - head.time_ms) // 1000} s ago and is not closed",
-                self._token,
-                self.partition,
-                None,
-                publisher,
-                lane,
-                head.sequence,
-            )
-            for (publisher, lane), head in self.heads.items()
-            if not head.closed and time_ms - head.time_ms > silence_ms and not _is_of_a_write(head)
-        ]
+        found = []
+        for (publisher, lane), head in self.heads.items():
+            since_ms = time_ms - head.time_ms
+            if not head.closed and since_ms > silence_ms and not _is_of_a_write(head):
+                message = f"lane {lane.hex()[:8]} was last heard of {since_ms // 1000} s ago and is not closed"
+                place = (self._token, self.partition, None)
+                found.append(Finding("silent", message, *place, publisher, lane, head.sequence))
+        return found
 
     def _take_lane(self, publisher: bytes, lane: bytes, items: list[tuple[int, Parcel]]) -> list[Placed[V] | Finding]:
         found: list[Placed[V] | Finding] = []
@@ -385,14 +373,15 @@ class PartitionReader(Generic[V]):
         one."""
         parcels = [parcel for _, parcel in run]
         try:
-            verified = self._reading.verify(parcels, self._topic.instance, self._token, self._book, start)
+            verified = self.reading.verify(parcels, self._topic.instance, self._token, self._book, start)
             for parcel in parcels:
                 self._check_checkpoint(parcel.header)
         except Refused as error:
             if len(run) == 1:
                 return [self._finding(error, *run[0])]
             return [found for item in run for found in self._verify_alone(*item)]
-        return [Placed(one, offset, self._under) for one, (offset, _) in zip(verified, run, strict=True)]
+        places = [(self.partition, offset, self._under) for offset, _ in run]
+        return [Placed(one, *place) for one, place in zip(verified, places, strict=True)]
 
     def _verify_alone(self, offset: int, parcel: Parcel) -> list[Placed[V] | Finding]:
         """The same for one parcel, whatever it says that it follows."""
@@ -468,7 +457,7 @@ def parse(
     """(a): the parcels from `offset` on that were fetched, whose hashes are the anchored ones; else `Withheld`. Without
     an anchor they are only read."""
     if fetched.first != offset or (anchor is not None and fetched.first + len(fetched.parcels) > anchor.size):
-        raise Withheld(f"partition {partition}: offset {offset} was asked for, {fetched.first} came", reason="altered")
+        raise withheld(partition, f"offset {offset} was asked for, {fetched.first} came", "altered")
     if anchor is None:
         return [decode(reading, data) for data in fetched.parcels]
     parcels: list[Parcel | Void] = []
@@ -481,11 +470,8 @@ def parse(
     try:
         verify_range(leaves, offset, anchor.size, list(fetched.proof), anchor.root)
     except Forged as error:
-        raise Withheld(
-            f"partition {partition}: offsets {offset} to {offset + len(parcels)} are not what was anchored at height"
-            f" {anchor.height}",
-            reason="altered",
-        ) from error
+        message = f"offsets {offset} to {offset + len(parcels)} are not what was anchored at height {anchor.height}"
+        raise withheld(partition, message, "altered") from error
     return parcels
 
 

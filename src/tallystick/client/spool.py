@@ -160,21 +160,18 @@ class Spool:
 
     def forget(self, lane: bytes, sequence: int) -> None:
         """The parcel is anchored; segments that hold nothing else are deleted, if a newer parcel is safe."""
-        while gone := self._take_unneeded(lane, sequence):
-            gone.file.close()
-            with _translated():
-                self._disk.remove(self._path(lane, gone.first))
-                self._disk.sync_dir(lane.hex())
-
-    def _take_unneeded(self, lane: bytes, sequence: int) -> _Segment | None:
         with self._lock:
-            segments = self._lanes[lane]
+            segments, gone = self._lanes[lane], list[_Segment]()
             for segment in segments:
                 segment.kept.discard(sequence)
-            if len(segments) < 2 or segments[0].kept or not segments[1].synced:
-                return None
-            self.size_bytes -= segments[0].size
-            return segments.pop(0)
+            while len(segments) > 1 and not segments[0].kept and segments[1].synced:
+                self.size_bytes -= segments[0].size
+                gone.append(segments.pop(0))
+        for segment in gone:
+            segment.file.close()
+            with _translated():
+                self._disk.remove(self._path(lane, segment.first))
+                self._disk.sync_dir(lane.hex())
 
     def close(self) -> None:
         for segments in self._lanes.values():

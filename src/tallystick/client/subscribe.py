@@ -34,6 +34,7 @@ from tallystick.client.reader import (
     PlacedParcel,
     is_late,
     is_suspect,
+    withheld,
 )
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import ReaderTies
@@ -93,24 +94,13 @@ class SubscriberStatistics:
 
 @dataclass(frozen=True)
 class _Committed:
-    """Parcels that a commit parcel made count, not yet fetched. Its place is the commit parcel's, until all of them are
-    delivered."""
+    """Parcels that a commit parcel made count, not yet fetched."""
 
     commit: PlacedParcel
     written: Written
-    offset: int  # the commit parcel's
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """One of them, fetched and verified."""
-
-    placed: PlacedParcel
-    partition: int
-    offset: int  # the commit parcel's
-
-
-_Item = PlacedParcel | _Committed | _Counted | Finding
+_Item = PlacedParcel | _Committed | Finding
 
 
 class Subscriber:
@@ -149,7 +139,9 @@ class Subscriber:
         self._readers: dict[int, ParcelReader] = {}  # of the partitions that are ours
         place = (self.token, self.partitions)
         self._member = None if group is None else Member(ties, group, *place, settings.renew_s)
-        self._taken: deque[tuple[ParcelReader, _Item]] = deque()  # verified, not yet delivered
+        # Verified, not yet delivered, each with the offset at which its reader goes on after a restart: what a commit
+        # parcel made count has the commit parcel's, until all of it is delivered.
+        self._taken: deque[tuple[ParcelReader, int, _Item]] = deque()
         self._fetched_bytes = 0  # of parcels that a commit parcel named, in this round
         self._commits = Commits(
             self._fetcher.supplier, self._fetcher.headers, lambda header: self._fetcher.wanted.asks_for(header)
@@ -210,7 +202,7 @@ class Subscriber:
         for patience in (0, wait_ms // max(1, len(readers))):
             for reader in readers:
                 items = self._fetcher.read(reader, 0 if received else patience)
-                self._taken.extend((reader, item) for item in items)
+                self._taken.extend((reader, item.offset or 0, item) for item in items if not _is_pending(item))
                 self._open_taken(received)
                 if self._taken:
                     return
@@ -220,54 +212,48 @@ class Subscriber:
     def _open_taken(self, received: list[Received]) -> None:
         """Open what was taken, in order; what fails for now stays. A large write is delivered over several rounds."""
         while self._taken:
-            reader, item = self._taken[0]
+            reader, offset, item = self._taken[0]
             if isinstance(item, _Committed) and self._fetched_bytes >= self._settings.fetch_bytes_max:
                 return
             self._begin_next()
             rest: list[_Item] = []
             try:
                 if self._readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
-                    rest = self._open_item(reader, item, received)
+                    rest = self._open_item(item, received)
             except FoundError:
                 self._taken.popleft()
                 raise
             self._taken.popleft()
-            self._taken.extendleft((reader, one) for one in reversed(rest))
+            self._taken.extendleft((reader, offset, one) for one in reversed(rest))
 
     def _begin_next(self) -> None:
         """Let other threads open what comes after the first that is taken."""
-        for _, item in islice(self._taken, 1, 2 + self._settings.threads):
-            match item:
-                case _Counted():
-                    self._opener.begin(item.placed.verified)
-                case Placed() if not item.verified.header.pending:
-                    self._opener.begin(item.verified)
+        for _, _, item in islice(self._taken, 1, 2 + self._settings.threads):
+            if isinstance(item, Placed):
+                self._opener.begin(item.verified)
 
-    def _open_item(self, reader: ParcelReader, item: _Item, received: list[Received]) -> list[_Item]:
+    def _open_item(self, item: _Item, received: list[Received]) -> list[_Item]:
         """Add the item's rows to `received`. Returns what is to be opened in its place."""
         match item:
             case Finding():
                 self._report(item)
             case _Committed():
                 return self._fetch_committed(item)
-            case _Counted():
-                received += self._open(item.partition, item.placed)
             case _ if item.verified.header.kind is ParcelKind.COMMIT:
-                return self._resolve(reader, item)
-            case _ if not item.verified.header.pending:  # what is pending counts where its commit parcel lies
-                received += self._open(reader.partition, item)
+                return self._resolve(item)
+            case _:
+                received += self._open(item)
         return []
 
-    def _resolve(self, reader: ParcelReader, commit: PlacedParcel) -> list[_Item]:
+    def _resolve(self, commit: PlacedParcel) -> list[_Item]:
         """What a commit parcel makes count; one that lies is told, and nothing of it delivered."""
         try:
             content = self._opener.content(commit.verified)
-            written = self._commits.resolve(commit, reader.partition, content)
-            return [_Committed(commit, one, commit.offset) for one in written]
+            return [_Committed(commit, one) for one in self._commits.resolve(commit, content)]
         except NotEntitled:  # and so would be the rows that it makes count
             self.closed_parcels += 1
         except (MissingKey, CannotOpen, BadCommit) as error:
-            self._report_unopened(reader.partition, commit, error)
+            self._report_unopened(commit, error)
         return []
 
     def _fetch_committed(self, item: _Committed) -> list[_Item]:
@@ -281,18 +267,14 @@ class Subscriber:
             self._fetcher.check_retired(partition, fetched.retired)
             taken = min(end, fetched.retired) - written.first
             message = f"partition {partition}: {taken} parcels of a write were retired from offset {written.first} on"
-            found.append(self._finding(partition, item.commit, "retired", message))
+            found.append(self._finding(replace(item.commit, partition=partition), "retired", message))
         elif fetched.first != written.first or not 0 < taken <= len(written.names):
-            raise Withheld(
-                f"partition {partition}: offset {written.first} is anchored, and the node does not show it",
-                reason="missing",
-            )
+            raise withheld(partition, f"offset {written.first} is anchored, and the node does not show it")
         else:
             for at, data in enumerate(fetched.parcels):
                 verified = self._named(item, data, written.names[at])
                 if verified is not None:
-                    placed = Placed(verified, written.first + at, written.anchor)
-                    found.append(_Counted(placed, partition, item.offset))
+                    found.append(Placed(verified, partition, written.first + at, written.anchor))
         self._fetched_bytes += sum(written.sizes[:taken])
         rest = replace(written, first=written.first + taken, names=written.names[taken:], sizes=written.sizes[taken:])
         return [*found, replace(item, written=rest)] if rest.names else found
@@ -307,13 +289,13 @@ class Subscriber:
         except Refused as error:
             raise Withheld(f"partition {item.written.partition}: {error}", reason="altered") from error
 
-    def _open(self, partition: int, placed: PlacedParcel) -> list[Received]:
+    def _open(self, placed: PlacedParcel) -> list[Received]:
         """The rows of a verified parcel; heartbeats and closings have none, gaps are told."""
         header, verified = placed.verified.header, placed.verified
         try:
             if header.kind is ParcelKind.GAP:
                 gap = Gap.decode(self._opener.content(verified))
-                self._report(self._finding(partition, placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
+                self._report(self._finding(placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
             if header.kind is not ParcelKind.DATA:
                 return []
             self._renew_labels(header)
@@ -328,7 +310,7 @@ class Subscriber:
             self.closed_parcels += 1
             return []
         except (MissingKey, CannotOpen, Malformed) as error:
-            self._report_unopened(partition, placed, error)
+            self._report_unopened(placed, error)
             return []
         if not batch.rows:
             return []
@@ -336,14 +318,14 @@ class Subscriber:
         anchor = placed.anchor
         suspect = is_suspect(self._revoked_at(verified.publisher), None if anchor is None else anchor.height)
         if suspect:
-            self._report(self._finding(partition, placed, "suspect", "anchored after its publisher's key was revoked"))
+            self._report(self._finding(placed, "suspect", "anchored after its publisher's key was revoked"))
         seen_ms = int(self._clock.now() * 1000) if anchor is None else anchor.time_ms
         late = is_late(header.time_ms, seen_ms, self._settings.late_s)
         return [
             Received(
                 batch=batch,
                 token=self.token,
-                partition=partition,
+                partition=placed.partition,
                 offset=placed.offset,
                 parcel=header.hash,
                 publisher=verified.publisher,
@@ -427,15 +409,13 @@ class Subscriber:
             self._readers = {p: self._fetcher.reader(p, self._start(p)) for p in range(self.partitions)}
 
     def _start(self, partition: int) -> int:
-        match self._settings.start:
-            case "earliest":
-                return 0
-            case "latest":
-                anchor = self._fetcher.anchor(partition)
-                return 0 if anchor is None else anchor.size
-            case int(offset):
-                return offset
-        raise Misuse(f'start "{self._settings.start}" is unknown, expected earliest, latest or an offset')
+        start = self._settings.start
+        if isinstance(start, int):
+            return start
+        if start not in ("earliest", "latest"):
+            raise Misuse(f'start "{start}" is unknown, expected earliest, latest or an offset')
+        anchor = self._fetcher.anchor(partition) if start == "latest" else None
+        return 0 if anchor is None else anchor.size
 
     def commit(self) -> None:
         """Move the group's offsets to what `poll` returned; a signed compare-and-set for each partition. `Refused`
@@ -469,9 +449,9 @@ class Subscriber:
     def positions(self) -> dict[int, int]:
         """The next offset of each partition that is ours."""
         positions = {partition: reader.offset for partition, reader in self._readers.items()}
-        for reader, item in reversed(self._taken):
+        for reader, offset, _ in reversed(self._taken):
             if reader.partition in positions:
-                positions[reader.partition] = item.offset or 0
+                positions[reader.partition] = offset
         return positions
 
     # ── Findings ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -484,15 +464,15 @@ class Subscriber:
         if self._settings.on_bad == "fail" and finding.reason not in OPEN_REASONS:
             raise FoundError(finding)
 
-    def _report_unopened(self, partition: int, placed: PlacedParcel, error: Refused) -> None:
+    def _report_unopened(self, placed: PlacedParcel, error: Refused) -> None:
         """Tell of a verified parcel that did not open, or that lists what it must not."""
         if isinstance(error, MissingKey):
             error = unopened(error, placed.verified.header, erased=self._opener.was_erased(error))
         reason = "cannot-open" if isinstance(error, Malformed) else error.reason
-        self._report(self._finding(partition, placed, reason, str(error)))
+        self._report(self._finding(placed, reason, str(error)))
 
-    def _finding(self, partition: int, placed: PlacedParcel, reason: str, message: str) -> Finding:
-        place, verified = (self.token, partition, placed.offset), placed.verified
+    def _finding(self, placed: PlacedParcel, reason: str, message: str) -> Finding:
+        place, verified = (self.token, placed.partition, placed.offset), placed.verified
         return Finding.about(reason, message, place, verified.publisher, verified.parcel)
 
     def _look_for_silence(self) -> None:
@@ -552,3 +532,8 @@ class Subscriber:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_pending(item: PlacedParcel | Finding) -> bool:
+    """Whether it counts where its commit parcel lies, and not here."""
+    return isinstance(item, Placed) and item.verified.header.pending

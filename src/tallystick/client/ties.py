@@ -73,9 +73,7 @@ class View:
 
     def row_at(self, key: Key[R]) -> tuple[R | None, Head]:
         """The row, and the checkpoint under which it was proved."""
-        proof = self._source.state(key)
-        head = self._check_age(self._memory.accept(proof.note, self._source.consistency))
-        return _proved(key, proof, head), head
+        return self.rows_at([key], lambda _: [self._source.state(key)])[0]
 
     def rows_at(self, keys: Sequence[Key[R]], ask: AskMany) -> list[tuple[R | None, Head]]:
         """The row of each key as `row_at` gives it; `ask` brings their proofs together, and is believed as little. A
@@ -85,7 +83,10 @@ class View:
         for key, proof in zip(keys, ask(keys), strict=True):
             if proof.note not in heads:
                 heads[proof.note] = self._check_age(self._memory.accept(proof.note, self._source.consistency))
-            found.append((_proved(key, proof, heads[proof.note]), heads[proof.note]))
+            head = heads[proof.note]
+            verify_map(head.state_root, key, proof.value, proof.proof)
+            row = None if proof.value is None else key.read(wire.decode(proof.value, "state value"))
+            found.append((row, head))
         return found
 
     def wait_for(self, key: Key[R], accept: Callable[[R | None], bool]) -> R | None:
@@ -115,11 +116,6 @@ class View:
                 hint="the node withholds newer ones, or the ledger stands still",
             )
         return head
-
-
-def _proved(key: Key[R], proof: StateProof, head: Head) -> R | None:
-    verify_map(head.state_root, key, proof.value, proof.proof)
-    return None if proof.value is None else key.read(wire.decode(proof.value, "state value"))
 
 
 PAUSE_S = 0.25  # a few attempts while a block is made, and no flood while one is not
