@@ -14,8 +14,7 @@ from policy_world import EPOCH, PolicyWorld, need_pymcl
 
 from tallystick.authority.grant import Grant, GrantEpoch, GrantPolicies, GrantTopicPolicy
 from tallystick.client.grants import Held
-from tallystick.client.lane_keys import LaneSecrets, OwnLane, draw_secrets, open_lane
-from tallystick.client.policies import OwnPolicy, policy_state
+from tallystick.client.lane_keys import LaneSecrets, OwnLane, OwnPolicy, draw_secrets, open_lane, policy_state
 from tallystick.crypto import hpke
 from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey

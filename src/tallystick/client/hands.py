@@ -23,9 +23,8 @@ from typing import Any
 from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.client import outbox as effects
 from tallystick.client.grants import Advertised
-from tallystick.client.lane_keys import OwnLane, draw_secrets, open_lane
+from tallystick.client.lane_keys import Labelling, OwnLane, OwnPolicy, draw_secrets, open_lane, policy_state
 from tallystick.client.outbox import Outbox, Rows, Spooled, Waiter
-from tallystick.client.policies import Labelling, OwnPolicy, policy_state
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, UnsureSpool
 from tallystick.client.ties import Ties

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 
 from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.client.grants import RIGHT_HINT, RIGHT_REASONS
-from tallystick.client.policies import OwnPolicy
+from tallystick.client.lane_keys import OwnPolicy
 from tallystick.client.settings import PublisherSettings
 from tallystick.errors import Forged, Refused, TallystickError, Unavailable
 from tallystick.parcel.header import LaneRef, TopicRef

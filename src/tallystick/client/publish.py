@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from tallystick.client.grants import Advertised, without_right
 from tallystick.client.hands import Sealer, Sender
+from tallystick.client.lane_keys import Labelling, OwnPolicy, PolicyText
 from tallystick.client.outbox import (
     ChangePolicy,
     CloseLanes,
@@ -37,7 +38,6 @@ from tallystick.client.outbox import (
     Spooled,
     Waiter,
 )
-from tallystick.client.policies import Labelling, OwnPolicy, PolicyText
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, UnsureSpool
 from tallystick.client.ties import Ties

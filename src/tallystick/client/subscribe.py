@@ -321,24 +321,13 @@ class Subscriber:
             self._report(self._finding(placed, "suspect", "anchored after its publisher's key was revoked"))
         seen_ms = int(self._clock.now() * 1000) if anchor is None else anchor.time_ms
         late = is_late(header.time_ms, seen_ms, self._settings.late_s)
-        return [
-            Received(
-                batch=batch,
-                token=self.token,
-                partition=placed.partition,
-                offset=placed.offset,
-                parcel=header.hash,
-                publisher=verified.publisher,
-                lane=header.lane,
-                sequence=header.sequence,
-                height=0 if anchor is None else anchor.height,
-                time_ms=header.time_ms,
-                late=late,
-                suspect=suspect,
-                closed=opened.closed,
-                places=places,
-            )
-        ]
+        place, origin = (
+            (self.token, placed.partition, placed.offset),
+            (verified.publisher, header.lane, header.sequence),
+        )
+        height = 0 if anchor is None else anchor.height
+        seen = (height, header.time_ms, late, suspect)
+        return [Received(batch, *place, header.hash, *origin, *seen, opened.closed, places)]
 
     def _renew_labels(self, header: Header) -> None:
         """Ask for another permit where ours has no labels for an epoch, or a version of the code, that has come since;
