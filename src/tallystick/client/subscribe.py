@@ -321,12 +321,9 @@ class Subscriber:
             self._report(self._finding(placed, "suspect", "anchored after its publisher's key was revoked"))
         seen_ms = int(self._clock.now() * 1000) if anchor is None else anchor.time_ms
         late = is_late(header.time_ms, seen_ms, self._settings.late_s)
-        place, origin = (
-            (self.token, placed.partition, placed.offset),
-            (verified.publisher, header.lane, header.sequence),
-        )
-        height = 0 if anchor is None else anchor.height
-        seen = (height, header.time_ms, late, suspect)
+        place = (self.token, placed.partition, placed.offset)
+        origin = (verified.publisher, header.lane, header.sequence)
+        seen = (0 if anchor is None else anchor.height, header.time_ms, late, suspect)
         return [Received(batch, *place, header.hash, *origin, *seen, opened.closed, places)]
 
     def _renew_labels(self, header: Header) -> None:
