@@ -16,9 +16,9 @@ inclusion proof: without it, a broker could start a lane wherever it likes.
 
 After a finding in a lane the reader goes on with what it saw as the new head, so that one bad parcel is one finding.
 
-It asks nobody: before a range is taken, `lacks` says which permits, lanes' fronts and proofs it takes to judge it, and
-whoever drives the reader brings them together (fetching.py). Where the world fails meanwhile the range was not taken:
-the reader stands where it stood, and nothing of it is a finding.
+It asks nobody: before a range is taken, whoever drives the reader learns the permits that the range names and brings
+the lanes' fronts and proofs that it takes to judge it (`lacks`), each in few requests (fetching.py). Where the world
+fails meanwhile the range was not taken: the reader stands where it stood, and nothing of it is a finding.
 
 A `Finding` is what a reader noticed being done to a stream, by name and with evidence. The reasons, one word each:
 
