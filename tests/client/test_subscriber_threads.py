@@ -50,8 +50,9 @@ class Watched(Liar):
 
 
 def through(topic: Topic, node: Any, **settings: Any) -> Subscriber:
-    all_over = {"fetch_bytes_max": RANGE_BYTES, "handed_over_bytes_min": 0}
-    return subscribe_through(topic.reader, node, topic.name, **all_over, **settings)
+    return subscribe_through(
+        topic.reader, node, topic.name, fetch_bytes_max=RANGE_BYTES, handed_over_bytes_min=0, **settings
+    )
 
 
 def numbers(received: list[Any]) -> list[int]:
@@ -107,8 +108,8 @@ def test_a_parcel_that_does_not_open_is_found_in_its_place(topic: Topic, monkeyp
             stored(hand.send(hand.seal(number))[0])
     settle(topic.stack)
     findings: list[Finding] = []
-    told = {"on_bad": "report", "on_finding": findings.append}
-    with other.reader.subscriber(other.name, handed_over_bytes_min=0, **told) as subscriber:
+    reader = other.reader.subscriber(other.name, on_bad="report", on_finding=findings.append, handed_over_bytes_min=0)
+    with reader as subscriber:
         assert read_rows(subscriber, 11) == [*range(7), *range(8, 12)]
     assert [(one.reason, one.offset) for one in findings] == [("cannot-open", 7)]
 
