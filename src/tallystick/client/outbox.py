@@ -278,8 +278,8 @@ class Outbox:
         self._orders: deque[Order] = deque()  # in the order they came; one leaves when it is sealed
         self.remedies: deque[Callable[[], SealAgain | EndLane]] = deque()  # come before orders
         self._errands: deque[ShowPermits | RenewPermits | LearnEpoch | ForgetCopies] = deque()  # come before sending
-        self._checks: deque[tuple[bytes, int]] = deque()  # partitions to be held to their anchors now
-        self._accusations: deque[AccuseNode] = deque()
+        # Partitions to be held to their anchors now, and then the promises that are overdue.
+        self._checks: deque[tuple[bytes, int] | AccuseNode] = deque()
         self._check_at = self._not_before = 0.0
         self._dropped: Gap | None = None
         self.reports: list[tuple[OnDelivery, TallystickError | None, Delivery | None]] = []  # for the caller's thread
@@ -525,29 +525,28 @@ class Outbox:
     def _next_check(self, now: float) -> CheckAnchor | AccuseNode | None:
         """Every `anchor_check_s` one partition after the other, and then the promises that are overdue."""
         if now >= self._check_at:
-            unproved = [one for track in self.tracks.values() for one in track.unproved]
+            unproved = self._unproved
             if not unproved:
                 return None
             self._check_at = now + self._settings.anchor_check_s
-            self._checks = deque(sorted({place[:2] for one in unproved for place in one.unanchored}))
-            late = [one for one in unproved if now - one.promised_at > self._settings.promise_s]
-            self._accusations = deque(AccuseNode(one) for one in late if one.promises)
+            late = [one for one in unproved if one.promises and now - one.promised_at > self._settings.promise_s]
+            places = sorted({place[:2] for one in unproved for place in one.unanchored})
+            self._checks = deque([*places, *(AccuseNode(one) for one in late)])
         while self._checks:
-            token, partition = self._checks.popleft()
-            waiting = [
-                (one, offset)
-                for track in self.tracks.values()
-                for one in track.unproved
-                for *place, offset in one.unanchored
-                if place == [token, partition]
-            ]
-            if waiting:
-                return CheckAnchor(token, partition, waiting)
-        while self._accusations:
-            accusation = self._accusations.popleft()
-            if accusation.parcel.unanchored:
-                return accusation
+            check = self._checks.popleft()
+            if isinstance(check, AccuseNode):
+                if check.parcel.unanchored:
+                    return check
+                continue
+            found = [(one, place) for one in self._unproved for place in one.unanchored if place[:2] == check]
+            if found:
+                return CheckAnchor(*check, [(one, offset) for one, (_, _, offset) in found])
         return None
+
+    @property
+    def _unproved(self) -> list[Spooled]:
+        """Stored, and not covered by an anchor."""
+        return [one for track in self.tracks.values() for one in track.unproved]
 
     def checked(
         self,
@@ -633,7 +632,7 @@ class Outbox:
             rows=rows + sum(one.batch.rows for one in self._orders if isinstance(one, Rows)),
             lanes=len(self.tracks),
             unsent=self._unsent,
-            unproved=sum(len(track.unproved) for track in self.tracks.values()),
+            unproved=len(self._unproved),
             spool_bytes=spool_bytes,
             last_error=self._last_error,
             **self.counts,

@@ -83,7 +83,9 @@ class Publisher:
         self._spool = Spool(disk, settings.spool_segment_bytes_max)
         self._outbox = Outbox(settings, self._advertised, on_delivery)
         self._sealer = Sealer(ties, self._advertised, self._labelling, self._spool, settings, background=background)
-        self._sealer.own_policy = self._own_policy(settings.policy, settings.hide_policy)
+        self._sealer.own_policy = OwnPolicy.of(
+            settings.policy, settings.hide_policy, self._advertised.held, self.schema
+        )
         self._sender = Sender(ties, self._advertised, self._spool, self._outbox)
         for lane in self._sealer.recover():
             self._outbox.recover(*lane, now=self._clock.monotonic())
@@ -195,13 +197,11 @@ class Publisher:
     def set_policy(self, policy: PolicyText | None, *, hide: bool | None = None) -> None:
         """Say anew who may open: a formula over attributes, formulas by column, or None. What was produced before is
         sealed under the old policy first; raises `Misuse` for one that cannot be, and then nothing changes."""
-        own = self._own_policy(policy, self._settings.hide_policy if hide is None else hide)
+        hide = self._settings.hide_policy if hide is None else hide
+        own = OwnPolicy.of(policy, hide, self._advertised.held, self.schema)
         with self._telling():
             self._cut_rows()
             self._outbox.order(ChangePolicy(own))
-
-    def _own_policy(self, policy: PolicyText | None, hide: bool) -> OwnPolicy | None:
-        return OwnPolicy.of(policy, hide, self._advertised.held, self.schema)
 
     def poll(self, timeout_s: float = 0.0) -> int:
         """Serve delivery callbacks, in the caller's thread. Returns how many there were."""
