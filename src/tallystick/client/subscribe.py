@@ -323,8 +323,8 @@ class Subscriber:
         late = is_late(header.time_ms, seen_ms, self._settings.late_s)
         place = (self.token, placed.partition, placed.offset)
         origin = (verified.publisher, header.lane, header.sequence)
-        seen = (0 if anchor is None else anchor.height, header.time_ms, late, suspect)
-        return [Received(batch, *place, header.hash, *origin, *seen, opened.closed, places)]
+        height, time_ms, closed = 0 if anchor is None else anchor.height, header.time_ms, opened.closed
+        return [Received(batch, *place, header.hash, *origin, height, time_ms, late, suspect, closed, places)]
 
     def _renew_labels(self, header: Header) -> None:
         """Ask for another permit where ours has no labels for an epoch, or a version of the code, that has come since;
