@@ -20,7 +20,7 @@ from tallystick.carriers.carrier import NotStored, Outcome, Stored
 from tallystick.client.grants import Grants
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
-from tallystick.client.ties import Author, View
+from tallystick.client.ties import Author, ReaderTies, View
 from tallystick.demo import hand as demo
 from tallystick.errors import Refused, Unavailable
 from tallystick.identity.folder import Identity
@@ -235,7 +235,7 @@ class Liar:
 
 
 @dataclass
-class LooseTies:
+class LooseTies(ReaderTies):
     """Those of a session, some of which a test holds itself."""
 
     identity: Identity

@@ -403,7 +403,7 @@ def _undo_token_by_one_hash(self: Any, operation: Any, identifier: bytes) -> byt
 # --- disks ---
 
 
-@defence("the sync of the spool before sending", "tallystick.client.spool:Unsynced.sync")
+@defence("the sync of the spool before sending", "tallystick.client.spool:Spool.sync")
 def _call_it_durable(self: Any) -> None:
     pass
 
@@ -413,7 +413,7 @@ def _promise_the_page_cache(self: Any, disk: Any) -> None:
     self.close()
 
 
-@defence("the end of a lane on the disk", "tallystick.client.lane_keys:KeptLane.encode")
+@defence("the end of a lane on the disk", "tallystick.client.lane_keys:OwnLane.encode")
 def _forget_the_end(self: Any, identity: Any, entropy: Any, *, honest: Any) -> Any:
     return honest(replace(self, end=None), identity, entropy)
 

@@ -14,8 +14,7 @@ from policy_world import EPOCH, PolicyWorld, need_pymcl
 
 from tallystick.authority.grant import Grant, GrantEpoch, GrantPolicies, GrantSettings, GrantTopicPolicy
 from tallystick.client.grants import Held
-from tallystick.client.lane_keys import KeptLane, LaneSecrets, draw_secrets, open_lane
-from tallystick.client.policies import OwnPolicy, policy_state
+from tallystick.client.lane_keys import LaneSecrets, OwnLane, OwnPolicy, draw_secrets, open_lane, policy_state
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.crypto.symmetric import derive
@@ -164,8 +163,8 @@ def test_a_kept_lane_knows_what_its_keys_were_drawn_under(world: PolicyWorld) ->
     grants = [held(world, policies(world))]
     own = OwnPolicy.of("role::police", False, grants, GROUPED)
     lane, secrets = sealed(world, grants, own)
-    kept = KeptLane(lane, [secrets]).encode(identity(), SeededEntropy(2))
-    again = KeptLane.decode(identity(), kept, None)
+    kept = OwnLane(lane, [secrets]).encode(identity(), SeededEntropy(2))
+    again = OwnLane.decode(identity(), kept, None)
     assert again.secrets[-1].policies == policy_state(grants, GROUPED, own, NOW_MS)
     assert again.secrets[-1].locks == secrets.locks
     assert [key.locks for key in again.lane.keys] == [key.locks for key in lane.keys]

@@ -238,7 +238,7 @@ def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_hol
     world.pass_time(10.0)
     world.node_works()
     subscriber = member.subscriber
-    group = subscriber._assigned.member
+    group = subscriber._member
     assert group is not None
     group.join()  # as far as the round got
     member.commit()
@@ -373,10 +373,13 @@ def test_rows_in_several_lanes_are_acknowledged_when_all_are_stored() -> None:
         rows = [{"row": number, "name": "car"} for number in range(8)]
         publisher.send(rows, lambda error, delivery: told.append(error))  # two parcels, one in each lane
         publisher._seal_step()
-        quicker = publisher._outbox.next_send(publisher._now, served=[next(iter(publisher._outbox.tracks))])
+        quicker = publisher._outbox.next_send(
+            publisher._clock.monotonic(), served=[next(iter(publisher._outbox.tracks))]
+        )
         assert isinstance(quicker, SendParcels)  # of the second one
-        assert publisher._send_next(quicker)
-        assert not publisher._outbox.has_reports
+        publisher._send_next(quicker)
+        assert publisher.statistics().stored == 1
+        assert not publisher._outbox.reports
         publisher.poll()
         assert told == [None]
 
@@ -397,7 +400,7 @@ def test_a_broken_promise_is_told_again_when_the_ledger_was_away(world: World) -
     actor.stop()
     actor.start()
     assert actor.publisher is not None
-    actor.publisher._sender._ties.author = actor.person.author  # type: ignore[misc]
+    actor.publisher._sender._ties.author = actor.person.author
     actor.produce(4)
     actor.pump()
 

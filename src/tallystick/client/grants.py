@@ -116,9 +116,7 @@ class Grants:
         kept = None if again else self._load(name)
         try:
             held = None if kept is None or self._ends_soon(kept.permit) else self._updated(kept)
-            if held is not None and self._is_outrun(held):
-                held = None
-            if held is None:
+            if held is None or self._is_outrun(held):
                 held = Held.of(self._authority.permit(operation, topic, first_epoch, interest))
         except Unavailable as error:
             if kept is None or operation is not Operation.ADVERTISE:
@@ -182,9 +180,6 @@ def _name(operation: Operation, topic: str | bytes, first_epoch: int, interest: 
     return named_hash("tallystick kept grant 1", content).hex()[:32]
 
 
-log = logging.getLogger(__name__)
-
-
 class KeySource(Protocol):
     """Where permits and keys come from: an authority, or who has them from one."""
 
@@ -198,6 +193,7 @@ class Advertised:
 
     def __init__(self, topics: str | Sequence[str], ties: Ties) -> None:
         self._carrier, self._authority, self._grants = ties.carrier, ties.authority, ties.grants
+        self._clock = ties.clock
         names = [topics] if isinstance(topics, str) else list(topics)
         obtained = [(self._obtain(name), name) for name in names]
         obtained.sort(key=lambda pair: pair[0].grant.token)
@@ -245,8 +241,9 @@ class Advertised:
         """The newest version of the topics' schema, as far as the authority's news have come."""
         return self.held[0].schemas[-1]
 
-    def is_current(self, topics: Sequence[TopicRef], now_ms: int) -> bool:
+    def is_current(self, topics: Sequence[TopicRef]) -> bool:
         """Whether these epochs are the ones to seal under now."""
+        now_ms = int(self._clock.now() * 1000)
         epochs = {held.grant.token: held.epoch(now_ms).number for held in self.held}
         return all(epochs[topic.token] == topic.epoch for topic in topics)
 

@@ -8,8 +8,8 @@ durable step, so that no row counts twice whenever the process dies.
 Half of sealing is done ahead: columns are laid out and compressed while the parcel before them is sealed. That half
 needs neither the lane's keys nor its sequence, so another thread can do it, on another core.
 
-`Sender`, steps 3 and 4: parcels go to the carrier, what it promises is
-checked, and what was stored is held to the ledger. What follows from an answer is decided in outbox.py.
+`Sender`, steps 3 and 4: parcels go to the carrier, what it promises is checked, and what was stored is held to the
+ledger. What follows from an answer is decided in outbox.py.
 """
 
 from __future__ import annotations
@@ -17,30 +17,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from tallystick.carriers.carrier import NotStored, Outcome
+from tallystick.client import outbox as effects
 from tallystick.client.grants import Advertised
-from tallystick.client.lane_keys import KeptLane, LaneSecrets, draw_secrets, open_lane
-from tallystick.client.outbox import (
-    AccuseNode,
-    ChangePolicy,
-    CheckAnchor,
-    CloseLanes,
-    Commit,
-    EndLane,
-    ForgetCopies,
-    Rows,
-    SealAgain,
-    SealBeats,
-    Sealing,
-    SealRun,
-    SendParcels,
-    Spooled,
-    Waiter,
-)
-from tallystick.client.policies import Labelling, OwnPolicy, policy_state
+from tallystick.client.lane_keys import Labelling, OwnLane, OwnPolicy, draw_secrets, open_lane, policy_state
+from tallystick.client.outbox import Outbox, Rows, Spooled, Waiter
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, UnsureSpool
 from tallystick.client.ties import Ties
@@ -48,40 +32,19 @@ from tallystick.crypto.merkle import leaf_hash, verify_inclusion
 from tallystick.errors import Forged, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS
-from tallystick.parcel.header import Header, LaneRef, ParcelKind
-from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.header import LaneRef, ParcelKind
+from tallystick.parcel.keys import KnownKeys
 from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.seal import Gap, Lane, Packed, pack
+from tallystick.parcel.seal import Gap, Packed, pack
 from tallystick.parcel.verify import verify_own
 from tallystick.record.schema import Schema
 from tallystick.trust.promise import Promise
 
+log = logging.getLogger(__name__)
+
 HELD_S = 0.02  # how long a run may take, some parcels: what was sealed is synced and sent behind it
 AHEAD = 3  # batches: one that is sealed, one that is packed, one that waits for that
-HANDED_OVER_BYTES_MIN = 128 << 10  # a smaller batch is packed where it is sealed: handing it over would take longer
-
-
-@dataclass
-class OwnLane:
-    """A lane and every lane key, the newest last, under which parcels wait."""
-
-    lane: Lane
-    secrets: list[LaneSecrets]
-    parcels: int = 0  # under the present key
-    size_bytes: int = 0
-    closed: bool = False  # takes nothing new
-    end: int | None = None  # parcels from here on do not count: refused for good, or sealed again elsewhere
-    replaces: bytes | None = None  # the lane whose rows were sealed again in this one
-
-
-class Recovered(NamedTuple):
-    """A lane of an earlier process, which goes on at `end`, and its parcels that no anchor covers."""
-
-    lane: bytes
-    parcels: list[Spooled]
-    end: int
-    closed: bool
 
 
 class Sealer:
@@ -103,26 +66,24 @@ class Sealer:
         self._pool = ThreadPoolExecutor(1, "publisher packs") if background else None
         self.own_policy: OwnPolicy | None = None  # counts from the next parcel on
 
-    def recover(self) -> Iterator[Recovered]:
-        """Take up the spool of an earlier process: its lanes go on, its parcels are sent again."""
+    def recover(self) -> Iterator[tuple[bytes, list[Spooled], int, bool]]:
+        """Take up the spool of an earlier process: its lanes go on, its parcels are sent again. Returns of each lane
+        its name, its parcels that no anchor covers, where it goes on, and whether it is closed."""
         kept = {name: self._kept_lane(name) for name in self._spool.lanes()}
-        for name, one in kept.items():
-            if [topic.token for topic in one.lane.topics] != self._advertised.tokens:
+        for name, own in kept.items():
+            if [topic.token for topic in own.lane.topics] != self._advertised.tokens:
                 continue  # of another publisher that shares this folder
-            old = kept.get(one.replaces) if one.replaces is not None else None
+            old = kept.get(own.replaces) if own.replaces is not None else None
             if old is not None and old.end is None:
                 self._spool.drop_lane(name)  # the old lane still counts: nothing of this one was sent
                 continue
-            own = OwnLane(one.lane, one.secrets, end=one.end, replaces=one.replaces)
-            newest = self._spool.newest(name)
-            own.closed = one.end is not None or (newest is not None and newest.header.kind is ParcelKind.CLOSE)
             self._lanes[name] = own
-            yield Recovered(name, list(self._kept_parcels(own)), one.lane.sequence, own.closed)
+            yield name, list(self._kept_parcels(own)), own.lane.sequence, own.closed
 
-    def _kept_lane(self, name: bytes) -> KeptLane:
+    def _kept_lane(self, name: bytes) -> OwnLane:
         newest = self._spool.newest(name)
         record = self._spool.lane_record(name)
-        return KeptLane.decode(self._ties.identity, record, None if newest is None else newest.header)
+        return OwnLane.decode(self._ties.identity, record, None if newest is None else newest.header)
 
     def _kept_parcels(self, own: OwnLane) -> Iterator[Spooled]:
         name, locks = own.lane.lane, tuple(lock for one in own.secrets for lock in one.locks)
@@ -134,33 +95,31 @@ class Sealer:
             header = Parcel.decode(data).header
             yield Spooled(name, sequence, header.hash, header.count, len(data), header.topics, locks, Waiter([]))
 
-    def carry_out(self, effect: Sealing, sealed: list[Spooled]) -> None:
+    def carry_out(self, effect: effects.Sealing, sealed: list[Spooled]) -> None:
         """Do what is asked. What was sealed is in `sealed`, also where `Unavailable` is raised behind it."""
         match effect:
-            case SealRun(rows):
+            case effects.SealRun(rows):
                 self._seal_run(rows, sealed)
-            case SealBeats(lanes):
+            case effects.SealBeats(lanes):
                 for name in lanes:
                     own = self._refreshed(self._lanes[name])
                     sealed.append(self._seal(own, own.lane.seal_heartbeat, checkpoint=self._ties.view.accepted))
-            case SealAgain():
+            case effects.SealAgain():
                 sealed += self._seal_again(effect)
-            case EndLane(lane, first):
-                self._end(self._lanes[lane], first)
+            case effects.EndLane(lane, waiting):
+                self._end(self._lanes[lane], waiting)
             case Gap():
                 own = self._lane(0)
                 sealed.append(self._seal(own, own.lane.seal_gap, effect))
-            case Commit(content, waiter):
-                own, seen, write = self._lane(0), self._ties.view.accepted, self._settings.write
-                sealed.append(
-                    self._seal(own, own.lane.seal_commit, content, waiter=waiter, checkpoint=seen, write=write)
-                )
-            case CloseLanes():
+            case effects.Commit(content, waiter):
+                own = self._lane(0)
+                sealed.append(self._seal(own, own.lane.seal_commit, content, waiter=waiter, **self._marks))
+            case effects.CloseLanes():
                 for own in self._active:
                     if own.lane.sequence:
                         sealed.append(self._seal(self._refreshed(own), own.lane.seal_close))
                         own.closed = True
-            case ChangePolicy(policy):
+            case effects.ChangePolicy(policy):
                 self.own_policy = policy
 
     def last_commit(self) -> tuple[bytes, int] | None:
@@ -171,9 +130,6 @@ class Sealer:
             if newest is not None and newest.header.kind is ParcelKind.COMMIT:
                 return newest.header.write
         return None
-
-    def forget(self, lane: bytes) -> None:
-        self._lanes.pop(lane, None)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -191,10 +147,9 @@ class Sealer:
                 return
 
     def _pack(self, rows: Rows) -> Callable[[], Packed]:
-        batch, codec = rows.batch, self._settings.codec
-        if self._pool is None or rows.size_bytes < HANDED_OVER_BYTES_MIN:
-            return lambda: pack(batch, codec)
-        return self._pool.submit(pack, batch, codec).result
+        packing = partial(pack, rows.batch, self._settings.codec)
+        is_small = rows.size_bytes < self._settings.handed_over_bytes_min
+        return packing if self._pool is None or is_small else self._pool.submit(packing).result
 
     def _seal_rows(self, rows: Rows) -> Spooled:
         own = self._lane(rows.number)
@@ -202,8 +157,12 @@ class Sealer:
         labels = self._labelling.labels(batch, own.lane.topics)
         assert rows.packed is not None
         content = rows.packed() if batch is rows.batch else batch
-        seen, write = self._ties.view.accepted, self._settings.write
-        return self._seal(own, own.lane.seal, content, waiter=rows.waiter, checkpoint=seen, labels=labels, write=write)
+        return self._seal(own, own.lane.seal, content, waiter=rows.waiter, labels=labels, **self._marks)
+
+    @property
+    def _marks(self) -> dict[str, Any]:
+        """What a header says beside its content: the checkpoint that we accepted, and the write it is pending for."""
+        return {"checkpoint": self._ties.view.accepted, "write": self._settings.write}
 
     def _seal(
         self, own: OwnLane, seal: Callable[..., Parcel], *content: object, waiter: Waiter | None = None, **options: Any
@@ -240,18 +199,15 @@ class Sealer:
         return self._refreshed(active[number])
 
     def _add(self, own: OwnLane) -> None:
-        self._lanes[own.lane.lane] = own
+        """Take up a new lane, and let go of those that are done: the sender has dropped them from the spool."""
+        kept = set(self._spool.lanes())
+        self._lanes = {name: one for name, one in self._lanes.items() if name in kept} | {own.lane.lane: own}
 
     def _open_lane(self, replaces: bytes | None = None, head: LaneRef | None = None) -> OwnLane:
         """A new lane, on record before anything is sealed in it."""
+        ties, held, codec = self._ties, self._advertised.held, self._settings.codec
         lane, secrets = open_lane(
-            self._ties.identity,
-            self._advertised.held,
-            self._now_ms,
-            self._ties.entropy,
-            codec=self._settings.codec,
-            continues=head,
-            own=self.own_policy,
+            ties.identity, held, self._now_ms, ties.entropy, codec=codec, continues=head, own=self.own_policy
         )
         own = OwnLane(lane, [secrets], replaces=replaces)
         self._record(own)
@@ -259,15 +215,14 @@ class Sealer:
 
     def _record(self, own: OwnLane) -> None:
         """Write down what a restart must know of a lane."""
-        kept = KeptLane(own.lane, own.secrets, own.end, own.replaces)
-        self._spool.put_lane(own.lane.lane, kept.encode(self._ties.identity, self._ties.entropy))
+        self._spool.put_lane(own.lane.lane, own.encode(self._ties.identity, self._ties.entropy))
 
     def _refreshed(self, own: OwnLane) -> OwnLane:
         """The lane under new keys where the epoch, the erasure period, a policy, the attribute epoch or the schema
         changed, or the old ones served long enough."""
         identity, settings, held, now_ms = self._ties.identity, self._settings, self._advertised.held, self._now_ms
         lane, schema = own.lane, self._advertised.schema
-        same_epoch = self._advertised.is_current(lane.topics, now_ms)
+        same_epoch = self._advertised.is_current(lane.topics)
         period = held[0].erasure_key(identity.principal, now_ms).period if held[0].is_erasable else None
         worn = own.parcels >= settings.lane_parcels_max or own.size_bytes >= settings.lane_bytes_max
         policies = policy_state(held, schema, self.own_policy, now_ms)
@@ -289,21 +244,21 @@ class Sealer:
 
     # ── What must be sealed again, and what is given up ──────────────────────────────────────────────────────────
 
-    def _seal_again(self, effect: SealAgain) -> list[Spooled]:
+    def _seal_again(self, effect: effects.SealAgain) -> list[Spooled]:
         """Open our own parcels that wait and seal their rows again. The old sequences are never sealed twice, and no
         row counts twice: the new lane is written whole before the old one is ended, which is one durable step. If this
         process dies before it, the next one finds that the old lane was not ended and drops the new one, of which
         nothing was sent."""
         old = self._lanes[effect.lane]
         fresh = self._open_lane(effect.lane, effect.head)
-        ring, keys = _OwnRing(old.secrets), self._ties.identity.own_keys
+        ring, keys = KnownKeys(key for one in old.secrets for key in enumerate(one.keys)), self._ties.identity.own_keys
         copies: list[Spooled] = []
         try:
             for one in effect.waiting:
                 parcel = verify_own(Parcel.decode(self._spool.read(effect.lane, one.sequence)), keys)
                 copies += self._seal_copy(fresh, parcel, ring, old.lane.schema, one.waiter)
-            self._spool.unsynced().sync()
-            self._end(old, effect.waiting[0].sequence if effect.waiting else old.lane.sequence)
+            self._spool.sync()
+            self._end(old, effect.waiting)
         except UnsureSpool:
             raise
         except Unavailable:
@@ -313,7 +268,7 @@ class Sealer:
         return copies
 
     def _seal_copy(
-        self, fresh: OwnLane, parcel: VerifiedParcel, ring: _OwnRing, schema: Schema, waiter: Waiter
+        self, fresh: OwnLane, parcel: VerifiedParcel, ring: KnownKeys, schema: Schema, waiter: Waiter
     ) -> Iterator[Spooled]:
         header = parcel.header
         match header.kind:
@@ -327,9 +282,9 @@ class Sealer:
             case ParcelKind.GAP:
                 yield self._seal(fresh, fresh.lane.seal_gap, Gap.decode(open_content(parcel, ring)))
 
-    def _end(self, own: OwnLane, first: int) -> None:
-        """Let nothing of a lane count from this sequence on, here and after a restart."""
-        own.end = first
+    def _end(self, own: OwnLane, waiting: Sequence[Spooled]) -> None:
+        """Let nothing that waits in a lane count, here and after a restart."""
+        own.end = waiting[0].sequence if waiting else own.lane.sequence
         try:
             self._record(own)
         except Unavailable:
@@ -342,31 +297,50 @@ class Sealer:
         return int(self._ties.clock.now() * 1000)
 
 
-class _OwnRing:
-    """The publisher's own lane keys, in the place of a reader's ring."""
-
-    def __init__(self, secrets: Sequence[LaneSecrets]) -> None:
-        self._keys = {(key.locks, group): key for one in secrets for group, key in enumerate(one.keys)}
-
-    def lane_key(self, header: Header, group: int) -> LaneKey:
-        return self._keys[header.groups[group].locks, group]
-
-
-log = logging.getLogger(__name__)
-
-
 class Sender:
     """Asks carrier, authority and ledger on behalf of one publisher."""
 
-    def __init__(self, ties: Ties, advertised: Advertised, spool: Spool) -> None:
-        self._ties, self._advertised, self._spool = ties, advertised, spool
+    def __init__(self, ties: Ties, advertised: Advertised, spool: Spool, outbox: Outbox) -> None:
+        self._ties, self._advertised, self._spool, self._outbox = ties, advertised, spool, outbox
+        self._instance = ties.identity.instance
         self._keys = {node.subject: node.verify_key for node in ties.identity.nodes}
         self._vow: tuple[bytes, bytes, bytes] | None = None  # the last signature that held: node, signature, message
 
-    def sync(self) -> None:
-        self._spool.unsynced().sync()
+    def carry_out(self, effect: effects.SendingEffect) -> Callable[[], None]:
+        """Do what is asked. Returns the event that tells the outbox what came of it."""
+        outbox, clock = self._outbox, self._ties.clock
+        match effect:
+            case effects.SyncSpool():
+                self._spool.sync()
+                return partial(outbox.synced, effect)
+            case effects.SendParcels():
+                took_locks, outcomes = self._send(effect)
+                return partial(outbox.sent, effect, took_locks, outcomes, clock.monotonic())
+            case effects.ShowPermits():
+                self._advertised.show()
+                return outbox.shown
+            case effects.RenewPermits():
+                try:
+                    self._advertised.obtain_again()
+                except Refused as refusal:  # the right is gone
+                    return partial(outbox.renewed, effect, refusal)
+                return partial(outbox.renewed, effect, None)
+            case effects.LearnEpoch():
+                self._advertised.update()
+                return partial(outbox.learnt, effect, clock.monotonic())
+            case effects.CheckAnchor():
+                proved, judged = self._check(effect)
+                return partial(outbox.checked, effect, proved, judged, clock.monotonic())
+            case effects.AccuseNode():
+                return partial(outbox.accused, effect, self._accuse(effect))
+            case effects.ForgetCopies(lane, sequences, drop):  # what cannot be deleted now does no harm
+                for sequence in sequences:
+                    self._spool.forget(lane, sequence)
+                if drop:
+                    self._spool.drop_lane(lane)
+        return _say_nothing
 
-    def send(self, effect: SendParcels) -> tuple[bool, list[Outcome]]:
+    def _send(self, effect: effects.SendParcels) -> tuple[bool, list[Outcome]]:
         """Whether the locks were taken, and the answer for each parcel, up to the first that was refused. Promises are
         held to their parcels before they count."""
         token, carrier = effect.topic.token, self._ties.carrier
@@ -391,22 +365,14 @@ class Sender:
             raise Forged("the node's promises are not for the parcel's topics", reason="bad-promise")
         for promise in promises:
             key = self._keys.get(promise.node)
-            if key is None or promise.parcel != one.parcel or promise.instance != self._ties.identity.instance:
+            if key is None or promise.parcel != one.parcel or promise.instance != self._instance:
                 raise Forged("the node's promise is for another parcel, or another's", reason="bad-promise")
             vow = (promise.node, *promise.signed_statement())
             if vow != self._vow:  # the promises of one answer share a signature
                 promise.verify(key)
                 self._vow = vow
 
-    def renew(self) -> Refused | None:
-        """Obtain new permits. The refusal, if the right is gone."""
-        try:
-            self._advertised.obtain_again()
-        except Refused as refusal:
-            return refusal
-        return None
-
-    def check(self, effect: CheckAnchor) -> tuple[list[tuple[Spooled, int]], tuple[Spooled, NotStored] | None]:
+    def _check(self, effect: effects.CheckAnchor) -> tuple[list[tuple[Spooled, int]], tuple[Spooled, NotStored] | None]:
         """What the partition's proved anchor covers, and the first parcel of which the notary says that it refused it.
         One proved anchor, one path per parcel; raises `Forged` where something else is anchored in a promised place."""
         anchor = self._ties.view.row(ANCHORS(effect.token, effect.partition))
@@ -427,7 +393,7 @@ class Sender:
             proved.append((one, offset))
         return proved, None
 
-    def accuse(self, effect: AccuseNode) -> bool:
+    def _accuse(self, effect: effects.AccuseNode) -> bool:
         """Bring a promise to the ledger: the node signed it, and the contract can judge it. Whether that was done; the
         accused node carries the accusation, and may be away."""
         if self._ties.author is None:
@@ -440,9 +406,6 @@ class Sender:
             log.warning("the ledger does not hold the promise broken: %s", error)
         return True
 
-    def forget(self, effect: ForgetCopies) -> None:
-        """Delete copies; what cannot be deleted now does no harm."""
-        for sequence in effect.sequences:
-            self._spool.forget(effect.lane, sequence)
-        if effect.drop:
-            self._spool.drop_lane(effect.lane)
+
+def _say_nothing() -> None:
+    """What needs no answer."""

@@ -72,9 +72,7 @@ class View:
 
     def row_at(self, key: Key[R]) -> tuple[R | None, Head]:
         """The row, and the checkpoint under which it was proved."""
-        proof = self._source.state(key)
-        head = self._check_age(self._memory.accept(proof.note, self._source.consistency))
-        return _proved(key, proof, head), head
+        return self.rows_at([key], lambda _: [self._source.state(key)])[0]
 
     def rows_at(self, keys: Sequence[Key[R]], ask: AskMany) -> list[tuple[R | None, Head]]:
         """The row of each key as `row_at` gives it; `ask` brings their proofs together, and is believed as little. A
@@ -84,7 +82,10 @@ class View:
         for key, proof in zip(keys, ask(keys), strict=True):
             if proof.note not in heads:
                 heads[proof.note] = self._check_age(self._memory.accept(proof.note, self._source.consistency))
-            found.append((_proved(key, proof, heads[proof.note]), heads[proof.note]))
+            head = heads[proof.note]
+            verify_map(head.state_root, key, proof.value, proof.proof)
+            row = None if proof.value is None else key.read(wire.decode(proof.value, "state value"))
+            found.append((row, head))
         return found
 
     def wait_for(self, key: Key[R], accept: Callable[[R | None], bool]) -> R | None:
@@ -114,11 +115,6 @@ class View:
                 hint="the node withholds newer ones, or the ledger stands still",
             )
         return head
-
-
-def _proved(key: Key[R], proof: StateProof, head: Head) -> R | None:
-    verify_map(head.state_root, key, proof.value, proof.proof)
-    return None if proof.value is None else key.read(wire.decode(proof.value, "state value"))
 
 
 PAUSE_S = 0.25  # a few attempts while a block is made, and no flood while one is not
@@ -177,43 +173,21 @@ class Author:
         return number if type(number) is int else 0
 
 
-class Ties(Protocol):
+class Ties:
     """An identity and its ways to carrier, authority and ledger: a session, or what a Spark task was lent of one."""
 
-    @property
-    def identity(self) -> Identity: ...
-
-    @property
-    def node(self) -> RemoteNode:
-        """Where permits, locks and the ledger are asked for."""
-
-    @property
-    def carrier(self) -> Carrier:
-        """Where parcels go and come from: the node, or a way past it."""
-
-    @property
-    def authority(self) -> KeySource: ...
-
-    @property
-    def view(self) -> View: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def entropy(self) -> Entropy: ...
-
-    @property
-    def grants(self) -> Grants | None:
-        """Keeps permits across starts, where there is one."""
-
-    @property
-    def author(self) -> Author | None:
-        """Brings broken promises to the ledger, where there is one."""
+    identity: Identity
+    node: RemoteNode  # where permits, locks and the ledger are asked for
+    carrier: Carrier  # where parcels go and come from: the node, or a way past it
+    authority: KeySource
+    view: View
+    clock: Clock
+    entropy: Entropy
+    grants: Grants | None  # keeps permits across starts, where there is one
+    author: Author | None  # writes to the ledger, where there is one
 
 
-class ReaderTies(Ties, Protocol):
+class ReaderTies(Ties):
     """Those of a reader, who asks the authority for more than keys."""
 
-    @property
-    def authority(self) -> AuthorityClient: ...
+    authority: AuthorityClient

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tallystick.authority.client import grant_entries
-from tallystick.client.opening import add_keys
-from tallystick.client.policies import AttributeHolder
+from tallystick.client.opening import AttributeHolder, add_keys
 from tallystick.client.session import Session
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.keys import AttributeKey

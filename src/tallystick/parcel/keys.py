@@ -24,7 +24,7 @@ group, version and attribute epoch, however many publishers seal to it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -132,6 +132,17 @@ class LaneKeys(Protocol):
     """Whoever can tell the lane key of a header's group: a reader's ring, or the publisher itself."""
 
     def lane_key(self, header: Header, group: int) -> LaneKey: ...
+
+
+class KnownKeys:
+    """Lane keys that are at hand, in the place of a ring: a publisher's own, or those of one parcel."""
+
+    def __init__(self, keys: Iterable[tuple[int, LaneKey]]) -> None:
+        """Each key comes with the number of its column group."""
+        self._keys = {(group, key.locks): key for group, key in keys}
+
+    def lane_key(self, header: Header, group: int) -> LaneKey:
+        return self._keys[group, header.groups[group].locks]
 
 
 def _no_attributes(epoch: int) -> AttributeKey | None:

@@ -19,8 +19,7 @@ from typing import TypeVar
 
 from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Fetch, Fetched
-from tallystick.client.opening import add_keys, attribute_epoch_begins_ms
-from tallystick.client.policies import AttributeHolder
+from tallystick.client.opening import AttributeHolder, add_keys, attribute_epoch_begins_ms
 from tallystick.client.session import Session
 from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable

@@ -39,7 +39,7 @@ class CommitReader:
     def ranges(self, partition: int, commit: Placed[VerifiedHeader]) -> Iterator[Written | Finding]:
         """What the commit parcel at this place makes count, and what was found."""
         try:
-            for written in self._commits.resolve(commit, partition, self._open(partition, commit)):
+            for written in self._commits.resolve(commit, self._open(partition, commit)):
                 yield from self._left(partition, commit, written)
         except Refused as error:
             if isinstance(error, NotEntitled) and self._pass_over_closed:

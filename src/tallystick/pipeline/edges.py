@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.reader import Anchored
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.ledger.block import Block
+from tallystick.ledger.contracts.anchors import AnchorRow
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.pipeline.options import Edge
 from tallystick.trust.promise import Anchor
@@ -37,7 +37,7 @@ def offsets_at(
     which: str,
     node: RemoteNode,
     token: bytes,
-    anchors: Mapping[int, Anchored],
+    anchors: Mapping[int, AnchorRow],
     bounds: Mapping[int, tuple[int, int]],
 ) -> dict[int, int]:
     """The offset of the edge in each partition. Raises `Misuse` or `Unavailable` where it lies outside of what is left
@@ -72,7 +72,7 @@ def _check_inside(which: str, partition: int, offset: int, below: int, end: int,
         )
 
 
-def anchors_of(node: RemoteNode, token: bytes, partition: int, first: int, newest: Anchored) -> tuple[ToldAnchor, ...]:
+def anchors_of(node: RemoteNode, token: bytes, partition: int, first: int, newest: AnchorRow) -> tuple[ToldAnchor, ...]:
     """The anchors that the parcels from `first` on came under, oldest first; the last is the proved one."""
     found = [ToldAnchor(newest.size, newest.height, newest.time_ms)]
     for told in _backwards(node, token, partition, newest.height):
@@ -83,7 +83,7 @@ def anchors_of(node: RemoteNode, token: bytes, partition: int, first: int, newes
     return tuple(reversed(found))
 
 
-def _size_below(node: RemoteNode, token: bytes, partition: int, height: int, newest: Anchored) -> int:
+def _size_below(node: RemoteNode, token: bytes, partition: int, height: int, newest: AnchorRow) -> int:
     if height > newest.height:
         return newest.size
     for told in _backwards(node, token, partition, height):
@@ -107,7 +107,7 @@ def _backwards(node: RemoteNode, token: bytes, partition: int, end: int) -> Iter
         end, window = first, window * 4
 
 
-def _height_of(node: RemoteNode, time_ms: int, anchors: Mapping[int, Anchored]) -> int:
+def _height_of(node: RemoteNode, time_ms: int, anchors: Mapping[int, AnchorRow]) -> int:
     """The first height whose block is not older than this time."""
 
     def told_ms(height: int) -> int:

@@ -26,17 +26,15 @@ from tallystick.carriers.carrier import Fetched
 from tallystick.client.fetching import Supplier, confirm
 from tallystick.client.reader import (
     FRONTS,
-    Anchored,
     Finding,
     PartitionReader,
     Placed,
     ReadTopic,
-    anchored,
     is_suspect,
 )
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.block import Head
-from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.state import Key, R
 from tallystick.parcel.header import ParcelKind
@@ -85,7 +83,7 @@ class _Proved:
 
     partition: int
     first: int
-    anchor: Anchored | None  # None: stored, not yet anchored
+    anchor: AnchorRow | None  # None: stored, not yet anchored
     names: list[bytes]
     publishers: list[bytes]
     sizes: list[int]
@@ -112,12 +110,11 @@ class Planner:
 
     # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def anchors(self) -> dict[int, Anchored]:
+    def anchors(self) -> dict[int, AnchorRow]:
         """The newest anchor of each partition that has one, proved. What was read before it is held to it."""
         rows = self._partition_rows(ANCHORS)
         self._seen_height = rows[-1][1].height
-        newest = {partition: anchored(row) for partition, (row, _) in enumerate(rows)}
-        found = {partition: anchor for partition, anchor in newest.items() if anchor is not None}
+        found = {partition: row for partition, (row, _) in enumerate(rows) if row is not None}
         for partition, reader in self._readers.items():
             if partition in found:
                 confirm(reader, found[partition], self._fetch)
@@ -130,7 +127,7 @@ class Planner:
     def _partition_rows(self, key: Callable[[bytes, int], Key[R]]) -> list[tuple[R | None, Head]]:
         return self._rows(key(self._access.token, partition) for partition in range(self._access.partitions))
 
-    def ends(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
+    def ends(self, anchors: Mapping[int, AnchorRow]) -> dict[int, int]:
         """How far each partition can be read: to its anchor or, where the query asks for what is stored, to the end of
         the log as the carrier tells it."""
         found = {partition: anchor.size for partition, anchor in anchors.items()}
@@ -155,7 +152,7 @@ class Planner:
 
     # ── Edges ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def edges(self, anchors: Mapping[int, Anchored]) -> tuple[dict[int, int], dict[int, int]]:
+    def edges(self, anchors: Mapping[int, AnchorRow]) -> tuple[dict[int, int], dict[int, int]]:
         """The first offset to read in each partition, and the first not to be read."""
         node, token, ends = self._access.session.node, self._access.token, self.ends(anchors)
         bounds = {partition: (below, ends.get(partition, 0)) for partition, below in self._retired().items()}
@@ -220,7 +217,7 @@ class Planner:
     # ── Ranges ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def plan(
-        self, first: Mapping[int, int], end: Mapping[int, int], anchors: Mapping[int, Anchored]
+        self, first: Mapping[int, int], end: Mapping[int, int], anchors: Mapping[int, AnchorRow]
     ) -> list[tuple[Slice, ...]]:
         """The work of each task: together exactly the parcels from `first` to `end` that are of interest."""
         for p in end:
@@ -261,7 +258,7 @@ class Planner:
             suspects=tuple(one for one, revoked in suspects.items() if is_suspect(revoked, height)),
         )
 
-    def _prove(self, partition: int, first: int, end: int, anchor: Anchored | None) -> Iterator[_Proved]:
+    def _prove(self, partition: int, first: int, end: int, anchor: AnchorRow | None) -> Iterator[_Proved]:
         """The names of the range's parcels, of those that the anchor covers and of those behind it."""
         if first == end:
             return
@@ -272,7 +269,7 @@ class Planner:
         if end > size:
             yield self._prove_part(partition, max(first, size), end, None)
 
-    def _prove_part(self, partition: int, first: int, end: int, anchor: Anchored | None) -> _Proved:
+    def _prove_part(self, partition: int, first: int, end: int, anchor: AnchorRow | None) -> _Proved:
         """Parcels that one anchor covers, or none does. What is found is reported."""
         count = end - first
         names, publishers = [NO_NAME] * count, [bytes(PUBLISHER_BYTES)] * count
@@ -304,7 +301,7 @@ class Planner:
                 yield _Proved(item.partition, item.first, item.anchor, names, [publisher] * count, sizes, [0] * count)
 
     def headers(
-        self, partition: int, first: int, end: int, anchor: Anchored | None
+        self, partition: int, first: int, end: int, anchor: AnchorRow | None
     ) -> Iterator[Placed[VerifiedHeader] | Finding]:
         """The headers of a range, proved under the anchor if there is one, and joined to their lanes; and what was
         found in it."""
@@ -326,7 +323,7 @@ class Planner:
         self._readers[partition] = reader
         return reader
 
-    def _take(self, reader: HeaderReader, end: int, anchor: Anchored | None) -> list[Placed[VerifiedHeader] | Finding]:
+    def _take(self, reader: HeaderReader, end: int, anchor: AnchorRow | None) -> list[Placed[VerifiedHeader] | Finding]:
         """The next headers. Where a range is not the anchored one, half of it is asked for, down to one parcel, so that
         a quarantine names the bad one and the others are read."""
         parcels = 0
@@ -336,11 +333,8 @@ class Planner:
             if not 0 < parcels <= end - reader.offset:
                 asked = f"partition {reader.partition}: offsets {reader.offset} to {end} were asked for"
                 raise Withheld(f"{asked}, {parcels} parcels came", reason="missing")
-            shown = reader.parse_stored(fetched) if anchor is None else reader.parse(fetched, anchor)
-            brought = self._supplier.bring(reader, shown, anchor, self._access.permit)
-            if anchor is None:
-                return reader.take_stored(shown, int(self._access.session.clock.now() * 1000), brought)
-            return reader.take(shown, anchor, brought)
+            now_ms = int(self._access.session.clock.now() * 1000)
+            return self._supplier.take(reader, fetched, anchor, self._access.permit, now_ms)
         except Refused as error:
             is_of_request = isinstance(error, RefusedByPeer) and error.reason != "damaged"
             if self._options.quarantine is None or is_of_request:

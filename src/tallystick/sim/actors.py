@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 from tallystick.authority.client import AuthorityClient, Holder
 from tallystick.authority.grant import Grant
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.group import Member, group_id
 from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
-from tallystick.client.ties import Author, View
+from tallystick.client.ties import Author, ReaderTies, View
 from tallystick.errors import Refused, TallystickError, Unavailable, Withheld
 from tallystick.identity.folder import Identity
 from tallystick.ledger.proofs import CheckpointMemory
@@ -99,16 +98,16 @@ class Person:
         return Author(self.identity, self.node, self.clock)
 
 
-class ProcessTies:
+class ProcessTies(ReaderTies):
     """What ties a fresh process of a person to the world."""
 
     grants: None = None
     author: Author | None = None
 
-    def __init__(self, person: Person) -> None:
+    def __init__(self, person: Person, author: Author | None = None) -> None:
         self.identity, self.authority, self.view = person.identity, person.authority, person.view()
         self.node = self.carrier = person.node
-        self.clock, self.entropy = person.clock, person.entropy
+        self.clock, self.entropy, self.author = person.clock, person.entropy, author
 
 
 class _Actor:
@@ -215,16 +214,12 @@ class SubscriberActor(_Actor):
         self._lives += 1
         self.reader = CheckedReader(f"{person.name}, life {self._lives}", once=self._group is None)
 
-        def member(token: bytes, partitions: int) -> Member:
-            name = group_id(person.identity.tenant, self._group or "")
-            return Member(person.author, person.view(), name, token, partitions, person.entropy)
-
         with self._starting():
             self.subscriber = Subscriber(
-                ProcessTies(person),
+                ProcessTies(person, person.author),
                 TOPIC,
                 SubscriberSettings(on_bad="report", wait_ms=0, threads=0),
-                member=member if self._group else None,
+                group=self._group,
                 on_finding=self._find,
             )
 
