@@ -39,7 +39,7 @@ from tallystick.carriers.registry import Way, own_way
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.grants import Held
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
-from tallystick.client.ties import View
+from tallystick.client.ties import Ties, View
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.crypto.symmetric import named_hash
@@ -141,7 +141,7 @@ class Borrowed:
         self._http.close()
 
 
-class BorrowedWriter(Borrowed):
+class BorrowedWriter(Borrowed, Ties):
     """The `Ties` of whoever got a writing loan; `folder` holds what it learns of the ledger."""
 
     grants = None
