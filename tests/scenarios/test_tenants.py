@@ -172,7 +172,12 @@ def test_theorem_1_a_history_is_read_without_traversing_the_chain(stack: Stack, 
     for number in range(20):
         stored(hand.send(hand.seal(number))[0])
     settle(stack)
-    ledger._store.db.set_exec_trace(lambda _, statement, __: read.append(statement) or True)
+
+    def note(_: object, statement: str, __: object) -> bool:
+        read.append(statement)
+        return True  # the statement may run
+
+    ledger._store.db.set_exec_trace(note)
     history = ledger.history(quiet)
     ledger._store.db.set_exec_trace(None)
     assert history
