@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from tallystick.carriers.carrier import Outcome, Pushed
@@ -16,7 +17,9 @@ class Air:
     Publishers send into it as into any carrier, and get no answer."""
 
     def __init__(self) -> None:
-        self.parcels: list[Pushed] = []
+        self.parcels: deque[Pushed] = (
+            deque()
+        )  # one for good: whoever adds to it may hold it while the node takes from it
         self.permits: list[bytes] = []
         self.locks: list[bytes] = []
 
@@ -31,8 +34,7 @@ class Air:
         return []
 
     def pushed(self) -> Sequence[Pushed]:
-        found, self.parcels = self.parcels, []
-        return found
+        return [self.parcels.popleft() for _ in range(len(self.parcels))]
 
     def close(self) -> None:
         """Nothing is open."""
