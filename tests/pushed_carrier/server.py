@@ -17,9 +17,7 @@ class Air:
     Publishers send into it as into any carrier, and get no answer."""
 
     def __init__(self) -> None:
-        self.parcels: deque[Pushed] = (
-            deque()
-        )  # one for good: whoever adds to it may hold it while the node takes from it
+        self.parcels = deque[Pushed]()  # one for good: whoever adds to it may hold it while the node takes from it
         self.permits: list[bytes] = []
         self.locks: list[bytes] = []
 

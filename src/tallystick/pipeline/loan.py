@@ -52,7 +52,7 @@ from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
+from tallystick.runtime.sources import Clock, Entropy, SystemClock, SystemEntropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation
 from tallystick.trust.trustfile import TrustFile
@@ -124,7 +124,8 @@ class Borrowed:
     """The way to node and brokers of whoever got a loan."""
 
     def __init__(self, principal: bytes, key: SigningKey, nodes: list[Address], way: Way | None) -> None:
-        self.clock, self.entropy = SystemClock(), SystemEntropy()
+        self.clock: Clock = SystemClock()
+        self.entropy: Entropy = SystemEntropy()
         self._http = HttpClient(nodes, RequestSigner(principal, key), self.clock, self.entropy)
         self.node = RemoteNode(self._http)
         self._direct = None if way is None else way.open(self.node, principal)
