@@ -56,7 +56,7 @@ def scene(world: World) -> tuple[Person, Person, Person, bytes]:
             found = world.enrol(invite, name, *keys(name))
         people.append(found)
     owner, p, s = people
-    token = world.authority.core.master.token(owner.certificate.tenant, "brakes")
+    token = world.authority.core.keys.master.token(owner.certificate.tenant, "brakes")
     if world.ledger.query(lambda state: state.get(b"topic/" + token)) is None:
         world.topic(owner, "brakes", flags=ERASABLE)
     world.authority.work()

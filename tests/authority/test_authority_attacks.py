@@ -264,7 +264,7 @@ def test_a_replaced_key_takes_its_permits_with_it(world: World, people: tuple[Pe
     world.grant(owner, token, s, READ)
     granted = s.client.permit(Operation.SUBSCRIBE, token)
     fresh = SigningKey.from_seed(b"f" * 32)
-    certificate = replace(s.certificate, signing_key=fresh.public.raw).sign(world.authority.core.key)
+    certificate = replace(s.certificate, signing_key=fresh.public.raw).sign(world.authority.core.keys.signing)
     world.act(s, entries.replace(certificate))
     assert world.authority.resolve_key(s.id) == fresh.public
     with pytest.raises(Refused) as refusal:

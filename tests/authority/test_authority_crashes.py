@@ -134,7 +134,7 @@ def test_kill_9_at_random_points_forgets_nothing_that_was_told(tmp_path: Path, s
 
 
 def _private_halves(world: World, s: Person) -> dict[int, str]:
-    token = world.authority.core.master.token(s.certificate.tenant, "brakes")
+    token = world.authority.core.keys.master.token(s.certificate.tenant, "brakes")
     grant = s.client.permit(Operation.SUBSCRIBE, token, first_epoch=1)
     return {number: hashlib.sha256(half).hexdigest() for number, half in grant.private_keys}
 

@@ -190,20 +190,20 @@ def test_the_operator_asks_beside_the_running_process(site: Site, tmp_path: Path
 
 
 def test_a_backup_greater_than_an_answer_is_handed_over_in_parts(site: Site, tmp_path: Path) -> None:
-    core = site.world.authority.core
+    authority, core = site.world.authority, site.world.authority.core
     core.limits = replace(core.limits, backup_part_bytes=10_000)
     operator = OperatorClient(site.http(operator_identity(site.world.home, PASSPHRASE)), SystemEntropy())
     age = pyrage.x25519.Identity.generate()
     backup = operator.back_up([str(age.to_public())])
     assert len(backup.data) > 5 * core.limits.backup_part_bytes
     assert restore(backup.data, str(age), tmp_path / "restored") == backup.identifier
-    assert list(core.folder.glob("outgoing*")) == []
+    assert list(authority.folder.glob("outgoing*")) == []
     with pytest.raises(Refused, match="not here any more"):
         operator._ask(ReadBackup(backup.identifier, 0))
     # One that nobody fetched makes room for the next.
     for _ in range(2):
         operator._ask(BeginBackup((str(age.to_public()),)))
-    [left] = core.folder.glob("outgoing*")
+    [left] = authority.folder.glob("outgoing*")
     assert left.stat().st_mode & 0o777 == 0o600
 
 

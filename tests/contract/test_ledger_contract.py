@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_world import Chain, ChainWorld
+from chain_world import Chain, ChainWorld, wait_until
 from ledger_world import HOME, HOSPITAL, NOW_MS, World, operation_batch, seed, token
 
 from tallystick import wire
@@ -256,11 +256,11 @@ def test_families_are_scanned_and_queries_read_what_is_stored(running: Running) 
 
 def test_listeners_learn_what_a_block_changed(running: Running) -> None:
     world = running.world
-    seen: list[tuple[int, set[bytes]]] = []
-    running.engine.on_block(lambda block, keys: seen.append((block.height, set(keys))))
+    seen: dict[int, set[bytes]] = {}
+    running.engine.on_block(lambda block, keys: seen.update({block.height: set(keys)}))
     placed = running.take(world.doctor.sign(entries.grant(HEART, world.monitor.id, Right.READ)))[0]
-    keys = dict(seen)[placed.height]
-    assert {b"right/" + HEART + world.monitor.id, b"rights/" + world.monitor.id} <= keys
+    wait_until(lambda: placed.height in seen)  # a chain is followed by a thread of its own
+    assert {b"right/" + HEART + world.monitor.id, b"rights/" + world.monitor.id} <= seen[placed.height]
 
 
 def test_waiting_for_a_block_that_is_not_made_ends(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_the_authority_tells_the_authenticated_what_is_wrong_and_nobody_else(
 
 def issued(stack: Stack, permit: Permit, **changes: object) -> bytes:
     """The permit as the authority itself would have signed it with these changes."""
-    return replace(permit, **changes).sign(stack.authority.authority.core.key).encode()  # type: ignore[arg-type]
+    return replace(permit, **changes).sign(stack.authority.authority.core.keys.signing).encode()  # type: ignore[arg-type]
 
 
 def test_a_permit_out_of_its_time_place_or_instance(stack: Stack, topic: Topic, hand: Hand) -> None:

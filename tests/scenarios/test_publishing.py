@@ -161,7 +161,9 @@ def operate(stack: Stack, entry: bytes) -> None:
     """Write an entry as the instance's operator."""
     core = stack.authority.authority.core
     number = int(stack.clock.now() * 1_000_000)
-    stack.node.core._submit(compose(core.instance, core.certificate.subject, number, [entry], core.key).data)
+    stack.node.core._submit(
+        compose(core.instance, core.keys.certificate.subject, number, [entry], core.keys.signing).data
+    )
 
 
 def test_a_plain_record_on_a_sealed_topic_is_refused_even_from_its_own_publisher(

@@ -147,7 +147,7 @@ def test_an_order_for_one_operation_undoes_no_other(stack: Stack, topic: Topic) 
     stack.grant(topic.owner, topic.token, session, WRITE)
     writes = Held.of(session.authority.permit(Operation.ADVERTISE, "brakes"))
     admit(session, writes.grant.permit)
-    master = stack.authority.authority.core.master
+    master = stack.authority.authority.core.keys.master
     for one, other in ((reads, writes), (writes, reads)):
         crossed = master.undo_token(other.permit.operation, one.permit.identifier)
         for token in (other.grant.undo_token, crossed):
@@ -172,7 +172,7 @@ def test_a_topic_named_after_an_identifier_gives_no_undo_token(stack: Stack, top
     victim = topic.reader.subscriber("brakes")
     identifier, undo_token = permit_of(victim).identifier, victim._opener.held.grant.undo_token
     named = [
-        stack.authority.authority.core.master.token(topic.owner.identity.tenant, name)
+        stack.authority.authority.core.keys.master.token(topic.owner.identity.tenant, name)
         for name in (identifier.hex(), identifier.decode("latin-1"))
     ]
     named.append(stack.topic(topic.owner, identifier.hex(), SCHEMA))

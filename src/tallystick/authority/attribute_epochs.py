@@ -58,7 +58,7 @@ class AttributeEpochs:
         from tallystick.crypto.abe.keys import AttributeMasterKey
 
         self.require_library()
-        return AttributeMasterKey.decode(self._core.master.abe_seed)
+        return AttributeMasterKey.decode(self._core.keys.master.abe_seed)
 
     def require_library(self) -> None:
         """Raises `Misuse` by name where there is nothing to make keys with."""
@@ -152,14 +152,14 @@ class AttributeEpochs:
         values = {"not_before_ms": begins_ms, "changed": core.touch_all()}
         core.store.update("attribute_epochs", {"epoch": epoch.number}, **values)
         # The hash that the ledger has: an authority whose library is missing still takes away what must go.
-        announced = core.ledger.row(ATTRIBUTE_EPOCHS(core.certificate.subject, epoch.number))
+        announced = core.ledger.row(ATTRIBUTE_EPOCHS(core.keys.certificate.subject, epoch.number))
         assert announced is not None  # or nobody could have brought it forward
         core.queue([entries.attribute_epoch(epoch.number, announced.key_hash, begins_ms)])
 
     def apply(self, number: int) -> None:
         """Take over what the ledger holds of one epoch of ours."""
         core = self._core
-        found = core.ledger.row(ATTRIBUTE_EPOCHS(core.certificate.subject, number))
+        found = core.ledger.row(ATTRIBUTE_EPOCHS(core.keys.certificate.subject, number))
         if found is None:
             return
         known = core.store.row("SELECT not_before_ms, announced FROM attribute_epochs WHERE epoch = ?", (number,))

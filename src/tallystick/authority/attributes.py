@@ -129,7 +129,7 @@ class AttributeSpaces:
             if taken not in (None, tenant):  # "a-b" after "a_b"
                 raise Refused(f'namespace "{own}" is another tenant\'s', reason="namespace")
             _check_successor(self.find(tenant), space)
-            wrapped = core.master.wrap_at(["space", tenant], encoded, core.entropy)
+            wrapped = core.keys.master.wrap_at(["space", tenant], encoded, core.entropy)
             values = (tenant, own, wrapped, core.touch_all())
             core.store.write("INSERT OR REPLACE INTO attribute_spaces VALUES (?, ?, ?, ?)", values)
 
@@ -140,7 +140,7 @@ class AttributeSpaces:
             return None
         known = self._opened.get(tenant)
         if known is None or known[0] != wrapped:
-            space = AttributeSpace.decode(self._core.master.unwrap_at(["space", tenant], wrapped))
+            space = AttributeSpace.decode(self._core.keys.master.unwrap_at(["space", tenant], wrapped))
             known = self._opened[tenant] = wrapped, space
         return known[1]
 
@@ -224,7 +224,7 @@ class Attributes:
         core, commitment = self._core, attribute_commitment(salt, place.principal, name, value)
         content = wire.encode([name, plain(value), salt])
         core.store.write(f"DELETE FROM attributes WHERE {_AT} AND state = ?", (*place, DRAFT))  # noqa: S608
-        wrapped = core.master.wrap_at(place.wrapping(commitment), content, core.entropy)
+        wrapped = core.keys.master.wrap_at(place.wrapping(commitment), content, core.entropy)
         values = (*place, commitment, wrapped, DRAFT)
         core.store.write("INSERT OR IGNORE INTO attributes VALUES (?, ?, ?, ?, ?, 0, ?)", values)
 
@@ -290,14 +290,16 @@ class Attributes:
         return held
 
     def _open(self, place: _Place, commitment: bytes, content: bytes) -> tuple[str, AttributeValue, bytes]:
-        name, value, salt = wire.decode(self._core.master.unwrap_at(place.wrapping(commitment), content), "attribute")
+        name, value, salt = wire.decode(
+            self._core.keys.master.unwrap_at(place.wrapping(commitment), content), "attribute"
+        )
         return name, tuple(value) if isinstance(value, list) else value, salt
 
     def _place(self, tenant: bytes, principal: bytes, name: str) -> _Place:
         certificate = self._subjects.find(principal)
         if certificate is None or certificate.kind is not SubjectKind.PRINCIPAL:
             raise Refused("there is no such principal", reason="no-such-principal")
-        return _Place(tenant, principal, self._core.master.pseudonym(principal, name))
+        return _Place(tenant, principal, self._core.keys.master.pseudonym(principal, name))
 
     # --- keys ---
 

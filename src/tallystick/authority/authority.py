@@ -20,7 +20,7 @@ from tallystick.authority.asks import Ask
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attributes import LIVE, Attributes, AttributeSpaces
 from tallystick.authority.backup import Backup, back_up, lay_out, read_part
-from tallystick.authority.core import Core
+from tallystick.authority.core import AuthorityKeys, Core
 from tallystick.authority.enrolment import Enrolment
 from tallystick.authority.epochs import Epochs
 from tallystick.authority.erasure import Erasure
@@ -79,8 +79,8 @@ class AuthorityStatistics:
 
 
 class Authority:
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, core: Core, folder: Path) -> None:
+        self.core, self.folder = core, folder
         self.subjects = Subjects(core)
         self.enrolment = Enrolment(core, self.subjects)
         self.epochs = Epochs(core)
@@ -95,11 +95,11 @@ class Authority:
 
     @property
     def certificate(self) -> Certificate:
-        return self.core.certificate
+        return self.core.keys.certificate
 
     def resolve_key(self, principal: bytes) -> VerifyKey | None:
         """The key under which requests of this principal, or of the operator, count."""
-        operator = self.core.master.operator_key.public
+        operator = self.core.keys.master.operator_key.public
         return operator if principal == operator_id(operator) else self.subjects.resolve_key(principal)
 
     def answer(self, ask: Ask[A], caller: Caller) -> A:
@@ -109,7 +109,7 @@ class Authority:
         """
         if not ask.by_operator:
             self.check_ready()
-        elif caller.principal != operator_id(self.core.master.operator_key.public):
+        elif caller.principal != operator_id(self.core.keys.master.operator_key.public):
             raise Refused("only the authority's operator may do this", reason="not-operator")
         answer: Any = ask.serve(self, caller)
         if ask.is_sealed:
@@ -178,8 +178,8 @@ class Authority:
         with core.store.transaction():
             if core.store.meta("enrolled") is not None:
                 return
-            if core.ledger.raw(IDENTITIES(core.certificate.subject)) is None:
-                core.queue([entries.enrol(core.certificate)])
+            if core.ledger.raw(IDENTITIES(core.keys.certificate.subject)) is None:
+                core.queue([entries.enrol(core.keys.certificate)])
             core.store.set_meta("enrolled", b"\x01")
 
     def _bring_into_force(self) -> None:
@@ -273,7 +273,6 @@ class Authority:
         if new.number != core.trust.number + 1:
             return
         core.trust.check_successor(new)
-        core.trust = new
         core.ledger.use_trust(new)
         core.store.set_meta("trust", text.encode())
 
@@ -281,16 +280,16 @@ class Authority:
 
     def back_up(self, recipients: list[str]) -> Backup:
         """The whole store, encrypted to age recipients."""
-        return back_up(self.core.store, self.core.folder, recipients, self.core.now_ms, self.core.entropy)
+        return back_up(self.core.store, self.folder, recipients, self.core.now_ms, self.core.entropy)
 
     def begin_backup(self, recipients: list[str]) -> tuple[bytes, int]:
         """Make a backup, to be fetched in parts. Returns its identifier and size."""
         backup = self.back_up(recipients)
-        lay_out(backup, self.core.folder)
+        lay_out(backup, self.folder)
         return backup.identifier, len(backup.data)
 
     def backup_part(self, identifier: bytes, offset: int) -> bytes:
-        return read_part(self.core.folder, identifier, offset, self.core.limits.backup_part_bytes)
+        return read_part(self.folder, identifier, offset, self.core.limits.backup_part_bytes)
 
     # --- telling ---
 
@@ -392,4 +391,4 @@ def open_authority(
     stored = store.meta("position")
     memory = CheckpointMemory(trust_file, RealDisk(folder / CHECKPOINT_FOLDER))
     view = LedgerView(ledger, memory, None if stored is None else Position.decode(stored))
-    return Authority(Core(folder, own, key, master, store, view, trust_file, clock, entropy, settings, limits))
+    return Authority(Core(AuthorityKeys(own, key, master), store, view, clock, entropy, settings, limits), folder)

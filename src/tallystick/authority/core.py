@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.authority.answers import Caller, answer_info
@@ -43,28 +43,37 @@ _REFUSED_MAX = 1_000  # refusals kept for those who wait
 _TRANSACTION_BYTES = 2 << 20  # of entries; the ledger takes 3 MiB
 
 
+class AuthorityKeys(NamedTuple):
+    """What an authority signs with, who says that it may, and what its secrets are wrapped with."""
+
+    certificate: Certificate
+    signing: SigningKey
+    master: MasterKey
+
+
 @dataclass
 class Core:
-    folder: Path
-    certificate: Certificate
-    key: SigningKey = field(repr=False)
-    master: MasterKey
+    keys: AuthorityKeys = field(repr=False)
     store: AuthorityStore
     ledger: LedgerView
-    trust: TrustFile
     clock: Clock
     entropy: Entropy
     settings: AuthoritySettings
     limits: AuthorityLimits
-    refused: dict[int, Refused] = field(default_factory=dict)  # place in the queue → why the ledger said no
-    held: set[int] = field(default_factory=set)  # places in the queue that wait for the next attempt
-    submitting: threading.Lock = field(default_factory=threading.Lock)
-    version: int = 0  # the newest in this run: whoever waits for news compares it
-    since_ms: int | None = None  # while blocks are taken over: the time of the first that revokes something
+    refused: dict[int, Refused] = field(default_factory=dict, init=False)  # place in the queue → why the ledger said no
+    held: set[int] = field(default_factory=set, init=False)  # places in the queue that wait for the next attempt
+    submitting: threading.Lock = field(default_factory=threading.Lock, init=False)
+    version: int = field(default=0, init=False)  # the newest in this run: whoever waits for news compares it
+    since_ms: int | None = field(default=None, init=False)  # of the first block taken over now that revokes something
+
+    @property
+    def trust(self) -> TrustFile:
+        """By which checkpoints, and the certificates of newcomers, are judged."""
+        return self.ledger.trust
 
     @property
     def instance(self) -> bytes:
-        return self.certificate.instance
+        return self.keys.certificate.instance
 
     @property
     def now_ms(self) -> int:
@@ -169,7 +178,7 @@ class Core:
                 epoch = self.ledger.row(EPOCHS(token, number))
                 return epoch is None or epoch.end_ms != 0
             case [EntryKind.ATTRIBUTE_EPOCH, number, _, not_before_ms]:
-                coming = self.ledger.row(ATTRIBUTE_EPOCHS(self.certificate.subject, number))
+                coming = self.ledger.row(ATTRIBUTE_EPOCHS(self.keys.certificate.subject, number))
                 return coming is None or coming.not_before_ms <= max(not_before_ms, self.now_ms)
             case [EntryKind.ERASE, token, publisher, period]:
                 return self.ledger.raw(ERASURES(token, publisher, period)) is not None
@@ -182,7 +191,7 @@ class Core:
         with self.store.transaction():
             number = self._rise("number", self.now_ms * 1000)
             entries = [entry for _, group in groups for entry in group]
-            data = compose(self.instance, self.certificate.subject, number, entries, self.key).data
+            data = compose(self.instance, self.keys.certificate.subject, number, entries, self.keys.signing).data
             self.store.insert("sent", number=number, data=data)
             for place, _ in groups:
                 self.store.write("UPDATE outbox SET number = ? WHERE place = ?", (number, place))
@@ -194,7 +203,7 @@ class Core:
         It is after a restore with a clock that was set back: the store before it had sent more.
         """
         with self.store.transaction():
-            last = self.ledger.row(NUMBERS(self.certificate.subject)) or 0
+            last = self.ledger.row(NUMBERS(self.keys.certificate.subject)) or 0
             self.store.set_meta("number", max(last, number).to_bytes(8, "big"))
         return last >= number
 

@@ -41,7 +41,7 @@ class Enrolment:
         """A new tenant; the invitation of the principal that will own it. By the operator, not over HTTP."""
         check_name(name, "tenant", self._core.limits.name_characters_max)
         identifier = tenant_id(self._core.instance, name)
-        if self._core.certificate.tenant not in (ALL_TENANTS, identifier):
+        if self._core.keys.certificate.tenant not in (ALL_TENANTS, identifier):
             raise Misuse(f'tenant "{name}": this authority serves one tenant only, and another one')
         with self._store.transaction():
             if self._store.row("SELECT 1 FROM tenants WHERE id = ?", (identifier,)):
@@ -137,7 +137,7 @@ class Enrolment:
             raise Unavailable("the ledger has not published the certificate yet", retry_after_s=1.0)
         return Enrolled(
             certificate=certificate.encode(),
-            authority=self._core.certificate.encode(),
+            authority=self._core.keys.certificate.encode(),
             nodes=tuple(node.encode() for node in self._subjects.nodes()),
             trust=self._core.trust.to_json(),
         )
@@ -161,8 +161,8 @@ class Enrolment:
             sealing_key=sealing_key,
             not_before_ms=begins_ms,  # block time may lag behind our clock, and validity is judged by it
             not_after_ms=core.now_ms + core.settings.certificate_s * 1000,
-            issuer=core.certificate.subject,
-        ).sign(core.key)
+            issuer=core.keys.certificate.subject,
+        ).sign(core.keys.signing)
 
     # --- new keys ---
 
@@ -175,13 +175,13 @@ class Enrolment:
         statement = possession.rekey_statement(core.instance, caller.principal, signing_key, sealing_key)
         VerifyKey(signing_key).verify(possession.REKEY_CONTEXT, signature, statement)
         public = hpke.PublicKey.decode(sealing_key)
-        challenge = core.master.rekey_challenge(caller.principal, signing_key, sealing_key)
+        challenge = core.keys.master.rekey_challenge(caller.principal, signing_key, sealing_key)
         return hpke.seal(public, challenge, possession.rekey_challenge_info(core.instance, caller.principal))
 
     def prepare_rekey(self, caller: Caller, signing_key: bytes, sealing_key: bytes, challenge: bytes) -> int:
         """Check the opened challenge and queue the certificate. Returns its place in the queue."""
         core = self._core
-        expected = core.master.rekey_challenge(caller.principal, signing_key, sealing_key)
+        expected = core.keys.master.rekey_challenge(caller.principal, signing_key, sealing_key)
         if not compare_digest(challenge, expected):
             raise Forged("rekey: the challenge was not opened with the new sealing key")
         old = self._subjects.require_caller(caller)

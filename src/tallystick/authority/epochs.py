@@ -76,7 +76,7 @@ class Epochs:
         """The private half; `CannotOpen` if the row was moved or its public half exchanged."""
         assert epoch.secret is not None
         assert epoch.public is not None
-        return self._core.master.unwrap_key_pair(token, _place(epoch.number, epoch.public), epoch.secret)
+        return self._core.keys.master.unwrap_key_pair(token, _place(epoch.number, epoch.public), epoch.secret)
 
     def check_public(self, token: bytes, epoch: Epoch) -> bytes:
         """The public half, if it is the one that was drawn with the private half."""
@@ -88,7 +88,9 @@ class Epochs:
         """Public half and wrapped private half of an epoch that is to be announced."""
         private = hpke.PrivateKey.generate(self._core.entropy.bytes(32))
         public = private.public.encode()
-        secret = self._core.master.wrap_key_pair(token, _place(number, public), private.encode(), self._core.entropy)
+        secret = self._core.keys.master.wrap_key_pair(
+            token, _place(number, public), private.encode(), self._core.entropy
+        )
         return public, secret
 
     # --- what time and revocation bring ---

@@ -70,7 +70,7 @@ class Erasure:
         private = hpke.PrivateKey.generate(core.entropy.bytes(32))
         public = private.public.encode()
         place = _place(publisher, period, public)
-        secret = core.master.wrap_key_pair(token, place, private.encode(), core.entropy)
+        secret = core.keys.master.wrap_key_pair(token, place, private.encode(), core.entropy)
         times = {"begins_ms": begins_ms, "ends_ms": ends_ms}
         self._insert(token, publisher=publisher, period=period, public=public, secret=secret, **times)
 
@@ -94,7 +94,7 @@ class Erasure:
 
     def seed(self, token: bytes, key: ErasureKey) -> bytes:
         """The private half; `CannotOpen` if the row was moved or its public half exchanged."""
-        return self._core.master.unwrap_key_pair(token, _place(key.publisher, key.period, key.public), key.secret)
+        return self._core.keys.master.unwrap_key_pair(token, _place(key.publisher, key.period, key.public), key.secret)
 
     # --- destroying ---
 

@@ -57,7 +57,7 @@ class Service:
         self._polls: set[asyncio.Future[None]] = set()
         self._ending = False
         self._pool = ThreadPoolExecutor(THREADS, "tally-authority")
-        gate = Gate(authority.certificate.subject, authority.core.key, authority.resolve_key, clock)
+        gate = Gate(authority.certificate.subject, authority.core.keys.signing, authority.resolve_key, clock)
         limits = authority.core.limits
         self._rates = Rates(limits.requests_per_s, limits.requests_burst, limits.principals_max)
         self.app = Router(body_bytes_max=limits.request_bytes_max, charge=charge)
@@ -167,7 +167,9 @@ class Service:
         except ValueError:
             raise Refused("time: expected a nonce", reason="malformed") from None
         authority = self._authority
-        return Answer(body=signed_time(authority.core.key, authority.certificate.subject, nonce, self._clock.now()))
+        return Answer(
+            body=signed_time(authority.core.keys.signing, authority.certificate.subject, nonce, self._clock.now())
+        )
 
     async def _live(self, _: Request) -> Answer:
         return Answer(body=b"live\n", content_type="text/plain")

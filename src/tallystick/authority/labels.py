@@ -62,7 +62,7 @@ class Labels:
         numbers = [one.number for one in coming if is_news or one.changed > seen] if code.dimensions else []
         if not is_news and not numbers:
             return None
-        keys = tuple((number, self._core.master.label_key(token, number)) for number in numbers)
+        keys = tuple((number, self._core.keys.master.label_key(token, number)) for number in numbers)
         return GrantLabels(code.encode() if is_news else b"", keys)
 
     def cover(self, topic: TopicRecord, interest: str, current: int) -> tuple[bytes, ...]:
@@ -78,7 +78,7 @@ class Labels:
         epochs = range(max(1, current - back), current + ahead + 1)
         return interest_labels(
             code,
-            {epoch: self._core.master.label_key(topic.token, epoch) for epoch in epochs},
+            {epoch: self._core.keys.master.label_key(topic.token, epoch) for epoch in epochs},
             formula,
             strings_max=LABELS_MAX // (back + 1 + ahead),
             false_positives_max=settings.label_false_positives_max,
@@ -89,10 +89,10 @@ class Labels:
         row = self._store.row("SELECT code, changed FROM labels WHERE token = ?", (token,))
         if row is None:
             return None
-        return TopicCode.decode(self._core.master.unwrap_own(_place(token), row[0])), row[1]
+        return TopicCode.decode(self._core.keys.master.unwrap_own(_place(token), row[0])), row[1]
 
     def _keep(self, token: bytes, code: TopicCode) -> None:
-        wrapped = self._core.master.wrap_own(_place(token), code.encode(), self._core.entropy)
+        wrapped = self._core.keys.master.wrap_own(_place(token), code.encode(), self._core.entropy)
         changed = self._core.touch(token)
         self._store.write("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", (token, wrapped, changed))
 

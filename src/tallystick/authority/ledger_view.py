@@ -124,6 +124,10 @@ class LedgerView:
         self.followed = None
         self._height, self._frontier = position.height, Frontier.decode(position.frontier)
 
+    @property
+    def trust(self) -> TrustFile:
+        return self._memory.trust
+
     def use_trust(self, trust: TrustFile) -> None:
         """Judge checkpoints by a newer trust file from now on."""
         self._memory.trust = trust

@@ -95,7 +95,7 @@ class Permits:
             self._store.write(answers, (caller.principal, identifier))
 
     def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> TopicRecord:
-        token = topic if isinstance(topic, bytes) else self._core.master.token(certificate.tenant, topic)
+        token = topic if isinstance(topic, bytes) else self._core.keys.master.token(certificate.tenant, topic)
         granted = self._topics.granted(certificate.subject, token)
         found = self._topics.find(token)
         if found is None or not granted & Right.DESCRIBE:
@@ -157,10 +157,10 @@ class Permits:
             # Guards judge by block time, which may lag behind our clock.
             not_before_ms=core.now_ms if head is None else min(core.now_ms, head.time_ms),
             not_after_ms=core.now_ms + core.settings.permit_s * 1000,
-            authority=core.certificate.subject,
-            undo_hash=undo_hash(core.master.undo_token(operation, identifier)),
+            authority=core.keys.certificate.subject,
+            undo_hash=undo_hash(core.keys.master.undo_token(operation, identifier)),
             labels=labels,
-        ).sign(core.key)
+        ).sign(core.keys.signing)
 
     def _fresh_identifier(self) -> bytes:
         """One that neither store nor ledger has seen, even where a restored machine repeats its random state."""
@@ -208,7 +208,7 @@ class Permits:
             core.store.write("UPDATE permits SET handed = ? WHERE id = ? AND handed < ?", (handed, identifier, handed))
             return Grant(
                 permit=b"" if update else permit or b"",
-                undo_token=b"" if update else core.master.undo_token(operation, identifier),
+                undo_token=b"" if update else core.keys.master.undo_token(operation, identifier),
                 token=token,
                 epochs=epochs,
                 private_keys=private_keys,
@@ -300,10 +300,10 @@ class Permits:
         self._subjects.require_caller(caller)
         try:
             permit = Permit.decode(permit_bytes)
-            permit.verify(core.certificate)
+            permit.verify(core.keys.certificate)
         except (Malformed, Forged):
             raise Refused("undo: not a permit of this authority", reason="wrong-permit") from None
-        expected = core.master.undo_token(permit.operation, permit.identifier)
+        expected = core.keys.master.undo_token(permit.operation, permit.identifier)
         if permit.principal != caller.principal or not compare_digest(expected, undo_token):
             raise Refused("undo: the token is not that of a permit of yours", reason="wrong-undo-token")
         with core.store.transaction():
@@ -321,8 +321,8 @@ class Permits:
                 tenant=permit.tenant,
                 principal=permit.principal,
                 time_ms=core.now_ms,
-                authority=core.certificate.subject,
-            ).sign(core.key)
+                authority=core.keys.certificate.subject,
+            ).sign(core.keys.signing)
             self._remember(b"undo", caller, order.encode())
             place = core.queue([entries.undo_permit(permit.identifier)])
             self._end(permit.identifier, permit.operation, permit.token, Status.UNDONE)
@@ -352,7 +352,7 @@ class Permits:
         """Take over what the ledger holds of a permit."""
         core = self._core
         row = core.ledger.row(PERMITS(identifier))
-        if row is None or row.authority != core.certificate.subject:
+        if row is None or row.authority != core.keys.certificate.subject:
             return
         known = core.store.scalar("SELECT status FROM permits WHERE id = ?", (identifier,))
         if known is None:

@@ -73,7 +73,7 @@ class Policies:
         self._check(encoded)
         commitment = policy_commitment(salt, token, group, version, encoded)
         drafted = Policy(token, group, version, commitment, None, DRAFT, 0, 0, 0)
-        wrapped = self._core.master.wrap_at(drafted.place, wire.encode([encoded, salt]), self._core.entropy)
+        wrapped = self._core.keys.master.wrap_at(drafted.place, wire.encode([encoded, salt]), self._core.entropy)
         with self._store.transaction():
             drafts = "DELETE FROM policies WHERE token = ? AND column_group = ? AND state = ?"
             self._store.write(drafts, (token, group, DRAFT))
@@ -200,25 +200,25 @@ class Policies:
         from tallystick.parcel.locks import PolicyPlace, seal_seed
 
         core = self._core
-        seed, entropy = core.master.policy_seeds(
+        seed, entropy = core.keys.master.policy_seeds(
             policy.token, policy.group, policy.version, epoch, policy.commitment + formula.encode()
         )
         place = PolicyPlace(core.instance, policy.token, policy.group, policy.version)
         capsule, sealed = seal_seed(self._epochs.key.public, formula, epoch, place, seed, entropy)
         public = hpke.PrivateKey.decode(seed).public.encode()
         where = _record_place(policy.token, policy.group, policy.version, epoch)
-        return core.master.wrap_at(where, wire.encode([public, capsule, sealed]), core.entropy)
+        return core.keys.master.wrap_at(where, wire.encode([public, capsule, sealed]), core.entropy)
 
     def _open(self, token: bytes, group: int, version: int, epoch: int, record: bytes) -> tuple[bytes, bytes, bytes]:
         """`CannotOpen` if the row was moved or altered."""
-        plain = self._core.master.unwrap_at(_record_place(token, group, version, epoch), record)
+        plain = self._core.keys.master.unwrap_at(_record_place(token, group, version, epoch), record)
         public, capsule, sealed = wire.decode(plain, "policy key")
         return public, capsule, sealed
 
     def _formula(self, policy: Policy) -> bytes:
         """The formula that the ledger's commitment is to; `CannotOpen` if the row was moved or altered."""
         assert policy.content is not None
-        formula: bytes = wire.decode(self._core.master.unwrap_at(policy.place, policy.content), "policy")[0]
+        formula: bytes = wire.decode(self._core.keys.master.unwrap_at(policy.place, policy.content), "policy")[0]
         return formula
 
     # --- what the ledger says ---

@@ -151,8 +151,8 @@ class Subjects:
             return
         if certificate.issuer == ROOT_ID:
             certificate.verify(self._core.trust.root_verifier, instance=self._core.instance)
-        elif certificate.issuer == self._core.certificate.subject:
-            certificate.verify_issued_by(self._core.certificate)
+        elif certificate.issuer == self._core.keys.certificate.subject:
+            certificate.verify_issued_by(self._core.keys.certificate)
         else:
             issuer = self.find(certificate.issuer)
             if issuer is None:

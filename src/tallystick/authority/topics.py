@@ -83,7 +83,7 @@ class Topics:
         parsed = self._decode(schema)
         if parsed.version != 1:
             raise Misuse(f"schema: version 1 expected for a new topic, found {parsed.version}")
-        token = self._core.master.token(certificate.tenant, name)
+        token = self._core.keys.master.token(certificate.tenant, name)
         with self._store.transaction():
             existing, public = self.find(token), b""
             if existing is not None:
@@ -120,7 +120,7 @@ class Topics:
     def _draft(self, certificate: Certificate, token: bytes, name: str, schema: bytes) -> bytes:
         """Keep the draft. Returns the public half of its first epoch."""
         store, limits, place = self._store, self._core.limits, {"token": token, "owner": certificate.subject}
-        wrapped = self._core.master.wrap_schema(token, 1, schema, self._core.entropy)
+        wrapped = self._core.keys.master.wrap_schema(token, 1, schema, self._core.entropy)
         if store.update("drafts", place, schema=wrapped):
             return bytes(store.scalar("SELECT public FROM drafts WHERE token = ? AND owner = ?", (*place.values(),)))
         if store.scalar("SELECT count(*) FROM topics WHERE tenant = ?", (certificate.tenant,)) >= limits.topics_max:
@@ -231,7 +231,7 @@ class Topics:
         found = core.ledger.row(TOPICS(token))
         if found is None:
             return None
-        if core.certificate.tenant not in (ALL_TENANTS, found.tenant):
+        if core.keys.certificate.tenant not in (ALL_TENANTS, found.tenant):
             return None  # another authority's
         old = self.find(token)
         if old is None:
@@ -254,7 +254,7 @@ class Topics:
         record = TopicRecord(token, found.tenant, found.owner, name, *shape, due_ms=0, version=version)
         core.store.insert("topics", **asdict(record))
         if draft is not None:
-            self._keep_schema(token, 1, Schema.decode(core.master.unwrap_schema(token, 1, draft[1])))
+            self._keep_schema(token, 1, Schema.decode(core.keys.master.unwrap_schema(token, 1, draft[1])))
             self._epochs.adopt(token, draft[2], draft[3])
         core.store.write("DELETE FROM drafts WHERE token = ?", (token,))
 
@@ -266,7 +266,7 @@ class Topics:
             "SELECT text FROM schemas WHERE token = ? AND version = ? AND hash = ?",
             (token, version, self._ledger_hash(token, version)),
         )
-        return None if wrapped is None else self._core.master.unwrap_schema(token, version, wrapped)
+        return None if wrapped is None else self._core.keys.master.unwrap_schema(token, version, wrapped)
 
     def require_text(self, topic: TopicRecord) -> bytes:
         """The text of the newest version; `Refused` where a restored store lacks it."""
@@ -301,7 +301,7 @@ class Topics:
         return b"" if row is None else row.hash
 
     def _keep_schema(self, token: bytes, version: int, schema: Schema) -> None:
-        wrapped = self._core.master.wrap_schema(token, version, schema.encode(), self._core.entropy)
+        wrapped = self._core.keys.master.wrap_schema(token, version, schema.encode(), self._core.entropy)
         self._store.write(
             "INSERT OR REPLACE INTO schemas VALUES (?, ?, ?, ?, ?)",
             (token, version, schema.hash, wrapped, self._core.touch(token)),

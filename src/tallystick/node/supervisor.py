@@ -18,7 +18,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick.errors import Unavailable
@@ -50,7 +50,7 @@ class Child:
     arguments: list[str]
     with_passphrase: bool
     log: Path | None = None  # where its standard error goes; None: where ours goes
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     url: str = ""
     started: float = 0.0
     pause_s: float = PAUSE_FIRST_S
