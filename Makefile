@@ -49,7 +49,7 @@ engines: setup ## fetch the engines that tests and tally dev start here, into th
 warm: setup
 	@$(BIN)/python -m compileall -q src/tallystick
 	@$(BIN)/python -m tallystick.record.warm
-	@$(BIN)/python -m tallystick.ledger.batches
+	@$(BIN)/python -m tallystick.ledger.block
 
 lint: setup ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -42,7 +42,7 @@ from tallystick.crypto.abe.keys import AttributeMasterKey, epoch_trait
 from tallystick.policy.attribute import Encoding, category, integer, real, string
 from tallystick.policy.evaluate import node_holds
 from tallystick.policy.formula import Formula, OneOf, Within, all_of, any_of
-from tallystick.policy.interests import InterestIndex
+from tallystick.policy.matching import InterestIndex
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.policy.traits import TraitGate, trait_tree, traits_of, with_encoding

@@ -20,21 +20,25 @@ from itertools import cycle
 import harness
 
 from tallystick.authority.authority import Authority
-from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
-from tallystick.authority.granting import grant_entries, policy_entry
-from tallystick.authority.ledger_view import EngineClient
+from tallystick.authority.client import (
+    AuthorityClient,
+    Holder,
+    enrol,
+    grant_entries,
+    policy_entry,
+    topic_entries,
+)
 from tallystick.authority.settings import AuthoritySettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
+from tallystick.ledger.block import ENTRIES_MAX, compose
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import ENTRIES_MAX, compose
 from tallystick.policy.attribute import category
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import ManualClock
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import ManualClock, SeededEntropy
 from tallystick.sim.instance import Instance
 from tallystick.trust.certificate import Certificate, SubjectKind
 
@@ -44,11 +48,12 @@ SPACE = AttributeSpace.of("acme", *(category(f"a{number}", ["x", "y"]) for numbe
 POLICY = " && ".join(f"a{number}::x" for number in range(HELD))
 
 
-class Ledger(EngineClient):
+class Ledger:
     """The embedded ledger, a block for each transaction."""
 
     def __init__(self, engine: SqliteLedger, clock: ManualClock) -> None:
-        super().__init__(engine, clock)
+        self.checkpoint, self.consistency = engine.checkpoint, engine.consistency
+        self.blocks, self.state = engine.blocks, engine.state
         self._flush, self._submit, self._now = engine.flush, engine.submit, clock.now
 
     def submit(self, transaction: bytes) -> None:
@@ -74,7 +79,7 @@ class Tenant:
             entries.enrol(instance.node_keys.certificate),
         )
         self.authority.work()
-        self.owner = self.person(self.authority.create_tenant("acme"))
+        self.owner = self.person(self.authority.enrolment.create_tenant("acme"))
         self.owner.declare_attributes(SPACE.encode())
         self.people = [self._insurer() for _ in range(PRINCIPALS)]
         self._fill()
@@ -82,12 +87,12 @@ class Tenant:
 
     def person(self, invite: str) -> AuthorityClient:
         key, sealing = SigningKey.from_seed(self.entropy.bytes(32)), hpke.PrivateKey.generate(self.entropy.bytes(32))
-        enrolled = enrol(InProcess(self.authority), self.instance, invite, "somebody", key, sealing)
+        enrolled = enrol(self.authority, self.instance, invite, "somebody", key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
         assert certificate.kind is SubjectKind.PRINCIPAL
         self.tenant = certificate.tenant
         holder = Holder(self.instance, certificate.subject, key, sealing)
-        return AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, self.entropy)
+        return AuthorityClient(self.authority, self.authority.certificate, holder, self.entropy)
 
     def act(self, key: SigningKey, author: bytes, *group: bytes) -> None:
         self._number += 1
@@ -98,7 +103,7 @@ class Tenant:
         self.act(self.owner._holder.signing_key, self.owner._holder.principal, *group)
 
     def _insurer(self) -> AuthorityClient:
-        person = self.person(self.authority.invite_to("acme"))
+        person = self.person(self.authority.enrolment.invite_to("acme"))
         held = SPACE.grant({f"a{number}": "x" for number in range(HELD)})
         salt = self.entropy.bytes(32)
         self.own(*grant_entries(self.owner, self.tenant, person._holder.principal, held, salt))
@@ -138,7 +143,7 @@ def authority_cases() -> Iterator[harness.Rate | harness.Figure]:
     whole_s = 100_000 * (time.process_time() - started) / TAKEN
     yield harness.Figure("authority_epoch_100k", whole_s, None, "processor s", extrapolated=f"{TAKEN} principals")
     tenant.lock_topic()
-    policies = tenant.authority._policies
+    policies = tenant.authority.policies
     (row,) = tenant.authority.core.store.rows("SELECT token, column_group, version, commitment FROM policies")
     policy, formula = policies._newest(row[0], row[1]), parse(POLICY, SPACE)
     assert policy is not None

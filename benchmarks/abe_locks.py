@@ -28,13 +28,10 @@ from tallystick.crypto import hpke
 from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import TopicRef
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import LaneKey
-from tallystick.parcel.locks import TopicLock, lock_hash
+from tallystick.parcel.keys import KeyRing, LaneKey
+from tallystick.parcel.locks import OwnPolicyLock, PolicyPlace, TopicLock, TopicPolicyLock, lock_hash, seal_seed
 from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import VerifiedParcel
-from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
-from tallystick.parcel.policy_seed import PolicyPlace, seal_seed
 from tallystick.parcel.seal import Lane
 from tallystick.parcel.verify import verify_own
 from tallystick.policy.attribute import category, integer

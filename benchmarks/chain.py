@@ -29,8 +29,7 @@ from ledger_bench import NOW_MS, Fleet
 from tallystick.engines.chain import chain_url, create_validators, found_chain, running, start_chain, stop_chain
 from tallystick.engines.chain import validator_folders as folders_of
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 from tallystick.trust.trustfile import TrustFile
 
 SIZES = (1, 64, 512, 4096)

@@ -27,11 +27,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import harness
-from harness import ROOT, Row, number
+from harness import Row, number
 
+ROOT = Path.cwd()  # the checkout whose working tree is compared
 MOVED = 0.05
 PASSES, PASSES_MIN = 5, 3
-WARM = ("tallystick.record.warm", "tallystick.ledger.batches")  # as `make warm`: nobody pays for compiling
+WARM = ("tallystick.record.warm", "tallystick.ledger.block")  # as `make warm`: nobody pays for compiling
 LARGER_IS_BETTER = ("/s", "/request")  # ends of units; of all others (ns, bytes, MiB) less is better
 
 
@@ -190,8 +191,9 @@ def main() -> None:
     print(told)
     kept = {"told": told, "notes": notes, "machine": harness.machine_text(), "date": time.strftime("%Y-%m-%d")}
     kept |= {"only_in_base": gone, "only_in_head": new, "rows": [asdict(one) for one in found]}
-    harness.RESULTS.mkdir(parents=True, exist_ok=True)
-    (harness.RESULTS / "compare.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    results = ROOT / "build" / "bench"
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "compare.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     if arguments.strict and any(one.told == "worse" for one in found):
         raise SystemExit(1)
 

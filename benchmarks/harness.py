@@ -85,11 +85,11 @@ class Figure:
 
 
 @cache
-def commit() -> str:
+def commit(root: Path = ROOT) -> str:
     """The commit that is measured, with a plus if files differ from it that can change a number; empty outside git."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!*.md", ":!benchmarks/results")
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
@@ -224,10 +224,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def keep(suite: str, results: list[Result]) -> None:
+def keep(suite: str, results: list[Result], folder: Path = RESULTS) -> None:
     """Put the results into `build/bench/<suite>.json`, and what the machine is beside it."""
-    merge(RESULTS, suite, [asdict(result) for result in results])
-    (RESULTS / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
+    merge(folder, suite, [asdict(result) for result in results])
+    (folder / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
 
 
 def merge(folder: Path, suite: str, rows: Iterable[Row]) -> None:

@@ -36,8 +36,8 @@ from tallystick.engines.kafka import KafkaCluster
 from tallystick.errors import TallystickError
 from tallystick.identity.kafka import go_direct
 from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.parcel.parcel import decode_section, encode_section
 from tallystick.parcel.seal import pack
-from tallystick.parcel.section import decode_section, encode_section
 from tallystick.record.batch import Batch, open_batch
 from tallystick.record.gather import to_batches
 
@@ -205,7 +205,7 @@ class Sealed:
 class Direct(Ours):
     """An instance on Kafka whose clients go to Kafka themselves; its node is gateway and notary."""
 
-    def __init__(self, folder: Path, cluster: KafkaCluster) -> None:
+    def __init__(self, folder: Path, cluster: KafkaCluster, notary_nice: int = NOTARY_NICE) -> None:
         super().__init__(
             folder,
             carrier=cluster.url,
@@ -215,6 +215,7 @@ class Direct(Ours):
             },
         )
         self._kafka = KafkaClient(cluster.operator())
+        self._notary_nice = notary_nice
 
     def __enter__(self) -> Direct:
         super().__enter__()
@@ -222,7 +223,7 @@ class Direct(Ours):
             go_direct(session.identity, session.node)
         self.car, self.reader = self.open(self.car.identity), self.open(self.reader.identity)
         for thread in os.listdir(f"/proc/{self.pid}/task"):  # those that they start inherit it
-            os.setpriority(os.PRIO_PROCESS, int(thread), NOTARY_NICE)
+            os.setpriority(os.PRIO_PROCESS, int(thread), self._notary_nice)
         return self
 
     def __exit__(self, *_: object) -> None:

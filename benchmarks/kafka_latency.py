@@ -21,7 +21,7 @@ import orjson
 from kafka_arms import Direct, Plain, Unsealed, decode, encode
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.tails import Tail
+from tallystick.carriers.kafka.consumers import Tail
 from tallystick.engines.kafka import KafkaCluster
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
@@ -135,7 +135,7 @@ class UnsealedWay:
     def __init__(self, cluster: KafkaCluster, stack: ExitStack) -> None:
         self._unsealed = Unsealed(cluster, "latency", TICK_ROWS)
         self._kafka = KafkaClient(cluster.operator())
-        self._tail = Tail(self._kafka)
+        self._tail = Tail(self._kafka.consumer())
         self._tail.follow({self._unsealed.place: 0})
         for one in (self._kafka, self._unsealed, self._tail):
             stack.callback(one.close)

@@ -17,16 +17,16 @@ OPERATIONS = {"produce_dicts": "Producing dicts", "produce_columns": "Producing 
 ARMS = ("plain", "sealing off", "everything on")
 
 
-def tables() -> str:
+def tables(folder: Path = harness.RESULTS) -> str:
     """What is there, as Markdown."""
-    found = load()
+    found = load(folder)
     parts = [throughput(found), processor(found), others(found)]
     return "\n\n".join(part for part in parts if part)
 
 
-def draw() -> list[Path]:
+def draw(folder: Path = harness.RESULTS) -> list[Path]:
     """A plot of each operation: records a second by parcel size, in the three arms; where they were written."""
-    found = load()
+    found = load(folder)
     written = []
     for operation, title in OPERATIONS.items():
         lines: dict[str, list[tuple[float, float]]] = {arm: [] for arm in ARMS}
@@ -37,7 +37,7 @@ def draw() -> list[Path]:
         lines = {arm: points for arm, points in lines.items() if points}
         if not lines:
             continue
-        path = harness.RESULTS / f"kafka_{operation}.png"
+        path = folder / f"kafka_{operation}.png"
         try:
             results.draw(results.Plot(title, "log₂ of records a parcel", "records/s", lines, logarithmic=True), path)
         except results.Unavailable as error:
@@ -48,8 +48,8 @@ def draw() -> list[Path]:
     return written
 
 
-def load() -> dict[str, Row]:
-    return {one["name"]: one for one in harness.read(harness.RESULTS, "kafka")}
+def load(folder: Path) -> dict[str, Row]:
+    return {one["name"]: one for one in harness.read(folder, "kafka")}
 
 
 def _sizes(found: dict[str, Row]) -> list[int]:

@@ -59,8 +59,10 @@ def cases(cluster: KafkaCluster, instance: Direct, only: str, rounds: int) -> It
 class Transfer:
     """The arms at one size."""
 
-    def __init__(self, cluster: KafkaCluster, instance: Direct, size: int, records: int, stack: ExitStack) -> None:
-        self._cluster, self._instance, self._size, self._records = cluster, instance, size, records
+    def __init__(
+        self, cluster: KafkaCluster, instance: Direct, size: int, records: int, stack: ExitStack, warm: int = WARM
+    ) -> None:
+        self._cluster, self._instance, self._size, self._records, self._warm = cluster, instance, size, records, warm
         unsealed, self._sealed = Unsealed(cluster, f"bench{size}", size), Sealed(instance, f"bench{size}", size)
         plain = Plain(cluster, f"plain-{size}")
         self._arms: dict[str, Arm] = {"plain": plain, "unsealed": unsealed, "sealed": self._sealed}
@@ -93,7 +95,7 @@ class Transfer:
 
     def _compare(self, name: str, works: Works, rounds: int, records: int) -> Iterator[harness.Result]:
         spent: dict[str, list[Spent]] = {kind: [] for kind in works}
-        for _ in range(WARM):
+        for _ in range(self._warm):
             for kind, work in works.items():
                 self._turn(work, self._settle(kind))
         gc.collect()

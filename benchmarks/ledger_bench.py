@@ -18,15 +18,14 @@ from typing import Any
 
 from harness import Case, Figure, Rate
 
-from tallystick.crypto.signatures import RootKey, SigningKey
+from tallystick.crypto.signatures import RootKey, Signer, SigningKey
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Query
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import compose
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Signer
 from tallystick.trust.trustfile import TrustFile
 
 SIZES = (1, 8, 64, 256, 512, 1024, 4096)

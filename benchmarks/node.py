@@ -33,7 +33,7 @@ import data
 import harness
 import orjson
 
-from tallystick.carriers.carrier import Carrier, Fetched, Outcome
+from tallystick.carriers.carrier import Carrier, Fetch, Fetched, Outcome
 from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
@@ -87,8 +87,8 @@ class _Counted:
         self._count(parcels)
         return self._carrier.publish(token, parcels)
 
-    def fetch(self, *arguments: Any, **options: Any) -> Fetched:
-        fetched = self._carrier.fetch(*arguments, **options)
+    def fetch(self, wanted: Fetch) -> Fetched:
+        fetched = self._carrier.fetch(wanted)
         self._count(fetched.parcels)
         return fetched
 
@@ -125,8 +125,7 @@ class Ours(_Server):
         from tallystick.crypto.passphrase import Cost
         from tallystick.node.instance import Folders, create_instance
         from tallystick.node.settings import NodeSettings
-        from tallystick.runtime.clock import SystemClock
-        from tallystick.runtime.entropy import SystemEntropy
+        from tallystick.runtime.sources import SystemClock, SystemEntropy
 
         self._folders = Folders(folder)
         self._clock, self._entropy = SystemClock(), SystemEntropy()
@@ -244,8 +243,7 @@ class _Plain(_Server):
     def __enter__(self) -> _Plain:
         from tallystick.runtime.address import Address
         from tallystick.runtime.client import HttpClient
-        from tallystick.runtime.clock import SystemClock
-        from tallystick.runtime.entropy import SystemEntropy
+        from tallystick.runtime.sources import SystemClock, SystemEntropy
 
         self._http = HttpClient([Address(self.url, bytes(16))], None, SystemClock(), SystemEntropy())
         self._stored: set[int] = set()
@@ -286,7 +284,7 @@ def _dicts(records: int):  # type: ignore[no-untyped-def]
 
 def _serve_node(folder: Path) -> None:
     from tallystick.node.node import Node
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.runtime.sources import SystemClock
 
     node = Node(folder, SystemClock())
     print(node.url, flush=True)
@@ -298,8 +296,7 @@ def _serve_authority(folder: Path, node_url: str) -> None:
     from tallystick.errors import Unavailable
     from tallystick.node.authority import AuthorityProcess
     from tallystick.runtime.address import Address
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
     from tallystick.trust.certificate import Certificate
 
     node = Certificate.decode((folder.parent / "node" / "certificate").read_bytes())
@@ -312,14 +309,19 @@ def _serve_authority(folder: Path, node_url: str) -> None:
             break
         except Unavailable:
             time.sleep(0.05)
-    print(process.url, process.authority.create_tenant("bench"), sep="\n")
-    print(process.authority.invite_to("bench"), process.authority.invite_to("bench"), sep="\n", flush=True)
+    print(process.url, process.authority.enrolment.create_tenant("bench"), sep="\n")
+    print(
+        process.authority.enrolment.invite_to("bench"),
+        process.authority.enrolment.invite_to("bench"),
+        sep="\n",
+        flush=True,
+    )
     process.run()
 
 
 def _serve_plain(folder: Path) -> None:
     """Lines in, synced, lines out; nothing else."""
-    from tallystick.runtime.answers import Answer
+    from tallystick.runtime.http1 import Answer
     from tallystick.runtime.router import Request, Router
     from tallystick.runtime.server import Server
 

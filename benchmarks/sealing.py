@@ -22,11 +22,9 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))  # the te
 from makers import INSTANCE, TENANT, World, entropy, seed, token
 
 from tallystick.crypto.signatures import SigningKey
-from tallystick.guards.advertise import advertise
-from tallystick.guards.lanes import Lanes
-from tallystick.guards.live import Live
-from tallystick.guards.publish import publish
-from tallystick.guards.rules import Act, GuardLimits, TopicRules
+from tallystick.guards.permits import advertise
+from tallystick.guards.publish import Lanes, publish
+from tallystick.guards.rules import Act, GuardLimits, Live, TopicRules
 from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import verify_run

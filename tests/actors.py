@@ -17,27 +17,25 @@ import pyarrow as pa
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome, Stored
-from tallystick.client.author import Author
 from tallystick.client.grants import Grants
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
-from tallystick.client.view import View
+from tallystick.client.ties import Author, ReaderTies, View
 from tallystick.demo import hand as demo
 from tallystick.errors import Refused, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.reputation import STANDINGS
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.engine import Query, Submitted
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.node.node import Node
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import Entropy
-from tallystick.trust.permit import Permit
+from tallystick.runtime.sources import Clock, Entropy
+from tallystick.trust.permit import Operation, Permit
 
 R = TypeVar("R")
 
@@ -83,7 +81,7 @@ def await_topic(stack: Stack, token: bytes) -> None:
     """Until the authority has seen a new topic on the ledger."""
     authority = stack.authority.authority
     authority.work()  # what its own clock would have it do within half a second
-    wait_until(lambda: authority._topics.find(token) is not None)
+    wait_until(lambda: authority.topics.find(token) is not None)
 
 
 def rows(*numbers: int) -> list[dict[str, Any]]:
@@ -127,6 +125,12 @@ def stored(outcome: Outcome) -> Stored:
 def reason(outcome: Outcome) -> str:
     assert isinstance(outcome, NotStored), outcome
     return outcome.reason
+
+
+def admit(session: Session, permit: bytes) -> None:
+    """Advertise or subscribe, as the permit says."""
+    is_publisher = Permit.decode(permit).operation is Operation.ADVERTISE
+    (session.node.advertise if is_publisher else session.node.subscribe)(permit)
 
 
 def fetch_query(permit: bytes, partition: int = 0, offset: int = 0) -> str:
@@ -231,7 +235,7 @@ class Liar:
 
 
 @dataclass
-class LooseTies:
+class LooseTies(ReaderTies):
     """Those of a session, some of which a test holds itself."""
 
     identity: Identity

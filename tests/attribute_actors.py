@@ -7,7 +7,7 @@ from typing import Any
 
 from stack import Stack, wait_until
 
-from tallystick.authority.granting import grant_entries, policy_entry, withdraw_entries
+from tallystick.authority.client import grant_entries, policy_entry, withdraw_entries
 from tallystick.client.session import Session
 from tallystick.errors import Refused
 from tallystick.policy.parse import parse

@@ -15,7 +15,7 @@ from tallystick.engines.chain import chain_url, create_validators, found_chain, 
 from tallystick.node.instance import Folders, create_instance
 from tallystick.node.settings import NodeSettings
 from tallystick.node.validator import Validator
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 from tallystick.trust.trustfile import TrustFile
 
 

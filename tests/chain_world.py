@@ -19,7 +19,7 @@ from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses
 from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, ValidatorCard, create_validator, join_chain, make_genesis, threshold
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 PROGRAM = cache_folder() / cometbft.NAME / "cometbft"  # read before the suite moves HOME
 QUICK = ChainTiming(commit_ms=20, block_ms=500)

@@ -86,7 +86,7 @@ REQUIRE_ENGINES = os.environ.get("TALLY_REQUIRE_ENGINES", "") not in ("", "0")
 PROFILE = os.environ.get("TALLY_PROFILE", "ci")
 
 # The compiled functions are shared by all tests and by the processes they start, whatever HOME those have: where
-# tallystick.record.jit would keep them for the user who runs the suite.
+# tallystick.kernels.jit would keep them for the user who runs the suite.
 if "NUMBA_CACHE_DIR" not in os.environ:
     _VERSIONS = f"{version('tallystick')}-{version('numba')}"
     os.environ["NUMBA_CACHE_DIR"] = str(Path.home() / ".cache" / "tallystick" / "numba" / _VERSIONS)

@@ -19,7 +19,7 @@ from tallystick.client.session import Session
 from tallystick.node.instance import Folders, NodeKeys, create_node, open_node_keys
 from tallystick.node.settings import NodeSettings
 from tallystick.node.supervisor import Child, is_ready
-from tallystick.runtime.answers import PARCELS
+from tallystick.runtime.http1 import PARCELS
 
 FLOOD = Path(__file__).parent / "kafka" / "flood_child.py"
 
@@ -96,7 +96,7 @@ def two_gateways(folder: Path) -> Iterator[Gateways]:
     with chain_of(folder / "instance", 1, **node_settings(broker())) as (prepared, _), prepared as stack:
         first = Gateway(stack, folder / "gateway")
         try:
-            wait_until(lambda: len(stack.authority.authority._subjects.nodes()) == 2)
+            wait_until(lambda: len(stack.authority.authority.subjects.nodes()) == 2)
             yield Gateways(stack, first)
         finally:
             first.stop()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from makers import seed
 
 from tallystick import wire
-from tallystick.crypto import aead
+from tallystick.crypto import symmetric
 from tallystick.crypto.blocks import body_root
 from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import SIGNATURE_CONTEXT, Group, Header, ParcelKind
@@ -46,7 +46,7 @@ def seal_sections(lane: Lane, plaintexts: Sequence[bytes], root: bytes = bytes(3
     sections, groups = [], []
     for number, plaintext in enumerate(plaintexts):
         keys = ParcelKeys.of(lane.keys[number], 0, IDENTIFIER)
-        sections.append(aead.encrypt(keys.body_key, plaintext))
+        sections.append(symmetric.encrypt(keys.body_key, plaintext))
         groups.append(Group(root, keys.commitment, lane.keys[number].locks, len(sections[-1])))
     body = b"".join(sections)
     values: dict[str, Any] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.author import Author
+from tallystick.client.ties import Author
 from tallystick.client.writes import Committer
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import Parcel

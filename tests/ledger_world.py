@@ -14,12 +14,12 @@ import pytest
 from tallystick import wire
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
+from tallystick.ledger.block import Transaction, compose, parse
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import WHOLE, Result, execute
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.transaction import Transaction, compose, parse
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 

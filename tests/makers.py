@@ -8,12 +8,11 @@ from hashlib import sha256
 import pyarrow as pa
 
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Refused
 from tallystick.parcel.header import TopicRef
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.keys import KeyRing, LaneKey
 from tallystick.parcel.locks import TopicLock, lock_hash
 from tallystick.parcel.seal import Lane
 from tallystick.parcel.verify import PermitBook

@@ -14,11 +14,8 @@ from makers import GROUPED, INSTANCE, World, entropy, seed, token
 from tallystick.crypto import hpke
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import LaneKey
-from tallystick.parcel.locks import lock_hash
-from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
-from tallystick.parcel.policy_seed import PolicyPlace, seal_seed
+from tallystick.parcel.keys import KeyRing, LaneKey
+from tallystick.parcel.locks import OwnPolicyLock, PolicyPlace, TopicPolicyLock, lock_hash, seal_seed
 from tallystick.parcel.seal import Lane
 from tallystick.policy.parse import parse
 from tallystick.policy.traits import traits_of

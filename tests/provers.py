@@ -9,11 +9,10 @@ from makers import INSTANCE, World, seed, token
 
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import RootKey, SigningKey
-from tallystick.ledger.transaction import compose
+from tallystick.ledger.block import compose
 from tallystick.parcel.verify import PermitBook
 from tallystick.trust.certificate import ROOT_ID, Certificate
-from tallystick.trust.checkpoint import compose_checkpoint
-from tallystick.trust.notes import Algorithm, Note, NoteSigner
+from tallystick.trust.notes import Algorithm, Note, NoteSigner, compose_checkpoint
 from tallystick.trust.promise import Anchor
 from tallystick.trust.receipt import EntryProof, Receipt
 from tallystick.trust.trustfile import TrustFile

@@ -20,7 +20,6 @@ from typing import Any
 
 from tallystick.authority.client import topic_entries
 from tallystick.authority.settings import AuthoritySettings
-from tallystick.carriers.log.storage import LogStorage
 from tallystick.carriers.log.store import LogStore
 from tallystick.client.session import Session
 from tallystick.crypto.passphrase import Cost
@@ -35,8 +34,7 @@ from tallystick.node.settings import NodeSettings
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.entropy import Entropy, SystemEntropy
+from tallystick.runtime.sources import Clock, Entropy, SystemClock, SystemEntropy
 from tallystick.trust.right import Right
 
 PASSPHRASE = b"correct horse"
@@ -136,10 +134,10 @@ class Stack:
 
     def tenant(self, name: str) -> Session:
         """A new tenant; its owner's session."""
-        return self._enrol(f"{name}-owner", self.authority.authority.create_tenant(name))
+        return self._enrol(f"{name}-owner", self.authority.authority.enrolment.create_tenant(name))
 
     def principal(self, tenant: str, name: str, node_urls: tuple[str, ...] = ()) -> Session:
-        return self._enrol(name, self.authority.authority.invite_to(tenant), node_urls)
+        return self._enrol(name, self.authority.authority.enrolment.invite_to(tenant), node_urls)
 
     def again(self, session: Session) -> Session:
         """The same principal in another process, as it were."""
@@ -210,8 +208,8 @@ def wait_beyond(measure: Callable[[], float], mark: float, timeout_s: float = 12
 def log_store(stack: Stack) -> LogStore:
     """Behind the front of a node that carries on its own disk."""
     storage = stack.node.carrier.storage
-    assert isinstance(storage, LogStorage)
-    return storage._store
+    assert isinstance(storage, LogStore)
+    return storage
 
 
 def sqlite_ledger(stack: Stack) -> SqliteLedger:

@@ -18,13 +18,13 @@ import tallystick
 from tallystick.crypto.passphrase import Cost
 from tallystick.node.instance import create_instance
 from tallystick.node.settings import NodeSettings
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 
 PACKAGE = Path(tallystick.__file__).parent
 
 # A folder imports only from itself and from those before it.
 ORDER = [
-    *("errors", "later", "wire", "policy", "record", "crypto", "trust", "parcel"),
+    *("errors", "later", "wire", "kernels", "policy", "record", "crypto", "trust", "parcel"),
     *("runtime", "abci", "guards", "ledger", "authority", "carriers", "identity", "client", "fleet"),
     *("pipeline", "console", "node", "engines", "sim", "demo", "cli"),
 ]
@@ -159,11 +159,11 @@ def test_contracts_compute_in_integers(module: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("crypto", "from tallystick.runtime import clock"),
-        ("crypto", "def f():\n    import tallystick.runtime.clock"),
+        ("crypto", "from tallystick.runtime import sources"),
+        ("crypto", "def f():\n    import tallystick.runtime.sources"),
         ("errors", "from . import wire"),
         ("guards", "from ..runtime.clock import Clock"),
-        ("ledger.contracts", "from tallystick.runtime.clock import Clock"),
+        ("ledger.contracts", "from tallystick.runtime.sources import Clock"),
         ("node", "from tallystick.cli import output"),
         ("node", "from tallystick import Publisher"),
     ],
@@ -214,7 +214,7 @@ ENGINES = ("confluent_kafka", "tallystick.carriers.kafka.client", "tallystick.le
 
 NODE = """
 from tallystick.node.node import Node
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 node = Node(folder / "node", SystemClock())
 node.start()
 node.stop()
@@ -223,8 +223,8 @@ AUTHORITY = """
 from tallystick.node.authority import AuthorityProcess
 from tallystick.node.instance import open_node_keys
 from tallystick.runtime.address import Address
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock
+from tallystick.runtime.sources import SystemEntropy
 from tallystick.trust.trustfile import TrustFile
 keys = open_node_keys(folder / "node", TrustFile.parse((folder / "trust.json").read_text()))
 nodes = [Address("http://127.0.0.1:9", keys.certificate.subject, keys.certificate.verify_key)]

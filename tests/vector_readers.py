@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tallystick.crypto.signatures import VerifyKey
-from tallystick.ledger.block import Block
+from tallystick.ledger.block import Block, parse
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.transaction import parse
 from tallystick.parcel.prove import verify_proof
-from tallystick.trust.checkpoint import verify_checkpoint
+from tallystick.trust.notes import verify_checkpoint
 from tallystick.trust.receipt import EntryProof, Receipt
 from tallystick.trust.trustfile import TrustFile
 

@@ -28,7 +28,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.kdf import derive
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Refused
 from tallystick.guards.publish import Accepted
 from tallystick.parcel.parcel import Parcel
@@ -167,12 +167,12 @@ def defence(name: str, place: str, *, defined: str | None = None) -> Callable[[C
 FRONT = "tallystick.carriers.front"
 
 
-@defence("the guard of fetches", f"{FRONT}:fetch", defined="tallystick.guards.subscribe:fetch")
+@defence("the guard of fetches", f"{FRONT}:fetch", defined="tallystick.guards.permits:fetch")
 def _serve_everybody(token: Any, partition: Any, identifier: Any, act: Any, rules: Any, live: Any) -> Any:
     return SimpleNamespace(labels=())
 
 
-@defence("the holder's name in a permit", f"{FRONT}:fetch", defined="tallystick.guards.subscribe:fetch")
+@defence("the holder's name in a permit", f"{FRONT}:fetch", defined="tallystick.guards.permits:fetch")
 def _serve_as_in_the_paper(token: Any, partition: Any, identifier: Any, act: Any, rules: Any, live: Any) -> Any:
     """EventGuard 4.2: whoever shows a permit that is live."""
     found = live.get(identifier)
@@ -202,8 +202,8 @@ def _keep_everything(parcel: Any, act: Any, rules: Any, live: Any, lanes: Any, h
     return Accepted(parcel, live.get(parcel.header.topics[0].permit), (0,))
 
 
-@defence("the guard of unsubscribing", f"{FRONT}:unsubscribe", defined="tallystick.guards.unsubscribe:unsubscribe")
-@defence("the guard of unadvertising", f"{FRONT}:unadvertise", defined="tallystick.guards.unadvertise:unadvertise")
+@defence("the guard of unsubscribing", f"{FRONT}:unsubscribe", defined="tallystick.guards.permits:unsubscribe")
+@defence("the guard of unadvertising", f"{FRONT}:unadvertise", defined="tallystick.guards.permits:unadvertise")
 def _obey_any_order(data: Any, act: Any, rules: Any, live: Any) -> Any:
     order = UndoOrder.decode(data)
     live.remove(order.identifier)
@@ -220,9 +220,9 @@ def _begin_anew(self: Any, entries: Any) -> None:
     pass
 
 
-@defence("the order of sequences in a lane", "tallystick.guards.lanes:Lanes.check_next")
-def _take_any_sequence(self: Any, principal: Any, header: Any) -> None:
-    pass
+@defence("the order of sequences in a lane", "tallystick.guards.publish:Lanes.check_next")
+def _take_any_sequence(self: Any, principal: Any, header: Any) -> bool:
+    return False
 
 
 @defence("the end of permits", "tallystick.carriers.rules:LedgerRules.permit_ended")
@@ -261,19 +261,19 @@ def _remember_in_memory(self: Any, accusation: Any) -> None:
 
 @defence(
     "the proof of a ledger's value",
-    "tallystick.client.view:verify_map",
+    "tallystick.client.ties:verify_map",
     defined="tallystick.crypto.merkle_map:verify_map",
 )
 def _believe_values(root: Any, key: Any, value: Any, proof: Any) -> None:
     pass
 
 
-@defence("the memory of checkpoints", "tallystick.ledger.memory:CheckpointMemory._check")
+@defence("the memory of checkpoints", "tallystick.ledger.proofs:CheckpointMemory._check")
 def _forget_the_older(self: Any, old: Any, new: Any, consistency: Any) -> None:
     pass
 
 
-@defence("the comparison with others' checkpoints", "tallystick.ledger.memory:CheckpointMemory.check_seen")
+@defence("the comparison with others' checkpoints", "tallystick.ledger.proofs:CheckpointMemory.check_seen")
 def _believe_each_history(self: Any, size: Any, root: Any, consistency: Any) -> bool:
     return True
 
@@ -283,17 +283,17 @@ def _believe_each_history(self: Any, size: Any, root: Any, consistency: Any) -> 
 CHAIN = "tallystick.ledger.cometbft"
 
 
-@defence("the form of a header", f"{CHAIN}.headers:check_form")
+@defence("the form of a header", f"{CHAIN}.light:check_form")
 def _take_any_form(block: Any, chain_id: Any, height: Any) -> None:
     pass
 
 
-@defence("the votes for a header", f"{CHAIN}.headers:check_commit")
+@defence("the votes for a header", f"{CHAIN}.light:check_commit")
 def _need_no_votes(block: Any) -> None:
     pass
 
 
-@defence("the overlap of validators", f"{CHAIN}.headers:check_power")
+@defence("the overlap of validators", f"{CHAIN}.light:check_power")
 def _need_no_overlap(block: Any, validators: Any, thirds: Any, *, honest: Any) -> None:
     if thirds != 1:
         honest(block, validators, thirds)
@@ -367,7 +367,7 @@ def _derive_without_permits(
     return honest(cls, secrets, locks, instance=instance, lane=lane, group=group, permits=())
 
 
-@defence("the permits around a capsule", "tallystick.parcel.policy_lock:_context")
+@defence("the permits around a capsule", "tallystick.parcel.locks:_context")
 def _encapsulate_without_permits(instance: Any, lane: Any, permits: Any) -> bytes:
     return wire.encode([instance, lane])
 
@@ -403,7 +403,7 @@ def _undo_token_by_one_hash(self: Any, operation: Any, identifier: bytes) -> byt
 # --- disks ---
 
 
-@defence("the sync of the spool before sending", "tallystick.client.spool:Unsynced.sync")
+@defence("the sync of the spool before sending", "tallystick.client.spool:Spool.sync")
 def _call_it_durable(self: Any) -> None:
     pass
 
@@ -413,7 +413,7 @@ def _promise_the_page_cache(self: Any, disk: Any) -> None:
     self.close()
 
 
-@defence("the end of a lane on the disk", "tallystick.client.lane_keys:KeptLane.encode")
+@defence("the end of a lane on the disk", "tallystick.client.lane_keys:OwnLane.encode")
 def _forget_the_end(self: Any, identity: Any, entropy: Any, *, honest: Any) -> Any:
     return honest(replace(self, end=None), identity, entropy)
 
@@ -433,7 +433,7 @@ def _believe_kafka(self: Any, what: Any, data: Any) -> None:
     pass
 
 
-@defence("the identity of a topic in Kafka", f"{KAFKA}.topics:KafkaTopics._what_happened")
+@defence("the identity of a topic in Kafka", f"{KAFKA}.reconcile:KafkaTopics._what_happened")
 def _go_by_the_name(self: Any, token: Any, found: Any) -> None:
     pass
 

@@ -49,11 +49,10 @@ from experiments.bps.transfer import CHUNK, PAPER, Scale, add_scale, in_chunks, 
 from experiments.results import Plot
 from tallystick.carriers.kafka.administration import AccessEntry
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.rules import LedgerRules
+from tallystick.carriers.rules import LedgerRules, RightsCache
 from tallystick.engines.kafka import KafkaCluster
 from tallystick.guards.rules import Act, TopicRules, check_principal, check_topic
 from tallystick.ledger import entries
-from tallystick.ledger.cache import RightsCache
 from tallystick.trust.right import Right
 
 GROWTH, SHARE = 1.10, 0.10

@@ -6,19 +6,24 @@ section 4.2, core deterministic), and `decode` holds its input to it by encoding
 accepted under a hash or a signature has no second form. Work is bounded by the input's length and `DEPTH_MAX`: tags
 are refused while reading, not afterwards, since the tags for shared values and repeated strings let a few hundred
 bytes stand for a structure that no walk over it, and no second encoding, ever finishes.
+
+`Fields` reads such an array field by field. A dataclass whose annotations say how its fields are read, in the order of
+the array, needs no code of its own: `listed` gives the array and `read_as` the object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from io import BytesIO
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import cbor2
 
 from tallystick.errors import Malformed
 
 DEPTH_MAX = 16  # the deepest of our objects has six levels
+OCTETS_MAX = 16 * 1024  # of a byte string, unless its reader says otherwise
 
 Value = int | bytes | str | bool | None | list["Value"]
 
@@ -97,3 +102,114 @@ def _check_types(value: Any) -> None:
                 raise Malformed(f"type {kind.__name__} is not allowed")
             elif not -(1 << 63) <= item < 1 << 64:
                 raise Malformed("integer out of range")
+
+
+class Fields:
+    """Reads a fixed array field by field, holding each to its type and bounds.
+
+    >>> fields = Fields([1, b"0123456789abcdef"], "thing", 2)
+    >>> fields.version(1), fields.octets(16)
+    (1, b'0123456789abcdef')
+    """
+
+    def __init__(self, value: Any, what: str, length: int) -> None:
+        if not isinstance(value, list) or len(value) != length:
+            raise Malformed(f"{what}: expected an array of {length} fields")
+        self._values = iter(value)
+        self.what = what
+
+    @classmethod
+    def parse(cls, body: bytes, what: str, length: int) -> Fields:
+        return cls(decode(body, what), what, length)
+
+    def version(self, expected: int) -> int:
+        found = next(self._values)
+        if found != expected or type(found) is not int:
+            raise Malformed(f"{self.what}: version {expected} expected, found {found!r}", reason="version")
+        return expected
+
+    def octets(self, length: int | None = None, at_most: int = OCTETS_MAX) -> bytes:
+        value = next(self._values)
+        if type(value) is not bytes or len(value) > at_most or (length is not None and len(value) != length):
+            raise Malformed(f"{self.what}: expected {length if length is not None else 'some'} bytes")
+        return value
+
+    def number(self, at_most: int = (1 << 63) - 1, at_least: int = 0) -> int:
+        value = next(self._values)
+        if type(value) is not int or not at_least <= value <= at_most:
+            raise Malformed(f"{self.what}: expected an integer from {at_least} to {at_most}")
+        return value
+
+    def text(self, at_most: int = 256) -> str:
+        value = next(self._values)
+        if type(value) is not str or len(value) > at_most:
+            raise Malformed(f"{self.what}: expected text of at most {at_most} characters")
+        return value
+
+    def items(self, at_most: int, at_least: int = 0) -> list[Any]:
+        value = next(self._values)
+        if type(value) is not list or not at_least <= len(value) <= at_most:
+            raise Malformed(f"{self.what}: expected an array of {at_least} to {at_most} items")
+        return value
+
+    def each(self, at_most: int, at_least: int = 0) -> list[Fields]:
+        """The items of an array, each to be read as a field by itself."""
+        return [Fields([item], self.what, 1) for item in self.items(at_most, at_least)]
+
+    def array(self, length: int) -> Fields:
+        """An array of `length` fields."""
+        return Fields(next(self._values), self.what, length)
+
+    def optional(self, length: int) -> Fields | None:
+        """An array of `length` fields, or null."""
+        value = next(self._values)
+        return None if value is None else Fields(value, self.what, length)
+
+    def optional_octets(self, at_most: int) -> bytes | None:
+        """A byte string, or null."""
+        value = next(self._values)
+        return None if value is None else Fields([value], self.what, 1).octets(at_most=at_most)
+
+
+T = TypeVar("T")
+Read = Callable[[Fields], Any]
+
+
+def octets(length: int | None = None, at_most: int = OCTETS_MAX) -> Read:
+    """For an annotation: `Annotated[bytes, octets(32)]`."""
+    return lambda fields: fields.octets(length, at_most)
+
+
+def number(at_most: int = (1 << 63) - 1, at_least: int = 0) -> Read:
+    """For an annotation: `Annotated[int, number(255)]`."""
+    return lambda fields: fields.number(at_most, at_least)
+
+
+Octets16 = Annotated[bytes, octets(16)]
+Octets32 = Annotated[bytes, octets(32)]
+Number = Annotated[int, number()]
+
+
+@cache
+def _readers(kind: Callable[..., object]) -> dict[str, Read]:
+    """How each field of a dataclass is read, for those whose annotations say so."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+
+
+def listed(value: object) -> list[Any]:
+    """The fields of a dataclass that travel, in order."""
+    kind: Callable[..., object] = type(value)
+    return [getattr(value, name) for name in _readers(kind)]
+
+
+def read_fields(kind: Callable[..., T], fields: Fields, **others: object) -> T:
+    """A dataclass from the next fields, and those that do not travel from `others`; raises `Malformed`."""
+    return kind(**{name: read(fields) for name, read in _readers(kind).items()}, **others)
+
+
+def read_as(kind: Callable[..., T], data: bytes, what: str, **others: object) -> T:
+    """The dataclass whose encoding is `data`: its fields behind the version, which is 1; raises `Malformed`."""
+    fields = Fields.parse(data, what, 1 + len(_readers(kind)))
+    fields.version(1)
+    return read_fields(kind, fields, **others)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.abci import messages as m
-from tallystick.abci.protobuf import Message, each_uint64, int64, octets, read_varint, sfixed64, text, write_varint
+from tallystick.abci.protobuf import Message, int64, octets, read_varint, sfixed64, text, uint64, write_varint
 from tallystick.errors import Malformed
 
 
-@dataclass(frozen=True, slots=True)
 class Sample(Message):
     number: int = int64(1)
     fixed: int = sfixed64(2)
     name: str = text(3)
-    numbers: tuple[int, ...] = each_uint64(16)
+    numbers: tuple[int, ...] = uint64(16, repeated=True)
 
 
 # Written out by the standard's rules (developers.google.com/protocol-buffers/docs/encoding).
@@ -80,7 +77,6 @@ def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
         assert kind.decode(found.encode()).encode() == found.encode()
 
 
-@dataclass(frozen=True, slots=True)
 class Block(Message):
     content: bytes = octets(1)
 

@@ -80,13 +80,12 @@ def test_another_process_under_the_same_number_is_left_alone(tmp_path: Path) -> 
     other.wait()
 
 
-def test_a_node_that_lost_its_application_and_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tallystick.abci.supervisor.ALONE_S", 0.5)
+def test_a_node_that_lost_its_application_and_hangs_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "node.log"
     connects_and_hangs = NODE.replace(
         "while connection.recv(1):\n    pass", "time.sleep(1); connection.close(); time.sleep(600)"
     )
-    pair = Supervisor(Server(Application()), [sys.executable, "-c", connects_and_hangs], log)
+    pair = Supervisor(Server(Application()), [sys.executable, "-c", connects_and_hangs], log, alone_s=0.5)
     pair.start()
     wait_until(lambda: log.read_text().count("connected") == 2)
     assert pair.statistics().restarts == 1

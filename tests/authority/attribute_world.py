@@ -6,11 +6,10 @@ from typing import Any
 
 from authority_world import Person, World
 
-from tallystick.authority.client import topic_entries
+from tallystick.authority.client import grant_entries, policy_entry, topic_entries, withdraw_entries
 from tallystick.authority.grant import Grant, GrantTopicPolicy
-from tallystick.authority.granting import grant_entries, policy_entry, withdraw_entries
 from tallystick.crypto.abe.keys import AttributeKey
-from tallystick.parcel.policy_seed import PolicyPlace, open_seed
+from tallystick.parcel.locks import PolicyPlace, open_seed
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.record.schema import Schema

@@ -12,21 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.authority import authority as front
+from tallystick.authority.answers import Caller
+from tallystick.authority.asks import AskPermit
 from tallystick.authority.authority import Authority
-from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
-from tallystick.authority.ledger_view import EngineClient
+from tallystick.authority.client import AuthorityClient, Holder, enrol, topic_entries
 from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
 from tallystick.crypto import hpke
 from tallystick.crypto.passphrase import Cost
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import compose
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import ManualClock
-from tallystick.runtime.entropy import Entropy, SeededEntropy
+from tallystick.runtime.sources import Entropy, ManualClock, SeededEntropy
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
+from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
@@ -39,13 +40,14 @@ READ = Right.READ | Right.DESCRIBE
 WRITE = Right.WRITE | Right.DESCRIBE
 
 
-class PromptClient(EngineClient):
-    """Makes a block for each transaction, as a node's driver would a moment later."""
+class PromptClient:
+    """The ledger in this process; makes a block for each transaction, as a node's driver would a moment later."""
 
     def __init__(self, ledger: SqliteLedger, clock: ManualClock) -> None:
-        super().__init__(ledger, clock)
         self.ledger = ledger
         self.clock = clock
+        self.checkpoint, self.consistency = ledger.checkpoint, ledger.consistency
+        self.blocks, self.state = ledger.blocks, ledger.state
 
     def submit(self, transaction: bytes) -> None:
         now_ms = int(self.clock.now() * 1000)
@@ -164,14 +166,14 @@ class World:
     ) -> Person:
         key = key or SigningKey.from_seed(self.entropy.bytes(32))
         sealing = sealing or hpke.PrivateKey.generate(self.entropy.bytes(32))
-        enrolled = enrol(InProcess(self.authority), self.instance, invite, name, key, sealing)
+        enrolled = enrol(self.authority, self.instance, invite, name, key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
         return self.person(Holder(self.instance, certificate.subject, key, sealing), certificate)
 
     def person(self, holder: Holder, certificate: Certificate) -> Person:
         return Person(
             holder,
-            AuthorityClient(InProcess(self.authority), self.authority_certificate, holder, self.entropy),
+            AuthorityClient(self.authority, self.authority_certificate, holder, self.entropy),
             certificate,
         )
 
@@ -181,10 +183,14 @@ class World:
 
     def tenant(self, name: str = "acme") -> Person:
         """A new tenant's owner."""
-        return self.enrol(self.authority.create_tenant(name), f"{name} owner")
+        return self.enrol(self.authority.enrolment.create_tenant(name), f"{name} owner")
 
     def member(self, name: str, tenant: str = "acme") -> Person:
-        return self.enrol(self.authority.invite_to(tenant), name)
+        return self.enrol(self.authority.enrolment.invite_to(tenant), name)
+
+    def ask_permit(self, caller: Caller, operation: Operation, token: bytes) -> bytes:
+        """The sealed grant, for a request of this nonce."""
+        return self.authority.answer(AskPermit(int(operation), "", token, 0, ""), caller)
 
     def topic(self, owner: Person, name: str = "brakes", flags: int = 0) -> bytes:
         draft = owner.client.create_topic(name, SCHEMA.encode(), flags=flags)

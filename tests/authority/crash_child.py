@@ -19,7 +19,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.topics import ERASABLE
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit
 
@@ -49,14 +49,14 @@ def scene(world: World) -> tuple[Person, Person, Person, bytes]:
         if found is None:
             tenants = world.authority.statistics().tenants
             invite = (
-                world.authority.invite_to("acme", owns=name == "owner")
+                world.authority.enrolment.invite_to("acme", owns=name == "owner")
                 if tenants
-                else world.authority.create_tenant("acme")
+                else world.authority.enrolment.create_tenant("acme")
             )
             found = world.enrol(invite, name, *keys(name))
         people.append(found)
     owner, p, s = people
-    token = world.authority.core.master.token(owner.certificate.tenant, "brakes")
+    token = world.authority.core.keys.master.token(owner.certificate.tenant, "brakes")
     if world.ledger.query(lambda state: state.get(b"topic/" + token)) is None:
         world.topic(owner, "brakes", flags=ERASABLE)
     world.authority.work()

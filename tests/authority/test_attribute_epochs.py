@@ -31,13 +31,13 @@ def bound(world: World, *, burst: int) -> None:
 
 def begun(world: World) -> list[int]:
     """When each epoch began that has, in seconds."""
-    epochs = world.authority._attribute_epochs.announced()
+    epochs = world.authority.attribute_epochs.announced()
     return [one.begins_ms // 1000 for one in epochs if one.begins_ms <= world.now_ms]
 
 
 def next_in_s(world: World) -> int:
     """In how many seconds the next epoch begins."""
-    coming = [one.begins_ms for one in world.authority._attribute_epochs.announced() if one.begins_ms > world.now_ms]
+    coming = [one.begins_ms for one in world.authority.attribute_epochs.announced() if one.begins_ms > world.now_ms]
     return (coming[0] - world.now_ms) // 1000
 
 
@@ -60,7 +60,7 @@ def test_after_early_beginnings_the_next_epoch_is_no_more_than_a_day_away(
         assert 0 < next_in_s(world) <= day_s
         world.pass_time(day_s)
         assert len(begun(world)) == 1 + BURST + number
-    ahead = [one for one in world.authority._attribute_epochs.announced() if one.begins_ms > world.now_ms]
+    ahead = [one for one in world.authority.attribute_epochs.announced() if one.begins_ms > world.now_ms]
     assert len(ahead) == world.settings.epochs_ahead
 
 

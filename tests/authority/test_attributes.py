@@ -13,9 +13,8 @@ from authority_world import Person, World
 pytest.importorskip("pymcl", reason="extra policy")
 
 from tallystick import wire
-from tallystick.authority.answers import AttributeAnswer, Caller
-from tallystick.authority.attributes import attribute_commitment
-from tallystick.authority.policies import policy_commitment
+from tallystick.authority.answers import AttributeAnswer, Caller, attribute_commitment, policy_commitment
+from tallystick.authority.asks import AskAttributeKey
 from tallystick.crypto.abe.capsule import decapsulate, encapsulate
 from tallystick.crypto.abe.keys import AttributeKey, AttributePublicKey
 from tallystick.errors import CannotOpen, Forged, Misuse, Refused, Unavailable
@@ -38,7 +37,7 @@ def people(world: World) -> tuple[Person, Person, Person]:
 
 def opens(world: World, key: AttributeKey, text: str, epoch: int, owner: Person) -> bool:
     """Whether the key opens what a publisher would seal under this policy in this epoch."""
-    public = AttributePublicKey.decode(world.authority._attribute_epochs.key.public.encode())
+    public = AttributePublicKey.decode(world.authority.attribute_epochs.key.public.encode())
     capsule, secret = encapsulate(public, parse(text, space_of(owner)), epoch, b"here", bytes(32))
     try:
         return decapsulate(key, capsule, b"here") == secret
@@ -226,7 +225,7 @@ def test_attributes_of_several_tenants_are_one_key(world: World, people: tuple[P
     city = declare(other, "city")
     give(world, owner, member, role="garage")
     give(world, other, member, clearance=9)
-    public = world.authority._attribute_epochs.key.public
+    public = world.authority.attribute_epochs.key.public
     formula = parse("acme.role::garage && city.clearance > 8", city.joined(space_of(owner)))
     capsule, secret = encapsulate(public, formula, 1, b"", bytes(32))
     assert decapsulate(key_of(member), capsule, b"") == secret
@@ -299,7 +298,7 @@ def test_an_answer_is_for_the_caller_alone(world: World, people: tuple[Person, P
     known = member.client.attribute_key().identifier
     assert other.client.attribute_key(known, 1).identifier == b""
     caller = member.client._caller()
-    sealed = world.authority.attribute_key(caller, b"", 0)
+    sealed = world.authority.answer(AskAttributeKey(b"", 0), caller)
     assert AttributeAnswer.decode(_opened(member, caller, sealed)).key
     with pytest.raises(CannotOpen):
         _opened(other, caller, sealed)
@@ -318,15 +317,15 @@ def test_a_withdrawal_brings_the_next_epoch_forward_once(world: World, people: t
     give(world, owner, other, role="city")
     before = world.now_ms
     take(world, owner, member, "role")
-    begins = [one.begins_ms for one in world.authority._attribute_epochs.announced()]
+    begins = [one.begins_ms for one in world.authority.attribute_epochs.announced()]
     assert before < begins[1] <= world.now_ms + world.settings.revoke_s * 1000
     world.clock.advance(3)
     take(world, owner, other, "role")  # shares the beginning
-    assert [one.begins_ms for one in world.authority._attribute_epochs.announced()] == begins
+    assert [one.begins_ms for one in world.authority.attribute_epochs.announced()] == begins
     world.pass_time(world.settings.revoke_s)
-    assert world.authority._attribute_epochs.current() == 2
+    assert world.authority.attribute_epochs.current() == 2
     world.pass_time(HOUR)
-    assert world.authority._attribute_epochs.current() == 2
+    assert world.authority.attribute_epochs.current() == 2
 
 
 def test_a_withdrawn_attribute_opens_nothing_newer(world: World, people: tuple[Person, Person, Person]) -> None:
@@ -358,7 +357,7 @@ def test_old_and_new_key_parts_do_not_mix(world: World, people: tuple[Person, Pe
     assert not opens(world, mixed, "role::garage", 2, owner)
     carried = AttributeKey(old.authority, old.secret, old.randomness, old.parts, {**old.epochs, **new.epochs})
     assert not opens(world, carried, "role::garage", 2, owner)
-    part = world.authority._attribute_epochs.key.refresh(*_holder_and_traits(member, new), 2)
+    part = world.authority.attribute_epochs.key.refresh(*_holder_and_traits(member, new), 2)
     with pytest.raises(Forged):
         old.with_epoch(2, part)
 
@@ -377,7 +376,7 @@ def test_without_the_epoch_joined_the_withdrawn_attribute_would_open_for_ever(
     take(world, owner, member, "role")
     world.pass_time(30 * 24 * HOUR)
     assert opens(world, old, "role::garage", 1, owner)
-    assert not opens(world, old, "role::garage", world.authority._attribute_epochs.current() or 0, owner)
+    assert not opens(world, old, "role::garage", world.authority.attribute_epochs.current() or 0, owner)
 
 
 def test_an_expired_attribute_is_in_no_key_and_ends_the_epoch(
@@ -391,7 +390,7 @@ def test_an_expired_attribute_is_in_no_key_and_ends_the_epoch(
     assert [one.name for one in member.client.attributes()] == ["acme.clearance"]
     assert set(AttributeKey.decode(member.client.attribute_key().key).parts) < set(AttributeKey.decode(old.key).parts)
     world.pass_time(world.settings.revoke_s + 1)
-    assert world.authority._attribute_epochs.current() == 2
+    assert world.authority.attribute_epochs.current() == 2
     assert not opens(world, AttributeKey.decode(old.key), "role::garage", 2, owner)
 
 
@@ -403,11 +402,11 @@ def test_another_value_ends_the_epoch_and_a_longer_term_does_not(
     known = member.client.attribute_key().identifier
     give(world, owner, member, until_ms=world.now_ms + 48 * HOUR * 1000, clearance=9)
     world.pass_time(2 * HOUR)
-    assert world.authority._attribute_epochs.current() == 1
+    assert world.authority.attribute_epochs.current() == 1
     assert member.client.attribute_key(known).identifier == known
     give(world, owner, member, clearance=2)
     world.pass_time(world.settings.revoke_s + 1)
-    assert world.authority._attribute_epochs.current() == 2
+    assert world.authority.attribute_epochs.current() == 2
     assert not opens(world, key_of(member), "clearance > 2", 2, owner)
 
 
@@ -429,7 +428,7 @@ def test_new_keys_of_a_principal_bring_another_attribute_key(
     assert answer.key
     world.authority.work()
     world.pass_time(world.settings.revoke_s + 1)
-    assert world.authority._attribute_epochs.current() == 2
+    assert world.authority.attribute_epochs.current() == 2
     assert not opens(world, AttributeKey.decode(stolen.key), "role::garage", 2, owner)
 
 
@@ -441,11 +440,11 @@ def test_a_revoked_holder_s_key_opens_nothing_newer(world: World, people: tuple[
     key = key_of(member)
     owner.client.revoke(nobody.id)
     world.authority.work()
-    assert world.authority._attribute_epochs.announced()[1].begins_ms > world.now_ms + HOUR * 1000  # it held nothing
+    assert world.authority.attribute_epochs.announced()[1].begins_ms > world.now_ms + HOUR * 1000  # it held nothing
     owner.client.revoke(member.id)
     world.authority.work()
     world.pass_time(world.settings.revoke_s + 1)
-    assert world.authority._attribute_epochs.current() == 2
+    assert world.authority.attribute_epochs.current() == 2
     assert opens(world, key, "role::garage", 1, owner)  # as it would, had the epoch gone on
     assert not opens(world, key, "role::garage", 2, owner)
 
@@ -521,7 +520,7 @@ def test_publishers_get_space_key_and_epochs_and_hear_of_an_earlier_beginning(
     grant = other.client.permit(Operation.ADVERTISE, token)
     assert grant.policies is not None
     assert AttributeSpace.decode(grant.policies.space) == space_of(owner)
-    assert AttributePublicKey.decode(grant.policies.public) == world.authority._attribute_epochs.key.public
+    assert AttributePublicKey.decode(grant.policies.public) == world.authority.attribute_epochs.key.public
     assert [number for number, _ in grant.policies.epochs] == list(range(1, 16))
     assert grant.policies.epoch(world.now_ms) == 1
     give(world, owner, member, role="garage")
@@ -561,8 +560,8 @@ def test_an_authority_without_the_library_serves_the_rest_and_names_what_is_miss
     world.grant(owner, token, member, 6)
     take(world, owner, other, "role")
     world.pass_time(world.settings.revoke_s + 1)
-    assert world.authority._attribute_epochs.current() == 2
+    assert world.authority.attribute_epochs.current() == 2
     world.pass_time(HOUR)  # what expires ends an epoch too
     world.pass_time(world.settings.revoke_s + 1)
-    assert world.authority._attribute_epochs.current() == 3
+    assert world.authority.attribute_epochs.current() == 3
     assert member.client.permit(Operation.ADVERTISE, token).epochs

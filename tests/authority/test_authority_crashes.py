@@ -17,12 +17,12 @@ from authority_world import READ, WRITE, Person, PromptClient, World
 from crash_child import person
 
 from tallystick.authority.answers import Caller, answer_info
+from tallystick.authority.asks import Erase, Rotate, Undo
 from tallystick.authority.grant import Grant
 from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.errors import Unavailable
-from tallystick.ledger.contracts.epochs import EPOCHS
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import EPOCHS, ERASURES
 from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.runtime.seeded_disk import SeededDisk
@@ -53,7 +53,7 @@ class CrashingClient(PromptClient):
 
 
 def _grant(world: World, who: Person, operation: Operation, token: bytes, nonce: bytes) -> Grant:
-    sealed = world.authority.permit(Caller(who.id, nonce), operation, token)
+    sealed = world.ask_permit(Caller(who.id, nonce), operation, token)
     return Grant.decode(hpke.open_(who.holder.sealing_key, sealed, answer_info(world.instance, who.id, nonce)))
 
 
@@ -73,13 +73,14 @@ def test_a_crash_at_each_submission_loses_and_doubles_nothing(world: World, at: 
         granted.append(_grant(world, p, Operation.ADVERTISE, token, b"2" * 16))
 
     def erase() -> None:
-        world.authority.erase(Caller(owner.id, b"3" * 16), token, p.id, [granted[1].erasure_keys[0].period])
+        ask = Erase(token, p.id, (granted[1].erasure_keys[0].period,))
+        world.authority.answer(ask, Caller(owner.id, b"3" * 16))
 
     def undo() -> None:
-        world.authority.undo(Caller(p.id, b"4" * 16), granted[1].permit, granted[1].undo_token)
+        world.authority.answer(Undo(granted[1].permit, granted[1].undo_token), Caller(p.id, b"4" * 16))
 
     def rotate() -> None:
-        world.authority.rotate(Caller(owner.id, b"5" * 16), token)
+        world.authority.answer(Rotate(token), Caller(owner.id, b"5" * 16))
 
     world.authority.core.ledger.client = CrashingClient(world, at, after=after)
     for step in (subscribe, advertise, erase, undo, rotate):
@@ -133,7 +134,7 @@ def test_kill_9_at_random_points_forgets_nothing_that_was_told(tmp_path: Path, s
 
 
 def _private_halves(world: World, s: Person) -> dict[int, str]:
-    token = world.authority.core.master.token(s.certificate.tenant, "brakes")
+    token = world.authority.core.keys.master.token(s.certificate.tenant, "brakes")
     grant = s.client.permit(Operation.SUBSCRIBE, token, first_epoch=1)
     return {number: hashlib.sha256(half).hexdigest() for number, half in grant.private_keys}
 

@@ -10,7 +10,7 @@ import pytest
 from authority_world import READ, WRITE, Person, World, epoch_value
 
 from tallystick.authority.authority import Authority
-from tallystick.authority.backup import list_backups, lost_epochs, restore
+from tallystick.authority.backup import lost_epochs, restore
 from tallystick.authority.client import topic_entries
 from tallystick.authority.grant import Grant
 from tallystick.crypto import hpke
@@ -77,9 +77,7 @@ def test_an_erased_key_is_nowhere_in_the_store_and_its_holders_are_named(scene: 
     assert erased.periods == ((scene.p.id, period),)
     assert erased.holders == (scene.s.id,)
     assert erased.backups == (backup.identifier,)
-    assert [(note.identifier, note.recipients) for note in list_backups(world.authority.core.store)] == [
-        (backup.identifier, (RECIPIENT,))
-    ]
+    assert store.rows("SELECT id, recipients FROM backups") == [(backup.identifier, RECIPIENT)]
     world.authority.close()
     left = files(world.home)
     assert wrapped not in left
@@ -264,5 +262,5 @@ def test_what_a_backup_holds_of_a_topic_made_since_is_used_again(scene: Scene, t
     granted = world.again(scene.s).client.permit(Operation.SUBSCRIBE, "doors")
     assert granted.epochs[0].public == draft.public
     assert (draft.token, 1) not in lost_epochs(authority.core.store)
-    assert world.enrol(authority.invite_to("rival"), "car").certificate.tenant
-    assert sorted(authority.tenants()) == ["acme", "rival"]
+    assert world.enrol(authority.enrolment.invite_to("rival"), "car").certificate.tenant
+    assert sorted(authority.enrolment.tenants()) == ["acme", "rival"]

@@ -148,6 +148,6 @@ def test_a_new_trust_file_is_followed(world: World, scene: tuple[Liar, Person, P
     _, owner, _, _ = scene
     newer = replace(world.trust, number=2, first=world.instance, name="renamed", signatures=()).sign(world.root)
     world.act(owner, entries.trust(newer.to_json()))
-    assert world.authority.trust.number == 2
+    assert world.authority.core.trust.number == 2
     world.reopen()
-    assert world.authority.trust.name == "renamed"
+    assert world.authority.core.trust.name == "renamed"

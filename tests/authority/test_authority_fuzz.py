@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, by
 @given(ask=st.sampled_from(ASKS), data=st.data())
 @examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_body_is_answered_or_refused_in_our_words(
-    served: tuple[World, bytes], ask: type[Ask], data: st.DataObject
+    served: tuple[World, bytes], ask: type[Ask[Any]], data: st.DataObject
 ) -> None:
     world, principal = served
     length = len(specs(ask)) + int(ask.signed)
@@ -57,10 +57,10 @@ def test_any_body_is_answered_or_refused_in_our_words(
     assert world.authority.statistics().permits_live == 0
 
 
-def _serve(world: World, principal: bytes, kind: type[Ask], body: bytes) -> None:
+def _serve(world: World, principal: bytes, kind: type[Ask[Any]], body: bytes) -> None:
     try:
-        ask, nonce = kind.decode(body, world.authority.limits)
-        ask.encode_answer(ask.serve(world.authority, Caller(principal, nonce)))
+        ask, nonce = kind.decode(body, world.authority.core.limits)
+        ask.encode_answer(world.authority.answer(ask, Caller(principal, nonce)))
     except TallystickError:
         pass
 

@@ -24,7 +24,6 @@ from tallystick.authority.describe import describe, table
 from tallystick.authority.grant import Grant
 from tallystick.authority.http import Service
 from tallystick.authority.operator import OperatorClient, operator_identity
-from tallystick.authority.rates import Rates
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Refused, Unavailable
@@ -32,12 +31,12 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address
-from tallystick.runtime.answers import UNAUTHENTICATED, RefusedByPeer
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.conversation import ClientLimits, RequestSigner
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.http1 import UNAUTHENTICATED, RefusedByPeer
+from tallystick.runtime.router import Rates
 from tallystick.runtime.server import Server
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.envelope import check_time
 from tallystick.trust.permit import Operation, Permit
@@ -106,7 +105,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_the_whole_flow_over_http(site: Site) -> None:
     world = site.world
-    owner = site.enrol(world.authority.create_tenant("acme"))
+    owner = site.enrol(world.authority.enrolment.create_tenant("acme"))
     by_http = site.over_http(owner)
     s = site.enrol(by_http.invite())
     draft = by_http.create_topic("brakes", SCHEMA.encode(), partitions=2, flags=ERASABLE)
@@ -118,7 +117,7 @@ def test_the_whole_flow_over_http(site: Site) -> None:
     reader = site.over_http(s)
     assert reader.names().topics == by_http.names().topics == ((draft.token, "brakes"),)
     granted = reader.permit(Operation.SUBSCRIBE, "brakes")
-    assert (granted.token, granted.partitions, granted.flags) == (draft.token, 2, ERASABLE)
+    assert (granted.token, granted.settings.partitions, granted.settings.flags) == (draft.token, 2, ERASABLE)
     advertised = reader.permit(Operation.ADVERTISE, draft.token)
     period = advertised.erasure_keys[0].period
     assert by_http.erase(draft.token, s.id, [period]).periods == ((s.id, period),)
@@ -177,7 +176,7 @@ def test_the_operator_asks_beside_the_running_process(site: Site, tmp_path: Path
     world = site.world
     operator = OperatorClient(site.http(operator_identity(world.home, PASSPHRASE)), SystemEntropy())
     owner = site.enrol(operator.create_tenant("acme"))
-    assert operator.tenants() == ["acme"]
+    assert operator.tenants() == ("acme",)
     member = site.enrol(operator.invite_to("acme"))
     assert member.certificate.tenant == owner.certificate.tenant
     age = pyrage.x25519.Identity.generate()
@@ -191,20 +190,20 @@ def test_the_operator_asks_beside_the_running_process(site: Site, tmp_path: Path
 
 
 def test_a_backup_greater_than_an_answer_is_handed_over_in_parts(site: Site, tmp_path: Path) -> None:
-    core = site.world.authority.core
+    authority, core = site.world.authority, site.world.authority.core
     core.limits = replace(core.limits, backup_part_bytes=10_000)
     operator = OperatorClient(site.http(operator_identity(site.world.home, PASSPHRASE)), SystemEntropy())
     age = pyrage.x25519.Identity.generate()
     backup = operator.back_up([str(age.to_public())])
     assert len(backup.data) > 5 * core.limits.backup_part_bytes
     assert restore(backup.data, str(age), tmp_path / "restored") == backup.identifier
-    assert list(core.folder.glob("outgoing*")) == []
+    assert list(authority.folder.glob("outgoing*")) == []
     with pytest.raises(Refused, match="not here any more"):
         operator._ask(ReadBackup(backup.identifier, 0))
     # One that nobody fetched makes room for the next.
     for _ in range(2):
         operator._ask(BeginBackup((str(age.to_public()),)))
-    [left] = core.folder.glob("outgoing*")
+    [left] = authority.folder.glob("outgoing*")
     assert left.stat().st_mode & 0o777 == 0o600
 
 

@@ -13,7 +13,7 @@ from tallystick.authority.authority import MASTER_FILE, STORE_FILE, create, open
 from tallystick.authority.master import MasterKey, create_master, open_master, tenant_id
 from tallystick.authority.store import AuthorityStore
 from tallystick.errors import CannotOpen, Malformed, Misuse, Unavailable
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.trust.permit import Operation
 
 

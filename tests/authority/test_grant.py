@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tallystick import wire
-from tallystick.authority.grant import Grant, GrantLabels, GrantPolicies, GrantTopicPolicy
+from tallystick.authority.grant import Grant, GrantLabels, GrantPolicies, GrantSettings, GrantTopicPolicy
 from tallystick.errors import Malformed
 
 PLAIN = Grant(
@@ -17,10 +17,7 @@ PLAIN = Grant(
     epochs=(),
     private_keys=(),
     schemas=(b"schema",),
-    partitions=1,
-    flags=0,
-    late_epochs=1,
-    revoke_ms=60_000,
+    settings=GrantSettings(1, 0, 1, 60_000),
     erasure_keys=(),
     erased=(),
     policies=None,

@@ -21,9 +21,9 @@ from authority_world import Person, World
 
 pytest.importorskip("pymcl", reason="extra policy")
 
+from tallystick.authority.answers import policy_commitment
 from tallystick.authority.backup import restore
 from tallystick.authority.grant import Grant
-from tallystick.authority.policies import policy_commitment
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Misuse, Refused
 from tallystick.ledger import entries

@@ -68,9 +68,7 @@ def test_rows_of_one_side_are_named_and_the_others_judged() -> None:
     assert compare.in_a_line([], "abc", "def", 3).endswith("of 0 rows none moved")
 
 
-def test_the_command_runs_each_side_on_its_own_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_runs_each_side_on_its_own_source(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True, capture_output=True)
 
@@ -95,14 +93,11 @@ def test_the_command_runs_each_side_on_its_own_source(
     source.write_text("VALUE = 200.0\nMORE = {'new': 1.0}\n")  # not committed: head is the working tree
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     git("add", "pyproject.toml")
-    monkeypatch.setattr(compare, "ROOT", tmp_path)
-    monkeypatch.setattr(harness, "RESULTS", tmp_path / "build" / "bench")
     arguments = ("--suite", "fake", "--passes", "3", "--strict", "--only", "this")
-    monkeypatch.setattr(sys, "argv", ["compare.py", "HEAD", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        compare.main()
-    assert ended.value.code == 1  # something got worse, and --strict was said
-    said = capsys.readouterr().out
+    command = [sys.executable, compare.__file__, "HEAD", *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1, ended.stderr  # something got worse, and --strict was said
+    said = ended.stdout
     assert "only in head: new" in said
     assert "note: pyproject.toml" in said
     assert "2 moved: here +100 % (worse, noise 0 %), elsewhere +100 % (worse" in said

@@ -26,11 +26,10 @@ def test_a_ratio_is_the_median_of_the_rounds_and_not_that_of_the_medians() -> No
 
 
 @pytest.fixture
-def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def report(tmp_path: Path) -> ModuleType:
     pytest.importorskip("confluent_kafka")
     import kafka_report
 
-    monkeypatch.setattr(harness, "RESULTS", tmp_path)
     results = [harness.compare("spark_batch", [250.0], [1000.0], "ns/record", 5.0)]
     for name in NAMES:
         results += [
@@ -46,12 +45,12 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         harness.compare("disk_512_unsealed", [30.0], [180.0], "bytes/record"),
         harness.compare("disk_512_notary", [2.0], None, "bytes/record"),
     ]
-    harness.keep("kafka", results)
+    harness.keep("kafka", results, tmp_path)
     return kafka_report
 
 
-def test_the_tables_show_all_arms_beside_each_other(report: ModuleType) -> None:
-    text = report.tables()
+def test_the_tables_show_all_arms_beside_each_other(report: ModuleType, tmp_path: Path) -> None:
+    text = report.tables(tmp_path)
     assert "| fetch_512 | 500 | 4,000 | 2,000 | thousand/s | 4.00 | 4 | met |" in text
     assert "| spark_batch | 1,000 | | 4,000 | thousand/s | 4.00 | 5 | **missed** |" in text
     assert "| fetch_512 | 1,600 | 200 | 400 | 900 | 100 | 300 |" in text
@@ -59,13 +58,13 @@ def test_the_tables_show_all_arms_beside_each_other(report: ModuleType) -> None:
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
-def test_each_operation_is_drawn(report: ModuleType) -> None:
-    assert [path.name for path in report.draw()] == [
+def test_each_operation_is_drawn(report: ModuleType, tmp_path: Path) -> None:
+    assert [path.name for path in report.draw(tmp_path)] == [
         "kafka_produce_dicts.png",
         "kafka_produce_columns.png",
         "kafka_fetch.png",
     ]
-    assert all(path.stat().st_size for path in report.draw())
+    assert all(path.stat().st_size for path in report.draw(tmp_path))
 
 
 def test_the_section_of_the_arm_without_sealing_is_that_of_a_parcel() -> None:
@@ -80,9 +79,10 @@ def test_the_section_of_the_arm_without_sealing_is_that_of_a_parcel() -> None:
         assert kafka_arms.decode(kafka_arms.encode(batch)).data.equals(batch.data)
 
 
-def test_results_of_other_cases_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "RESULTS", tmp_path)
-    harness.keep("kafka", [harness.compare("a", [1.0], [2.0], "ns"), harness.compare("b", [1.0], [2.0], "ns")])
-    harness.keep("kafka", [harness.compare("b", [2.0], [2.0], "ns")])
+def test_results_of_other_cases_stay(tmp_path: Path) -> None:
+    harness.keep(
+        "kafka", [harness.compare("a", [1.0], [2.0], "ns"), harness.compare("b", [1.0], [2.0], "ns")], tmp_path
+    )
+    harness.keep("kafka", [harness.compare("b", [2.0], [2.0], "ns")], tmp_path)
     found = {one["name"]: one["ratio"] for one in json.loads((tmp_path / "kafka.json").read_text())}
     assert found == {"a": 2.0, "b": 1.0}

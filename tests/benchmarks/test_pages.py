@@ -109,15 +109,14 @@ def test_sizing_by_hand() -> None:
     assert sizing.ledger_gib(spine, 4096) == pytest.approx(10_000 / 4096 * 1000 * 86_400 / 2**30)  # alone
 
 
-def test_the_rounds_spread_is_kept_and_a_single_round_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rounds_spread_is_kept_and_a_single_round_has_none(tmp_path: Path) -> None:
     assert harness.compare("x", [1.0] * 5, [1.0, 2.0, 3.0, 4.0, 5.0], "ns").spread == (2.0, 4.0)
     assert harness.compare("x", [1.0, 2.0, 3.0, 4.0, 5.0], None, "ns").spread == (2.0, 4.0)
     assert harness.compare("x", [1.0], [2.0], "ns").spread is None
     (timed,) = harness.run([harness.Rate("x", lambda: sum(range(200_000)))], rounds=5)
     assert timed.spread is not None
     assert timed.spread[0] <= timed.ours <= timed.spread[1]
-    monkeypatch.setattr(harness, "RESULTS", tmp_path)
-    harness.keep("spine", [timed])
+    harness.keep("spine", [timed], tmp_path)
     (kept,) = json.loads((tmp_path / "spine.json").read_text())
     assert {"name", "ours", "peer", "unit", "ratio", "target", "runs", "met", "date", "load"} <= kept.keys()
     assert kept["spread"] == list(timed.spread)
@@ -125,7 +124,7 @@ def test_the_rounds_spread_is_kept_and_a_single_round_has_none(tmp_path: Path, m
 
 
 def test_a_result_names_its_commit_and_whether_code_was_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     def git(*arguments: str) -> str:
         settings = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
@@ -138,10 +137,9 @@ def test_a_result_names_its_commit_and_whether_code_was_changed(
     git("init", "-q")
     git("add", ".")
     git("commit", "-q", "-m", "first")
-    monkeypatch.setattr(harness, "ROOT", tmp_path)
     short = git("rev-parse", "--short", "HEAD")
-    assert harness.commit.__wrapped__() == short
+    assert harness.commit.__wrapped__(tmp_path) == short
     (tmp_path / "page.md").write_text("2\n")  # as the pages are while results are brought onto them
-    assert harness.commit.__wrapped__() == short
+    assert harness.commit.__wrapped__(tmp_path) == short
     (tmp_path / "code.py").write_text("2\n")
-    assert harness.commit.__wrapped__() == f"{short}+"
+    assert harness.commit.__wrapped__(tmp_path) == f"{short}+"

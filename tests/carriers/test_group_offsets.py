@@ -1,11 +1,11 @@
-"""Copies of groups' offsets in Kafka: what another notary wrote is told from what nobody of ours did."""
+"""Copies of groups' offsets in Kafka: what another notary wrote is told from what somebody else did."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from tallystick.carriers.kafka.administration import Spot
-from tallystick.carriers.kafka.offsets import GROUPS_AT_ONCE, REFRESH_LOOKS, Moved, Offsets
+from tallystick.carriers.kafka.reconcile import GROUPS_AT_ONCE, REFRESH_LOOKS, Drift, Offsets
 from tallystick.carriers.storage import Place
 from tallystick.errors import Unavailable
 
@@ -57,7 +57,8 @@ def test_what_nobody_of_ours_moved_is_told_once_and_put_back() -> None:
     for tampered in (9, 0):
         kafka.offsets[SPOT] = tampered
         assert copies.check({SPOT: 5}) == []  # another notary may be a block ahead
-        assert copies.check({SPOT: 5}) == [Moved(SPOT, tampered, 5)]
+        what = f"group {'67' * 16}: {tampered} in partition 0 of topic {'74' * 16}, 5 on the ledger"
+        assert copies.check({SPOT: 5}) == [Drift("offset-moved", what, SPOT.place.token)]
         assert kafka.offsets[SPOT] == 5
         assert copies.check({SPOT: 5}) == []
 

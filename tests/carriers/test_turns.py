@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tallystick.carriers.kafka.turns import PATIENCE_MS, Turns, rank
+from tallystick.carriers.kafka.anchorer import PATIENCE_MS, Turns, rank
 from tallystick.carriers.storage import Place
 
 NODES = [bytes([number]) * 16 for number in range(3)]

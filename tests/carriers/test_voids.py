@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystick import wire
-from tallystick.carriers.voids import MAGIC, Void, is_void
+from tallystick.carriers.carrier import MAGIC, Void, is_void
 from tallystick.errors import Malformed
 from tallystick.parcel.parcel import MAGIC as PARCEL_MAGIC
 

@@ -11,7 +11,7 @@ import pytest
 from commands import Fleet, done
 from stack import PASSPHRASE, Stack
 
-from tallystick.node.addresses import write_address
+from tallystick.node.instance import write_address
 
 
 @pytest.fixture(scope="session")

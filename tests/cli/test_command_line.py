@@ -95,15 +95,12 @@ def test_the_exit_code_says_whose_fault_it_was(error: TallystickError, code: int
     assert output.exit_code(error) == code
 
 
-def test_an_error_of_ours_ends_the_command_with_its_hint(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_ours_ends_the_command_with_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
     @click.command("refusing")
     def refusing() -> None:
         raise Refused('topic "brakes": no right to write', hint="tally right grant")
 
-    monkeypatch.setattr(main, "cli", refusing)
-    assert main.run([]) == 3
+    assert main.run([], refusing) == 3
     assert capsys.readouterr().err == 'error: topic "brakes": no right to write\nhint: tally right grant\n'
 
 

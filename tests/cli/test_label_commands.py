@@ -62,3 +62,4 @@ def test_inspect_shows_the_labels_of_parcels_and_permits(tmp_path: Path) -> None
         (tmp_path / "file").write_bytes(data)
         shown = done("inspect", tmp_path / "file", "--json").json
         assert shown["labels"] == [label.hex() for label in labels]
+    assert "not after: 1125899906842624 ms after 1970" in done("inspect", tmp_path / "file").out

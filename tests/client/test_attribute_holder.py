@@ -8,7 +8,7 @@ from makers import seed
 from policy_world import need_pymcl
 
 from tallystick.authority.answers import AttributeAnswer
-from tallystick.client.policies import SKEW_MS, AttributeHolder
+from tallystick.client.opening import SKEW_MS, AttributeHolder
 from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.errors import Unavailable
 from tallystick.policy.traits import traits_of
@@ -17,7 +17,7 @@ AGAIN_S = 30.0
 
 
 class Authority:
-    """Answers as authority/attribute_keys.py does, with real keys, and counts the questions."""
+    """Answers as authority/attributes.py does, with real keys, and counts the questions."""
 
     def __init__(self) -> None:
         need_pymcl()

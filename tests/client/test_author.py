@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from tallystick import wire
-from tallystick.client.author import Author
-from tallystick.client.view import PUBLISHED_S
+from tallystick.client.ties import PUBLISHED_S, Author
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
-from tallystick.ledger.transaction import parse
-from tallystick.runtime.clock import ManualClock
+from tallystick.ledger.block import parse
+from tallystick.runtime.sources import ManualClock
 
 IDENTITY: Any = SimpleNamespace(
     instance=bytes(32), principal=bytes(16), signing_key=SigningKey.from_seed(bytes(range(32)))

@@ -12,8 +12,8 @@ from stack import Stack, impatient
 from tallystick.client.grants import Grants
 from tallystick.client.session import Session
 from tallystick.errors import Unavailable
-from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import ManualClock
 from tallystick.trust.permit import Operation
 
 

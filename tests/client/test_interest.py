@@ -12,7 +12,7 @@ from actors import Liar, Topic, row_of, subscribe_through
 from stack import Stack, wait_beyond
 from without import without
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Misuse, Withheld
@@ -124,8 +124,8 @@ def test_bodies_that_are_not_wanted_do_not_travel(topics: dict[str, Topic]) -> N
     for interest in ("speed > 150 && vin::A", ""):
         node, sent = Liar(topic.reader.node), list[int]()
 
-        def fetch(*arguments: Any, node: Liar = node, sent: list[int] = sent, **options: Any) -> Fetched:
-            fetched: Fetched = node.honest.fetch(*arguments, **options)
+        def fetch(wanted: Fetch, node: Liar = node, sent: list[int] = sent) -> Fetched:
+            fetched: Fetched = node.honest.fetch(wanted)
             sent.append(sum(len(data) for data in fetched.parcels))
             return fetched
 
@@ -156,8 +156,8 @@ def test_places_are_those_in_the_parcel(topics: dict[str, Topic]) -> None:
 def keep_back(node: Liar, which: Any) -> None:
     """The node sends fronts of parcels for which `which(parcel)` holds."""
 
-    def fetch(*arguments: Any, **options: Any) -> Fetched:
-        fetched: Fetched = node.honest.fetch(*arguments, **options)
+    def fetch(wanted: Fetch) -> Fetched:
+        fetched: Fetched = node.honest.fetch(wanted)
         parcels = [
             data[: front_bytes(data)] if which(Parcel.decode_front(data)) else data
             for data in map(bytes, fetched.parcels)
@@ -197,8 +197,8 @@ def test_a_front_with_other_labels_is_not_the_anchored_parcel(topics: dict[str, 
     """A node that makes a parcel look unwanted changes its header, and so its name."""
     topic, node = topics["labelled"], Liar(topics["labelled"].reader.node)
 
-    def fetch(*arguments: Any, **options: Any) -> Fetched:
-        fetched: Fetched = node.honest.fetch(*arguments, **options)
+    def fetch(wanted: Fetch) -> Fetched:
+        fetched: Fetched = node.honest.fetch(wanted)
         first = Parcel.decode_front(bytes(fetched.parcels[0]))
         labels = tuple(sorted(label[:2] + bytes(7) + bytes([i]) for i, label in enumerate(first.header.labels)))
         forged = Parcel(replace(first.header, labels=labels), first.signature, b"").encode_front()

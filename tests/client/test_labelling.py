@@ -12,7 +12,7 @@ import pytest
 from actors import SCHEMA, Topic, await_topic
 from stack import WRITE, Stack, wait_until
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.publish import Publisher
 from tallystick.client.session import Session
 from tallystick.errors import Refused
@@ -59,7 +59,7 @@ def fetch(session: Session, topic: Topic, interest: str = "", **query: Any) -> t
     permit = Permit.decode(session.authority.permit(Operation.SUBSCRIBE, topic.token, 1, interest).permit)
     session.node.subscribe(permit.encode())
     options: dict[str, Any] = {"bytes_max": 1 << 22, **query}
-    return permit, session.node.fetch(topic.token, 0, permit.identifier, options.pop("offset", 0), **options)
+    return permit, session.node.fetch(Fetch(topic.token, 0, permit.identifier, options.pop("offset", 0), **options))
 
 
 def headers(fetched: Fetched) -> list[Header]:
@@ -152,7 +152,7 @@ def test_anothers_permit_fetches_nothing(topic: Topic) -> None:
     permit, _ = fetch(topic.reader, topic, "speed > 120")
     other = topic.subscriber("other")
     with pytest.raises(Refused, match="no live subscription"):
-        other.node.fetch(topic.token, 0, permit.identifier, 0, bytes_max=1 << 20)
+        other.node.fetch(Fetch(topic.token, 0, permit.identifier, 0, bytes_max=1 << 20))
     with pytest.raises(Refused, match="issued to another principal"):
         other.node.subscribe(permit.encode())
 

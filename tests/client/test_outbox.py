@@ -20,7 +20,6 @@ from tallystick.client.outbox import (
     EndLane,
     ForgetCopies,
     LearnEpoch,
-    Moment,
     Outbox,
     RenewPermits,
     Rows,
@@ -41,7 +40,7 @@ from tallystick.parcel.seal import Gap
 E = TypeVar("E")
 
 TOKEN = b"t" * 16
-NOW = Moment(100.0, 100_000)
+NOW = 100.0
 
 
 class Permits:
@@ -49,7 +48,7 @@ class Permits:
 
     current, held = True, True
 
-    def is_current(self, topics: Sequence[TopicRef], now_ms: int) -> bool:
+    def is_current(self, topics: Sequence[TopicRef]) -> bool:
         return self.current
 
     def covers(self, topics: Sequence[TopicRef]) -> bool:
@@ -85,7 +84,7 @@ class Desk:
         match effect:
             case SealRun(rows):
                 self.outbox.sealed(effect, [self.parcel(1, one.waiter) for one in rows[:most]], self.now)
-            case SealAgain(_, _, waiting):
+            case SealAgain(_, waiting):
                 self.lane += b"'"
                 self.outbox.sealed(effect, [self.parcel(one.rows, one.waiter) for one in waiting], self.now)
             case EndLane():
@@ -104,7 +103,7 @@ class Desk:
     def send(self, *answers: NotStored | None) -> SendParcels:
         """Send the next request; `answers` are those of its first parcels, the others are stored."""
         effect: SendParcels = self.next_of(SendParcels)
-        self.outbox.sent(effect, [answer or stored(one) for one, answer in paired(effect, answers)], self.now)
+        self.outbox.sent(effect, True, [answer or stored(one) for one, answer in paired(effect, answers)], self.now)
         return effect
 
     def stored_rows(self, *numbers: int) -> None:
@@ -130,8 +129,9 @@ class Desk:
 
     def reports(self) -> list[str]:
         """What callers are told: the parcel's place, or the reason of the error."""
-        for callback, error, delivery in self.outbox.take_reports():
+        for callback, error, delivery in self.outbox.reports:
             callback(error, delivery)
+        self.outbox.reports = []
         told, self.told = self.told, []
         return [
             f"{one.lane.decode()} {one.sequence}" if one is not None else getattr(error, "reason", "")
@@ -206,18 +206,18 @@ def test_a_silent_lane_has_a_heartbeat_and_a_closed_one_does_not() -> None:
     desk = Desk(heartbeat_s=5.0)
     desk.stored_rows(1)
     assert desk.seal() is None
-    desk.now = Moment(106.0, 106_000)
+    desk.now = 106.0
     assert desk.seal() == SealBeats([b"lane 0"])
     desk.outbox.order(CloseLanes())
     desk.seal()
-    desk.now = Moment(120.0, 120_000)
+    desk.now = 120.0
     assert desk.seal() is None
 
 
 def test_rows_that_were_dropped_are_told_as_one_gap_when_there_is_room() -> None:
     desk = Desk()
-    desk.outbox.drop(3, Moment(1.0, 1_000))
-    desk.outbox.drop(4, Moment(2.0, 2_000))
+    desk.outbox.drop(3, 1_000)
+    desk.outbox.drop(4, 2_000)
     assert desk.outbox.next_seal(desk.now, has_room=False) is None
     assert desk.seal() == Gap(7, 1_000, 2_000, "spool full")
     assert desk.seal() is None
@@ -260,7 +260,7 @@ def test_a_node_that_has_less_is_sent_it_again_and_one_that_lost_what_was_anchor
     desk.send(refusal("ahead", 2))
     end = desk.seal()
     assert isinstance(end, EndLane)
-    assert end.first == 4
+    assert end.waiting[0].sequence == 4
     assert desk.reports() == ["lost"]
 
 
@@ -309,7 +309,7 @@ def test_an_epoch_that_is_over_is_sealed_again_with_what_was_sealed_meanwhile() 
     desk.sync()
     desk.outbox.learnt(learn, desk.now)
     assert desk.outbox.next_send(desk.now) is None  # the authority knows of no other: ask again later
-    desk.now = Moment(110.0, 110_000)
+    desk.now = 110.0
     desk.send(refusal("epoch-over"))
     desk.permits.current = False
     desk.outbox.learnt(desk.next_of(LearnEpoch), desk.now)
@@ -363,7 +363,7 @@ def test_permits_are_shown_again_and_a_failure_to_do_so_is_not_forgotten() -> No
     assert isinstance(desk.outbox.next_send(desk.now), ShowPermits)
     desk.outbox.pause(Unavailable("the node is away"), desk.now)
     assert desk.outbox.next_send(desk.now) is None
-    desk.now = Moment(101.0, 101_000)
+    desk.now = 101.0
     assert isinstance(desk.outbox.next_send(desk.now), ShowPermits)
     desk.outbox.shown()
     desk.send()
@@ -387,11 +387,11 @@ def test_an_overdue_promise_is_brought_to_the_ledger_until_that_was_done() -> No
     desk.check(0)
     assert desk.outbox.next_send(desk.now) is None
     for done in (False, True):
-        desk.now = Moment(desk.now.s + 20.0, 0)
+        desk.now += 20.0
         desk.check(0)
         accusation = desk.next_of(AccuseNode)
-        desk.outbox.accused(accusation, told=done)
-    desk.now = Moment(desk.now.s + 20.0, 0)
+        desk.outbox.accused(accusation, done)
+    desk.now += 20.0
     desk.check(0)
     assert desk.outbox.next_send(desk.now) is None
 
@@ -410,14 +410,14 @@ def test_every_row_is_delivered_or_failed_once_whatever_the_node_answers(seed: i
             desk.outbox.order(Rows(0, number, 10, waiter))  # type: ignore[arg-type]
         node: dict[bytes, int] = {}
         for _ in range(400):
-            desk.now = Moment(desk.now.s + 1.0, 0)
+            desk.now += 1.0
             if chooser.random() < 0.5:
                 desk.seal(most=chooser.randrange(1, 4))
             else:
                 step_of_sending(desk, node, chooser)
             desk.reports()
         while desk.outbox.pending:
-            desk.now = Moment(desk.now.s + 1.0, 0)
+            desk.now += 1.0
             desk.seal()
             step_of_sending(desk, node, None)
             desk.reports()
@@ -447,7 +447,7 @@ def step_of_sending(desk: Desk, node: dict[bytes, int], chooser: random.Random |
                     answers.append(stored(one))
                     continue
                 break
-            desk.outbox.sent(effect, answers, desk.now)
+            desk.outbox.sent(effect, True, answers, desk.now)
         case LearnEpoch():
             desk.permits.current = bool(chooser and chooser.random() < 0.5)
             desk.outbox.learnt(effect, desk.now)

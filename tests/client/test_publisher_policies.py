@@ -12,25 +12,23 @@ from formulas import ACME
 from makers import GROUPED, INSTANCE, entropy, rows, seed, token
 from policy_world import EPOCH, PolicyWorld, need_pymcl
 
-from tallystick.authority.grant import Grant, GrantEpoch, GrantPolicies, GrantTopicPolicy
-from tallystick.client.keeper import Held
-from tallystick.client.lane_keys import KeptLane, LaneSecrets, draw_secrets, open_lane
-from tallystick.client.policies import OwnPolicy, policy_state
+from tallystick.authority.grant import Grant, GrantEpoch, GrantPolicies, GrantSettings, GrantTopicPolicy
+from tallystick.client.grants import Held
+from tallystick.client.lane_keys import LaneSecrets, OwnLane, OwnPolicy, draw_secrets, open_lane, policy_state
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Misuse, Unavailable
 from tallystick.identity.folder import Identity
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.locks import lock_hash
+from tallystick.parcel.keys import KeyRing
+from tallystick.parcel.locks import PolicyPlace, lock_hash, seal_seed
 from tallystick.parcel.open import open_columns
-from tallystick.parcel.policy_seed import PolicyPlace, seal_seed
 from tallystick.parcel.seal import Lane
 from tallystick.parcel.verify import verify_run
 from tallystick.policy.parse import parse
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import SeededEntropy
 
 NOW_MS = 1_700_000_000_000
 THREE = Schema.parse(
@@ -74,10 +72,7 @@ def held(world: PolicyWorld, found: GrantPolicies | None, schema: Schema = GROUP
         epochs=(epoch,),
         private_keys=(),
         schemas=(schema.encode(),),
-        partitions=1,
-        flags=0,
-        late_epochs=1,
-        revoke_ms=1000,
+        settings=GrantSettings(1, 0, 1, 1000),
         erasure_keys=(),
         erased=(),
         policies=found,
@@ -168,8 +163,8 @@ def test_a_kept_lane_knows_what_its_keys_were_drawn_under(world: PolicyWorld) ->
     grants = [held(world, policies(world))]
     own = OwnPolicy.of("role::police", False, grants, GROUPED)
     lane, secrets = sealed(world, grants, own)
-    kept = KeptLane(lane, [secrets]).encode(identity(), SeededEntropy(2))
-    again = KeptLane.decode(identity(), kept, None)
+    kept = OwnLane(lane, [secrets]).encode(identity(), SeededEntropy(2))
+    again = OwnLane.decode(identity(), kept, None)
     assert again.secrets[-1].policies == policy_state(grants, GROUPED, own, NOW_MS)
     assert again.secrets[-1].locks == secrets.locks
     assert [key.locks for key in again.lane.keys] == [key.locks for key in lane.keys]

@@ -13,9 +13,8 @@ from stack import Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client import sealing
+from tallystick.client.hands import Sealer
 from tallystick.client.outbox import SealAgain, Spooled
-from tallystick.client.sealing import Sealer
 from tallystick.client.spool import _Segment
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
@@ -55,9 +54,8 @@ def test_sealing_goes_on_while_the_disk_syncs_and_nothing_is_sent_before(
     assert read_rows(topic.reader.subscriber(topic.name), 30) == list(range(30))
 
 
-def test_what_was_packed_in_another_thread_comes_in_order(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "HANDED_OVER_BYTES_MIN", 0)
-    with topic.car.publisher(topic.name, batch_rows_max=10) as publisher:
+def test_what_was_packed_in_another_thread_comes_in_order(topic: Topic) -> None:
+    with topic.car.publisher(topic.name, batch_rows_max=10, handed_over_bytes_min=0) as publisher:
         publisher.send(rows(*range(30, 230)))
         assert publisher.flush(60) == 0
     assert read_rows(topic.reader.subscriber(topic.name), 230) == list(range(230))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import makers
 import pytest
@@ -33,7 +35,7 @@ def test_what_was_synced_is_there_and_what_follows_is_one_run(number: int) -> No
     disk, sealed = SeededDisk(number), parcels(8)
     lane = sealed[0].header.lane
     spool = spool_with(disk, sealed[:4])
-    spool.unsynced().sync()
+    spool.sync()
     for parcel in sealed[4:]:
         spool.append(parcel)
     disk.crash()
@@ -45,7 +47,7 @@ def test_what_was_synced_is_there_and_what_follows_is_one_run(number: int) -> No
 def test_rot_below_the_end_is_damage_and_never_cut() -> None:
     """To go on below a sequence that was sent would be equivocation."""
     disk, sealed = SeededDisk(1), parcels(8)
-    spool_with(disk, sealed).unsynced().sync()
+    spool_with(disk, sealed).sync()
     folder = sealed[0].header.lane.hex()
     disk.flip(f"{folder}/0", 100)
     with pytest.raises(Malformed, match="damaged"):
@@ -56,13 +58,13 @@ def test_a_full_disk_is_told_and_tried_again() -> None:
     disk, sealed = SeededDisk(1), parcels(3)
     lane = sealed[0].header.lane
     spool = spool_with(disk, sealed[:1])
-    spool.unsynced().sync()
+    spool.sync()
     disk.fill(100)
     with pytest.raises(Unavailable):
         spool.append(sealed[1])
     disk.fill(None)
     spool.append(sealed[1])
-    spool.unsynced().sync()
+    spool.sync()
     disk.crash()
     assert Spool(disk, SMALL).kept(lane) == [0, 1]
 
@@ -72,25 +74,31 @@ def test_a_sync_that_fails_ends_the_use_of_the_spool() -> None:
     spool = spool_with(disk, parcels(1))
     disk.fail_sync()
     with pytest.raises(UnsureSpool):
-        spool.unsynced().sync()
+        spool.sync()
 
 
-def test_what_is_written_while_the_disk_syncs_is_not_taken_for_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    sealed = parcels(2)
-    spool = spool_with(SeededDisk(1), sealed[:1])
-    (segment,) = waiting = spool.unsynced()
-    sync = segment.file.sync
+class BusyDisk(SeededDisk):
+    """Something happens between the sync of a file and its answer."""
 
-    def sync_and_append() -> None:
-        sync()
-        spool.append(sealed[1])
+    meanwhile: Callable[[], None] | None = None
 
-    monkeypatch.setattr(segment.file, "sync", sync_and_append)
-    waiting.sync()
-    assert spool.unsynced() == [segment]
-    monkeypatch.setattr(segment.file, "sync", sync)
-    spool.unsynced().sync()
-    assert not spool.unsynced()
+    def sync_file(self, inode: Any) -> None:
+        super().sync_file(inode)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+
+
+def test_what_is_written_while_the_disk_syncs_is_not_taken_for_durable() -> None:
+    disk, sealed = BusyDisk(1), parcels(2)
+    spool = spool_with(disk, sealed[:1])
+    disk.meanwhile = lambda: spool.append(sealed[1])
+    spool.sync()
+    synced = disk.syncs
+    spool.sync()
+    assert disk.syncs == synced + 1
+    spool.sync()
+    assert disk.syncs == synced + 1
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -108,7 +116,7 @@ def test_a_lane_is_dropped_whole_or_not_at_all(change: int) -> None:
     disk, sealed = SeededDisk(change), parcels(8)
     lane = sealed[0].header.lane
     spool = spool_with(disk, sealed)
-    spool.unsynced().sync()
+    spool.sync()
     disk.power_off_after(change)
     with suppress(Unavailable, OSError):
         spool.drop_lane(lane)

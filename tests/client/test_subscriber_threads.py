@@ -11,10 +11,9 @@ import pytest
 from actors import Hand, Liar, Topic, read_rows, rows, settle, stored, subscribe_through
 from stack import Stack, wait_until
 
-from tallystick.carriers.carrier import Fetched
-from tallystick.client import opening
-from tallystick.client.findings import Finding
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.opening import Opener
+from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Subscriber
 from tallystick.errors import Withheld
 from tallystick.parcel import seal
@@ -35,11 +34,6 @@ def topic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topic]:
         yield topic
 
 
-@pytest.fixture(autouse=True)
-def hand_all_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "HANDED_OVER_BYTES_MIN", 0)
-
-
 class Watched(Liar):
     """A node that counts the ranges it was asked for; `alter` may lie in one."""
 
@@ -47,16 +41,18 @@ class Watched(Liar):
         super().__init__(honest)
         self.asked: list[int] = []
 
-    def fetch(self, token: bytes, partition: int, permit: bytes, offset: int, **options: Any) -> Fetched:
-        self.asked.append(offset)
-        return self.alter(self.honest.fetch(token, partition, permit, offset, **options))
+    def fetch(self, wanted: Fetch) -> Fetched:
+        self.asked.append(wanted.offset)
+        return self.alter(self.honest.fetch(wanted))
 
     def alter(self, fetched: Fetched) -> Fetched:
         return fetched
 
 
 def through(topic: Topic, node: Any, **settings: Any) -> Subscriber:
-    return subscribe_through(topic.reader, node, topic.name, fetch_bytes_max=RANGE_BYTES, **settings)
+    return subscribe_through(
+        topic.reader, node, topic.name, fetch_bytes_max=RANGE_BYTES, handed_over_bytes_min=0, **settings
+    )
 
 
 def numbers(received: list[Any]) -> list[int]:
@@ -74,7 +70,7 @@ def test_rows_come_in_the_order_of_the_log_however_many_threads_open_them(topic:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Opener, "_open", watched)
-        with topic.reader.subscriber(topic.name, threads=threads) as subscriber:
+        with topic.reader.subscriber(topic.name, threads=threads, handed_over_bytes_min=0) as subscriber:
             assert read_rows(subscriber, PARCELS) == list(range(PARCELS))
     assert any(name.startswith("subscriber") for name in opened_in) == (threads > 0)
 
@@ -112,7 +108,8 @@ def test_a_parcel_that_does_not_open_is_found_in_its_place(topic: Topic, monkeyp
             stored(hand.send(hand.seal(number))[0])
     settle(topic.stack)
     findings: list[Finding] = []
-    with other.reader.subscriber(other.name, on_bad="report", on_finding=findings.append) as subscriber:
+    reader = other.reader.subscriber(other.name, on_bad="report", on_finding=findings.append, handed_over_bytes_min=0)
+    with reader as subscriber:
         assert read_rows(subscriber, 11) == [*range(7), *range(8, 12)]
     assert [(one.reason, one.offset) for one in findings] == [("cannot-open", 7)]
 

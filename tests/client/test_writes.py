@@ -15,6 +15,8 @@ from actors import Hand, Topic, row_of, rows, settle, stored, ties, write_as_nod
 from stack import Stack, wait_until
 from without import without
 
+from tallystick.carriers.accounts import Asked
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.carriers.storage import Place
 from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.subscribe import FoundError, Received, Subscriber
@@ -210,9 +212,9 @@ def test_a_node_that_shows_other_rows_than_were_listed_is_named(topic: Topic, tm
     honest = carrier.fetch
     for reason, parcels in (("altered", lambda p: p[::-1]), ("missing", lambda p: ())):
 
-        def lying(*args: Any, parcels: Any = parcels, **options: Any) -> Any:
-            fetched = honest(*args, **options)
-            is_body = options.get("end") is not None and not options["headers"]
+        def lying(asked: Asked, wanted: Fetch, parcels: Any = parcels) -> Fetched:
+            fetched = honest(asked, wanted)
+            is_body = wanted.end is not None and not wanted.headers
             return replace(fetched, parcels=tuple(parcels(fetched.parcels))) if is_body else fetched
 
         carrier.fetch = lying

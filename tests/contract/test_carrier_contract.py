@@ -22,7 +22,7 @@ from memory_carrier import server as memory_server
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers import registry
-from tallystick.carriers.carrier import Can, Carrier, Fetched
+from tallystick.carriers.carrier import Can, Carrier, Fetch, Fetched, LaneSought
 from tallystick.carriers.kafka import anchorer as kafka_anchorer
 from tallystick.carriers.kafka import direct as straight_kafka
 from tallystick.carriers.kafka import server as gateway
@@ -94,7 +94,7 @@ class Reading:
     permit: bytes
 
     def fetch(self, offset: int = 0, partition: int = 0, bytes_max: int = 1 << 20, **options: bool | int) -> Fetched:
-        return self.carrier.fetch(self.token, partition, self.permit, offset, bytes_max=bytes_max, **options)  # type: ignore[arg-type]
+        return self.carrier.fetch(Fetch(self.token, partition, self.permit, offset, bytes_max=bytes_max, **options))  # type: ignore[arg-type]
 
     def parcels(self, first: int, end: int, partition: int = 0) -> list[bytes]:
         """What lies there, as a subscriber gets it: a fetch may bring less than there is, and never nothing of it."""
@@ -327,9 +327,9 @@ def test_nothing_is_handed_out_without_a_live_permit(running: Running, name: str
     stored(hand.send(hand.seal(1))[0])
     reading.anchored(1)
     with pytest.raises(Refused):
-        reading.carrier.fetch(token, 0, b"n" * 16, 0, bytes_max=1)
+        reading.carrier.fetch(Fetch(token, 0, b"n" * 16, 0, bytes_max=1))
     with pytest.raises(Refused):
-        running.carrier(running.car).fetch(token, 0, reading.permit, 0, bytes_max=1)
+        running.carrier(running.car).fetch(Fetch(token, 0, reading.permit, 0, bytes_max=1))
 
 
 # --- what a fetch is bounded by, and what proves it ---
@@ -383,11 +383,11 @@ def test_the_head_of_a_lane_below_an_offset_is_shown_with_its_proof(running: Run
     for parcel in parcels:
         stored(hand.send(parcel)[0])
     root, publisher = reading.anchored(4), running.car.identity.principal
-    shown = reading.carrier.lane_front(reading.token, 0, reading.permit, publisher, hand.lane.lane, 2, 4)
+    shown = reading.carrier.lane_front(LaneSought(reading.token, 0, reading.permit, publisher, hand.lane.lane, 2, 4))
     assert shown is not None
     assert (shown.offset, shown.front) == (0, parcels[0].encode_front())
     verify_inclusion(leaf_hash(parcels[0].hash), 0, 4, list(shown.proof), root)
-    missing = reading.carrier.lane_front(reading.token, 0, reading.permit, publisher, other.lane, 1, 4)
+    missing = reading.carrier.lane_front(LaneSought(reading.token, 0, reading.permit, publisher, other.lane, 1, 4))
     assert missing is None
 
 

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_world import Chain, ChainWorld
+from chain_world import Chain, ChainWorld, wait_until
 from ledger_world import HOME, HOSPITAL, NOW_MS, World, operation_batch, seed, token
 
 from tallystick import wire
 from tallystick.crypto.merkle import Tree, leaf_hash, verify_consistency
 from tallystick.errors import Forged, Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import Block, Transaction, parse, read_head
 from tallystick.ledger.contracts import access, anchors
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
@@ -29,7 +28,6 @@ from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Engine, Query, Submitted
 from tallystick.ledger.proofs import StateProof, verify_history
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import Transaction, parse
 from tallystick.trust.receipt import EntryProof, Receipt
 from tallystick.trust.right import Right
 
@@ -258,11 +256,11 @@ def test_families_are_scanned_and_queries_read_what_is_stored(running: Running) 
 
 def test_listeners_learn_what_a_block_changed(running: Running) -> None:
     world = running.world
-    seen: list[tuple[int, set[bytes]]] = []
-    running.engine.on_block(lambda block, keys: seen.append((block.height, set(keys))))
+    seen: dict[int, set[bytes]] = {}
+    running.engine.on_block(lambda block, keys: seen.update({block.height: set(keys)}))
     placed = running.take(world.doctor.sign(entries.grant(HEART, world.monitor.id, Right.READ)))[0]
-    keys = dict(seen)[placed.height]
-    assert {b"right/" + HEART + world.monitor.id, b"rights/" + world.monitor.id} <= keys
+    wait_until(lambda: placed.height in seen)  # a chain is followed by a thread of its own
+    assert {b"right/" + HEART + world.monitor.id, b"rights/" + world.monitor.id} <= seen[placed.height]
 
 
 def test_waiting_for_a_block_that_is_not_made_ends(tmp_path: Path) -> None:

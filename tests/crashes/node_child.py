@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tallystick.node.instance import Folders
 from tallystick.runtime.address import Address, Listen
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 
 def run_node(folder: Folders, port: int) -> None:
@@ -28,7 +28,7 @@ def run_authority(folder: Folders, port: int, node_url: str) -> None:
     from tallystick.authority.settings import AuthoritySettings
     from tallystick.node.authority import AuthorityProcess
     from tallystick.node.instance import open_node_keys
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemEntropy
     from tallystick.trust.trustfile import TrustFile
 
     trust = TrustFile.parse(folder.trust.read_text())

@@ -27,7 +27,7 @@ from tallystick.client.subscribe import Subscriber
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.fsck import fsck
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 from tallystick.trust.right import Right
 
 RESERVE = LogLimits().reserve_bytes

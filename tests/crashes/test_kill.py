@@ -38,8 +38,7 @@ from tallystick.node.settings import NodeSettings
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 

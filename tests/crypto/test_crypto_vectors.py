@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 from tallystick import errors
-from tallystick.crypto import aead, blocks, hpke, kdf, merkle
+from tallystick.crypto import blocks, hpke, merkle, symmetric
 from tallystick.crypto.merkle_map import MerkleMap, verify_map
 from tallystick.crypto.passphrase import unlock_secret
 from tallystick.crypto.signatures import RootKey, RootVerifyKey, SigningKey, VerifyKey
@@ -30,25 +30,25 @@ def failing(vector: Any) -> Any:
 def test_kdf() -> None:
     for vector in VECTORS["kdf"]:
         context = [part if isinstance(part, int) else unhex(part) for part in vector["context"]]
-        assert kdf.derive(unhex(vector["key"]), vector["label"], *context).hex() == vector["derived"]
+        assert symmetric.derive(unhex(vector["key"]), vector["label"], *context).hex() == vector["derived"]
 
 
 def test_aead() -> None:
     vector = VECTORS["aead"]
     key, plaintext, aad = unhex(vector["key"]), unhex(vector["plaintext"]), unhex(vector["aad"])
-    assert aead.encrypt(key, plaintext, aad).hex() == vector["encrypted"]
-    assert aead.decrypt(key, unhex(vector["encrypted"]), aad) == plaintext
-    assert aead.wrap(key, plaintext, aad, unhex(vector["entropy"])).hex() == vector["wrapped"]
-    assert aead.unwrap(key, unhex(vector["wrapped"]), aad) == plaintext
+    assert symmetric.encrypt(key, plaintext, aad).hex() == vector["encrypted"]
+    assert symmetric.decrypt(key, unhex(vector["encrypted"]), aad) == plaintext
+    assert symmetric.wrap(key, plaintext, aad, unhex(vector["entropy"])).hex() == vector["wrapped"]
+    assert symmetric.unwrap(key, unhex(vector["wrapped"]), aad) == plaintext
     for bad in vector["wrapped_bad"]:
         with failing(bad):
-            aead.unwrap(key, unhex(bad["wrapped"]), aad)
+            symmetric.unwrap(key, unhex(bad["wrapped"]), aad)
 
 
 def test_one_ciphertext_opens_under_two_keys() -> None:
     # Why a commitment to the key stands beside a parcel's body.
     vector = VECTORS["aead"]["two_keys"]
-    opened = {aead.decrypt(unhex(key), unhex(vector["ciphertext"])) for key in vector["keys"]}
+    opened = {symmetric.decrypt(unhex(key), unhex(vector["ciphertext"])) for key in vector["keys"]}
     assert len(opened) == 2
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick import wire
-from tallystick.crypto.aead import SALT_BYTES
 from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
+from tallystick.crypto.symmetric import SALT_BYTES
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused
 
 CHEAP = Cost(memory_kib=32, iterations=1, lanes=1)

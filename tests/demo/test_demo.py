@@ -16,7 +16,7 @@ from without import processes_without, without
 
 from tallystick.cli import main
 from tallystick.cli.demo import ending_in_order, has_spark
-from tallystick.demo import publishing, reading, show, undoing
+from tallystick.demo import permits, publishing, show
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, Verdict, expected, perform, refusal
 from tallystick.demo.stage import Stage
 from tallystick.demo.table import WIDTH, lines
@@ -51,7 +51,7 @@ def test_without_its_defences_the_attacks_succeed_and_the_demo_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node's are taken away in its own process, the readers' in this one."""
-    network = [reading.read_without_permit, publishing.framing, undoing.fake_unsubscribe, publishing.equivocate]
+    network = [permits.read_without_permit, publishing.framing, permits.fake_unsubscribe, publishing.equivocate]
     disk = ["a broker reorders parcels on disk", "a ledger put back to an older copy"]
     monkeypatch.setattr(show, "OVER_THE_NETWORK", [one for one in ATTACKS if one.carry_out in network])
     monkeypatch.setattr(show, "ON_THE_DISK", [one for one in ATTACKS if one.attack in disk])

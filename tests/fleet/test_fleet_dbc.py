@@ -103,7 +103,7 @@ def test_every_frame_is_what_cantools_says() -> None:
 def test_our_own_frames_come_back_by_their_vss_paths() -> None:
     telemetry = next(iter(simulate(4, 200, seed=3)))
     frames, dbc = can.encode(telemetry), Dbc.parse(can.dbc_text())
-    assert set(dbc.units()) == {BY_COLUMN[column].path for column in can.COLUMNS.values()}
+    assert set(dbc.units()) == {BY_COLUMN[column].path for column in can.columns().values()}
     for one in dbc.decode(frames.column("can_id").to_numpy(), frames.column("payload")):
         assert one.problems == {}
         for column, values in can.decode(frames, one.name).items():

@@ -11,11 +11,10 @@ import pytest
 
 from tallystick.errors import Misuse, Unavailable
 from tallystick.fleet import can
-from tallystick.fleet.chunks import rechunked
+from tallystick.fleet.batches import SILENCE_S_MAX, TICK_S, paced, rechunked
 from tallystick.fleet.files import writing
-from tallystick.fleet.pace import SILENCE_S_MAX, TICK_S, paced
 from tallystick.fleet.vehicles import simulate
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 
 
 def rows(*seconds: float) -> pa.RecordBatch:

@@ -13,11 +13,23 @@ import pytest
 from tallystick.errors import Misuse
 from tallystick.fleet.city import Sensors
 from tallystick.fleet.motion import COMFORTABLE_MS2, HARSH_MS2, Motion
-from tallystick.fleet.routes import BLOCK_M, LEG, LEGS, LINES, MOTORWAY_KMH, city, is_red, plan, to_degrees, to_metres
+from tallystick.fleet.routes import (
+    BLOCK_M,
+    LEG,
+    LEGS,
+    LINES,
+    METRES_PER_DEGREE,
+    MOTORWAY_KMH,
+    ORIGIN_LATITUDE,
+    ORIGIN_LONGITUDE,
+    city,
+    is_red,
+    plan,
+    to_degrees,
+)
 from tallystick.fleet.schemas import schema
 from tallystick.fleet.signals import SIGNALS
-from tallystick.fleet.truth import HarshEvent, Truth
-from tallystick.fleet.vehicles import GPS_SIGMA_M, GPS_SIGMAS_MAX, Fleet, simulate
+from tallystick.fleet.vehicles import GPS_SIGMA_M, GPS_SIGMAS_MAX, Fleet, HarshEvent, Truth, simulate
 from tallystick.record.batch import Batch
 
 VEHICLES, SECONDS, SEED = 40, 1500, 11
@@ -28,6 +40,12 @@ def drive(step_s: float = 1.0) -> tuple[pd.DataFrame, Truth]:
     fleet = Fleet(VEHICLES, SECONDS * step_s, step_s=step_s, seed=SEED)
     frame = pa.Table.from_batches(list(fleet.batches())).to_pandas()
     return frame, fleet.truth
+
+
+def to_metres(latitude: Any, longitude: Any) -> tuple[Any, Any]:
+    """The inverse of `to_degrees`."""
+    east_m = (longitude - ORIGIN_LONGITUDE) * METRES_PER_DEGREE * np.cos(np.radians(ORIGIN_LATITUDE))
+    return east_m, (latitude - ORIGIN_LATITUDE) * METRES_PER_DEGREE
 
 
 @pytest.fixture(params=[1.0, 0.2], ids=["1 s", "200 ms"])

@@ -14,7 +14,7 @@ with load_atheris().instrument_imports(include=["tallystick"]):
     from tallystick.parcel.parcel import Parcel
     from tallystick.parcel.prove import Proof, prove, verify_proof
     from tallystick.parcel.verify import verify_one
-    from tallystick.record.rows import decode_row, encode_rows
+    from tallystick.record.leaves import decode_row, encode_rows
     from tallystick.record.schema import Schema
 
 WORLD, TRUST = World(), trust_file()

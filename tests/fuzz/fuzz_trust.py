@@ -10,9 +10,8 @@ with load_atheris().instrument_imports(include=["tallystick"]):
 
     from tallystick import wire
     from tallystick.trust.certificate import Certificate
-    from tallystick.trust.checkpoint import verify_checkpoint
     from tallystick.trust.envelope import check_evidence, check_time
-    from tallystick.trust.notes import Note, NoteVerifier
+    from tallystick.trust.notes import Note, NoteVerifier, verify_checkpoint
     from tallystick.trust.permit import Permit, UndoOrder
     from tallystick.trust.promise import Anchor, Promise
     from tallystick.trust.receipt import EntryProof, Receipt

@@ -9,15 +9,10 @@ from makers import INSTANCE, SCHEMA, TENANT, World, entropy, rows, seed, token
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, TallystickError
-from tallystick.guards.advertise import advertise
-from tallystick.guards.lanes import Ahead, Lanes
-from tallystick.guards.live import Live
-from tallystick.guards.publish import Accepted, Contradiction, Repeated, publish
+from tallystick.guards.permits import advertise, fetch, subscribe, unadvertise, unsubscribe
+from tallystick.guards.publish import Accepted, Ahead, Contradiction, Lanes, Repeated, publish
 from tallystick.guards.route import Window
-from tallystick.guards.rules import Act, GuardLimits, TopicRules
-from tallystick.guards.subscribe import fetch, subscribe
-from tallystick.guards.unadvertise import unadvertise
-from tallystick.guards.unsubscribe import unsubscribe
+from tallystick.guards.rules import Act, GuardLimits, Live, TopicRules
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder

@@ -41,14 +41,14 @@ from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.demo.forgery import JUNK, exchange
 from tallystick.identity.rekey import rekey
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
+from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.node.instance import open_root
 from tallystick.parcel.commit import CommitList
 from tallystick.policy.topic_code import TopicCode
 from tallystick.record.codec import NAMES
 from tallystick.record.schema import Schema
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.trust.promise import Promise
 
 START = 1_772_438_400  # 2 March 2026, 08:00 UTC
@@ -228,7 +228,7 @@ class Story:
         authority = self.stack.authority.authority
         with authority.core.store.transaction():
             place = authority.core.queue(list(written))
-        authority._settle(place)
+        authority.settle(place)
 
     def change_keys_and_rights(self) -> None:
         """New keys, epochs and schema versions; permits given back and taken away."""
@@ -331,7 +331,7 @@ class Story:
         self.owner.authority.rotate(self.tokens["quiet"])
         self.pass_time(2)
         self.publish(self.car, "quiet")
-        self.invite = self.stack.authority.authority.invite_to("acme")
+        self.invite = self.stack.authority.authority.enrolment.invite_to("acme")
         settle(self.stack)
         self.proof = self.reader.prove("tyres", 0, 0, 1).encode()
 

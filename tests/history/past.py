@@ -12,7 +12,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from stack import Stack, wait_until
 
 from tallystick import wire
 from tallystick.authority.store import STORE_FILE, TABLES, AuthorityStore
-from tallystick.carriers.deposits import permit_name
+from tallystick.carriers.accounts import permit_name
 from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
@@ -30,15 +30,15 @@ from tallystick.client.subscribe import Received
 from tallystick.errors import Malformed
 from tallystick.identity.folder import Identity
 from tallystick.ledger.block import Block
-from tallystick.ledger.memory import CheckpointMemory
-from tallystick.ledger.replay import Replay, Step
+from tallystick.ledger.fsck import Replay, Step
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.settings import read_authority_settings, read_settings
 from tallystick.parcel.locks import decode_lock
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import PermitBook, check_permits, check_signature, verify_one
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 
@@ -176,7 +176,7 @@ def look_at_log(folder: Path) -> Found:
         book = PermitBook(trust.instance, [authority], lambda name: store.blobs.get(permit_name(name)) or b"")
         partitions: Found = {}
         for place in sorted(store.places()):
-            partition, below = store.partition(place), store.partition(place).below
+            partition, below = store.tree(place), store.tree(place).below
             assert partition.root(anchored[place][0]) == anchored[place][1]
             entries = list(_entries(store, place, below))
             for entry in entries:
@@ -209,7 +209,7 @@ def _anchors(ledger: Path) -> Iterator[tuple[Place, list[Any]]]:
 
 
 def _entries(store: LogStore, place: Place, below: int) -> Iterator[Any]:
-    offset, end = 0, store.end_offset(place)
+    offset, end = 0, store.end(place)
     while offset < end:
         some = store.read(place, offset, 1 << 20, offset < below, below=below if offset < below else None)
         yield from some
@@ -283,8 +283,7 @@ def live(stack: Stack, readers: dict[str, list[str]]) -> Found:
 def session_of(stack: Stack, home: str) -> Session:
     """The session of the identity in this home, which finds node and authority where they are now."""
     identity = Identity.load(stack.folders.root / "homes" / home)
-    moved = {"node_urls": (stack.node.url,), "authority_url": stack.authority.url}
-    return stack.session(Identity(**{**vars(identity), **moved}))
+    return stack.session(replace(identity, node_urls=(stack.node.url,), authority_url=stack.authority.url))
 
 
 def read(session: Session, topic: str, group: str | None = None) -> Found:

@@ -38,7 +38,7 @@ from tallystick.ledger.contracts import execute, settings
 from tallystick.parcel import header, locks
 from tallystick.record import codec
 
-KINDS = sorted({int(kind) for versions in execute.CONTRACTS.values() for table in versions.values() for kind in table})
+KINDS = sorted({int(kind) for table in execute.CONTRACTS.values() for kind in table})
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -105,7 +105,7 @@ def test_readers_get_every_row_and_a_group_goes_on_where_it_stood(alive: tuple[S
 
 def test_what_waited_in_the_spool_is_in_the_log_byte_by_byte(alive: tuple[Stack, Found], expected: Found) -> None:
     token = bytes.fromhex(expected["topics"]["brakes"])
-    partitions = [log_store(alive[0]).partition(Place(token, number)) for number in range(2)]
+    partitions = [log_store(alive[0]).tree(Place(token, number)) for number in range(2)]
     spooled = [bytes.fromhex(parcel) for parcel in expected["at_rest"]["homes"]["car"]["spooled"]]
     assert len(spooled) > 1
     for parcel in spooled:
@@ -152,10 +152,9 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_rule_that_does_nothing_any_more_is_noticed(ledger: Path, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever kind of entry it is for: so each of them left something behind in the history."""
     execute._handlers.cache_clear()
-    for versions in execute.CONTRACTS.values():
-        for table in versions.values():
-            if kind in table:
-                monkeypatch.setitem(table, kind, lambda call, entry: None)
+    for table in execute.CONTRACTS.values():
+        if kind in table:
+            monkeypatch.setitem(table, kind, lambda call, entry: None)
     try:
         with pytest.raises(Forged, match=r"state root|the contracts refuse it"):
             replay(ledger)

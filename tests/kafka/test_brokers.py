@@ -24,8 +24,8 @@ from tallystick.authority.client import topic_entries
 from tallystick.carriers.kafka.administration import TOPIC_SETTINGS
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
 from tallystick.client.publish import Delivery, Publisher
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
 from tallystick.engines.kafka import Broker, KafkaCluster
 from tallystick.errors import TallystickError, Unavailable

@@ -12,9 +12,9 @@ from broker import anchorer_of, broker, node_settings, straight
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.tails import SharedTail
+from tallystick.carriers.kafka.shared import SharedTail
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, Unavailable
 

@@ -14,11 +14,11 @@ from tallystick.carriers.kafka.administration import TOPIC_SETTINGS, AccessEntry
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.direct import FILE
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, Refused, TallystickError
-from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.ledger.engine import Query
 
 

@@ -17,17 +17,17 @@ from broker import broker
 from gateways import Gateways, flood, moved_hand, signed_publish
 from stack import READ, WRITE, wait_until
 
-from tallystick.carriers.frames import join_frames
+from tallystick.carriers.carrier import Fetch, join_frames
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.passage import Passage
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
 from tallystick.client.publish import Delivery
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
 from tallystick.demo.forgery import send_bytes
 from tallystick.errors import Refused, TallystickError
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.answers import UNAUTHENTICATED, check_answer
+from tallystick.runtime.http1 import UNAUTHENTICATED, check_answer
 from tallystick.trust.permit import Operation, Permit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chain, pytest.mark.long]
@@ -56,7 +56,8 @@ class Reader:
 
     def fetch(self) -> int:
         """How many parcels come."""
-        return len(self.session.node.fetch(self.token, 0, self.permit, 0, bytes_max=1 << 20, wait_ms=10_000).parcels)
+        wanted = Fetch(self.token, 0, self.permit, 0, bytes_max=1 << 20, wait_ms=10_000)
+        return len(self.session.node.fetch(wanted).parcels)
 
 
 @dataclass

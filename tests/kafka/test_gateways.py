@@ -13,7 +13,7 @@ from gateways import Gateways, moved_hand
 from stack import wait_until
 
 from tallystick.carriers.front import Front
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.errors import Unavailable
 from tallystick.runtime.server import ServerLimits
 

@@ -14,7 +14,7 @@ from without import without
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse, Unavailable
 

@@ -18,9 +18,9 @@ from chain_stack import chain_of
 from stack import PASSPHRASE, READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.errors import Refused
-from tallystick.ledger.transaction import parse
+from tallystick.ledger.block import parse
 from tallystick.node.instance import create_node
 from tallystick.node.settings import NodeSettings
 from tallystick.trust.promise import Anchor, is_notarised
@@ -58,7 +58,7 @@ def two(tmp_path: Path) -> Iterator[tuple[Stack, Second]]:
     with chain_of(tmp_path / "fleet", 1, **kafka) as (prepared, _), prepared as stack:
         settings = NodeSettings(**{**stack._node_settings, "port": 0})
         second = Second(stack, tmp_path / "second", settings)
-        wait_until(lambda: len(stack.authority.authority._subjects.nodes()) == 2, PATIENCE_S)
+        wait_until(lambda: len(stack.authority.authority.subjects.nodes()) == 2, PATIENCE_S)
         try:
             yield stack, second
         finally:

@@ -14,16 +14,15 @@ from broker import anchorer_of, broker, node_settings
 from stack import READ, WRITE, Stack, wait_until
 from without import without
 
-from tallystick.carriers.deposits import permit_name
-from tallystick.carriers.kafka.client import PASSAGE, KafkaClient
+from tallystick.carriers.accounts import permit_name
+from tallystick.carriers.carrier import Fetch, Void, is_void
+from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.kafka.failures import library
-from tallystick.carriers.kafka.index import KafkaIndex
 from tallystick.carriers.kafka.notary import Notary
-from tallystick.carriers.kafka.passage import sign_passages
-from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.kafka.passage import PASSAGE, sign_passages
+from tallystick.carriers.kafka.storage import KafkaIndex
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import Void, is_void
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable, Withheld
 from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow
@@ -68,7 +67,7 @@ class Direct:
         self.reader.node.subscribe(grant.permit)
         wait_until(lambda: anchored(self.reader.view, token) >= size)
         permit = Permit.decode(grant.permit).identifier
-        fetched = self.reader.node.fetch(token, 0, permit, 0, bytes_max=1 << 22, headers=headers)
+        fetched = self.reader.node.fetch(Fetch(token, 0, permit, 0, bytes_max=1 << 22, headers=headers))
         return tuple(map(bytes, fetched.parcels))
 
     def anchor(self, token: bytes) -> AnchorRow | None:
@@ -205,7 +204,7 @@ def test_a_second_notary_computes_the_same_root_and_finds_other_records(direct: 
     fresh = second_notary(direct, tmp_path)
     for anchor in mine:
         fresh.catch_up(anchor, 0)
-    assert fresh._index._store.partition(Place(token, 0)).root() == mine[-1].root
+    assert fresh._index.tree(Place(token, 0)).root() == mine[-1].root
     lying = replace(mine[0], root=b"r" * 32)
     with pytest.raises(Withheld, match="not those that were anchored"):
         second_notary(direct, tmp_path / "other").catch_up(lying, 0)
@@ -215,12 +214,9 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
     """Another notary of the same Kafka, that has seen nothing yet."""
     carrier = direct.stack.node.carrier
     folder.mkdir(exist_ok=True)
-    index = KafkaIndex(LogStore(RealDisk(folder)), carrier.deposits.principal_of, carrier.limits.lanes_max)
-    return Notary(
-        *(direct.kafka, index, carrier.rules, carrier.live, carrier.deposits, carrier.limits),
-        node_key=direct.stack.node.rules.node_key,
-        contradicted=lambda *_: None,
-    )
+    index = KafkaIndex(RealDisk(folder), carrier.limits.lanes_max)
+    rules = direct.stack.node.rules
+    return Notary(direct.kafka, index, rules, carrier.live, carrier.deposits, carrier.limits, lambda *_: None)
 
 
 def test_an_offset_that_kafka_shows_twice_has_one_leaf(direct: Direct, tmp_path: Path) -> None:
@@ -297,21 +293,21 @@ def test_what_kafka_does_not_take_keeps_no_other_parcel_of_its_group_from_its_pr
 ) -> None:
     (taken, _), (broken, token) = direct.topic(), direct.topic()
     hands = [Hand(direct.car, name) for name in (taken, taken, broken)]
-    node, answers = direct.stack.node, []
-    waiting, publish = node.service._worker._queue, node.carrier.publish
+    node, answers, groups = direct.stack.node, list[Any](), list[int]()
+    publish = node.carrier.publish
 
     def watched(requests: Any) -> Any:
+        groups.append(len(requests))
         answers.append(publish(requests))
         return answers[-1]
 
     monkeypatch.setattr(node.carrier, "publish", watched)
     with ThreadPoolExecutor(3) as pool:
         with node.carrier.lock:
-            before = waiting.unfinished_tasks
             first = pool.submit(hands[0].send, hands[0].seal(0))  # the worker takes it, and waits for the lock
-            wait_until(lambda: waiting.unfinished_tasks > before and waiting.empty())
+            wait_until(lambda: groups == [1])
             group = [pool.submit(hand.send, hand.seal(1)) for hand in hands[1:]]
-            wait_until(lambda: waiting.qsize() == 2)
+            wait_until(lambda: len(node.service._waiting) == 2)
             shrink(direct.kafka, token)
         for one in (first, *group):
             assert stored(one.result(60)[0])  # the last at a second attempt, when the gateway has put the setting back

@@ -10,7 +10,6 @@ from stack import WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
-from tallystick.node.health import statistics
 
 
 def test_what_was_taken_and_refused_is_counted(tmp_path: Path) -> None:
@@ -23,8 +22,8 @@ def test_what_was_taken_and_refused_is_counted(tmp_path: Path) -> None:
         stack.grant(owner, token, car, WRITE)
         publish(straight(stack, car, kafka), "brakes", [1, 2])
         kafka.flush([kafka.produce(Place(token, 0), b"k", b"junk", [])])
-        wait_until(lambda: statistics(stack.node)["anchorer"]["records_refused"] == 1)
-        counted = statistics(stack.node)["anchorer"]
+        wait_until(lambda: stack.node.statistics()["anchorer"]["records_refused"] == 1)
+        counted = stack.node.statistics()["anchorer"]
         assert counted["records_taken"] >= 2
         assert (counted["records_waiting"], counted["bytes_waiting"], counted["partitions_behind"]) == (0, 0, 0)
     kafka.close()

@@ -9,7 +9,7 @@ import pytest
 from broker import broker
 
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.ranges import KEPT_MAX
+from tallystick.carriers.kafka.consumers import KEPT_MAX
 from tallystick.carriers.storage import Place
 
 PARTITIONS = KEPT_MAX + 2

@@ -11,7 +11,7 @@ from strange_broker import KAFKA_0_10, NO_KAFKA, strange_broker
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
-from tallystick.engines.certificates import Certificates
+from tallystick.engines.kafka import Certificates
 from tallystick.errors import Misuse, TallystickError, Unavailable
 
 PLACE = Place(bytes(16), 0)

@@ -29,12 +29,13 @@ from city import City
 from gateways import Gateways, flood
 from stack import READ, WRITE, wait_until
 
-from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, describe
-from tallystick.carriers.kafka.passage import sign_passages
+from tallystick.carriers.carrier import Fetch
+from tallystick.carriers.kafka.client import KafkaClient, describe
+from tallystick.carriers.kafka.passage import PASSAGE, sign_passages
 from tallystick.carriers.storage import Place
-from tallystick.client.author import Author
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
+from tallystick.client.ties import Author
 from tallystick.demo.forgery import JUNK
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
@@ -127,7 +128,7 @@ def test_theorem_2_rights_are_those_of_before_and_tenants_stay_apart(taken_over:
     assert all(taken_over.rights.values())
     for stranger, name in ((city.sensor, HEART), (city.resident, HEART), (city.monitor, AIR), (city.doctor, AIR)):
         with pytest.raises(Refused) as refusal:
-            stranger.node.fetch(city.tokens[name], 0, bytes(16), 0, bytes_max=1)
+            stranger.node.fetch(Fetch(city.tokens[name], 0, bytes(16), 0, bytes_max=1))
         assert refusal.value.reason == "unknown-topic"
     for stranger, name in ((city.sensor, HEART), (city.monitor, AIR)):
         assert reason(stranger.node.publish(city.tokens[name], [JUNK])[0]) == "plain"

@@ -10,10 +10,10 @@ from broker import broker, kafka_of, node_settings, straight
 from confluent_kafka import TopicPartition
 from stack import READ, WRITE, Stack, wait_until
 
+from tallystick.carriers.carrier import Void, is_void
 from tallystick.carriers.kafka.client import KafkaClient, Outgoing, SentRecord
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import Void, is_void
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.session import Session
 from tallystick.errors import Misuse
 
@@ -138,7 +138,7 @@ def test_what_an_aborted_transaction_leaves_is_an_empty_leaf(pair: Pair) -> None
     wait_until(
         lambda: ends(token, 0)[0] == 4, PATIENCE_S
     )  # the parcel, the aborted record, the mark of its end, the parcel
-    entries = pair.stack.node.carrier.storage.read(Place(token, 0), 0, 1 << 20, 1 << 22, headers=True)
+    entries = pair.stack.node.carrier.storage.read(Place(token, 0), 0, 1 << 22, headers_only=True)
     voids = [Void.decode(entry.header) if is_void(entry.header) else None for entry in entries]
     assert voids == [None, Void(), Void(), None]
     assert pair.read("others", 2) == [0, 1]

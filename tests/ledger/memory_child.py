@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tallystick.errors import Withheld
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.disk import RealDisk
 from tallystick.trust.trustfile import TrustFile
 

@@ -15,14 +15,12 @@ from tallystick.abci import messages as m
 from tallystick.crypto.merkle import Tree
 from tallystick.errors import Forged, Malformed, Misuse, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import checkpoint_text
+from tallystick.ledger.block import Block, Transaction, checkpoint_text
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication, genesis_state
 from tallystick.ledger.cometbft.roots import app_hash, app_hash_of
 from tallystick.ledger.cometbft.snapshot import Description, Restore, cut
 from tallystick.ledger.fsck import fsck
-from tallystick.ledger.transaction import Transaction
 from tallystick.wire import encode
 
 HEART, AIR = token("heart"), token("air")

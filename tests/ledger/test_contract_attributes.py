@@ -9,9 +9,8 @@ from ledger_world import world as world
 
 from tallystick import wire
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS, ATTRIBUTES
+from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS, ATTRIBUTES, POLICIES
 from tallystick.ledger.contracts.kinds import EntryKind
-from tallystick.ledger.contracts.policies import POLICIES
 from tallystick.trust.certificate import ALL_TENANTS
 from tallystick.trust.certificate import SubjectKind as Certified
 

@@ -13,11 +13,12 @@ from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
 
 from tallystick import wire
 from tallystick.ledger import entries
+from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.execute import CONTRACTS, execute
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
-from tallystick.ledger.transaction import parse
+from tallystick.ledger.contracts.state import State
 from tallystick.trust.permit import Operation
 from tallystick.trust.promise import Refusal
 
@@ -55,9 +56,10 @@ def test_a_good_entry_with_one_field_exchanged_gives_a_result(data: st.DataObjec
 
 
 def check(author: Actor, entry: bytes) -> None:
-    result = execute(BENCH.state, parse(author.sign(entry).data), BENCH.height, BENCH.time_ms, keep=False)
+    state = State(BENCH.stored.get)
+    result = execute(state, parse(author.sign(entry).data), BENCH.height, BENCH.time_ms)
     assert result.accepted or (result.reason and result.index == 0)
-    assert BENCH.state.changes() == {}
+    assert result.accepted or state.changes() == {}
 
 
 @pytest.mark.parametrize("kind", [None, True, 0, -1, 40.0, b"\x28", "anchor", [], 1 << 40])
@@ -71,7 +73,7 @@ def test_an_entry_of_no_kind_is_refused_wherever_it_stands(kind: object) -> None
 
 
 def test_every_kind_has_a_handler_and_a_writer() -> None:
-    handled = {int(kind) for versions in CONTRACTS.values() for table in versions.values() for kind in table}
+    handled = {int(kind) for table in CONTRACTS.values() for kind in table}
     assert handled == {int(kind) for kind in EntryKind}
     assert {wire.decode(entry)[0] for entry in GOOD} == handled
 

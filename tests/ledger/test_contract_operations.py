@@ -268,7 +268,7 @@ def test_a_contract_version_takes_effect_at_its_height(
     def stricter(call: object, entry: object) -> None:
         raise Refused("version 2 forgives nobody", reason="version-2")
 
-    monkeypatch.setitem(execute.CONTRACTS, "reputation", {**execute.CONTRACTS["reputation"], 2: {60: stricter}})
+    monkeypatch.setitem(execute.CONTRACTS, ("reputation", 2), {60: stricter})
     first, lift = bench.height, entries.lift(world.sensor.id)  # every row is a block
     bench.play(
         (world.authority, entries.activate("reputation", 2, first), "out-of-range"),
@@ -290,7 +290,7 @@ def test_a_contract_that_comes_later_has_no_kinds_until_it_is_activated(
     from tallystick.ledger.contracts import execute
 
     taken: list[object] = []
-    monkeypatch.setitem(execute.CONTRACTS, "later", {1: {90: lambda call, entry: taken.append(entry)}})
+    monkeypatch.setitem(execute.CONTRACTS, ("later", 1), {90: lambda call, entry: taken.append(entry)})
     assert execute.newest() == {"later": 1}
     bench.play(
         (world.authority, wire.encode([90, "early"]), "unknown-kind"),

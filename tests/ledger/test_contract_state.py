@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tallystick import wire
-from tallystick.ledger.contracts import state as module
 from tallystick.ledger.contracts.state import State
 
 STORED = {b"a": wire.encode(1), b"b": wire.encode(2)}
@@ -44,9 +41,8 @@ def test_a_block_that_was_not_stored_is_forgotten() -> None:
     assert (state.get(b"a"), state.get(b"b"), state.changes()) == (1, 2, {})
 
 
-def test_what_is_not_stored_yet_survives_the_bound_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHE_KEYS_MAX", 4)
-    state = State(STORED.get)
+def test_what_is_not_stored_yet_survives_the_bound_of_the_memory() -> None:
+    state = State(STORED.get, known_max=4)
     assert state.get(b"b") == 2
     state.put(b"kept", 1)
     state.keep()

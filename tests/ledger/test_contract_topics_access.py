@@ -8,7 +8,7 @@ from ledger_world import bench as bench
 from ledger_world import world as world
 
 from tallystick.ledger import entries
-from tallystick.ledger.contracts import access, epochs, erasures, permits, topics, writes
+from tallystick.ledger.contracts import access, epochs, permits, topics, writes
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.permits import Status
 from tallystick.trust.permit import Operation as Leave
@@ -202,8 +202,8 @@ def test_only_an_erasable_topic_is_erased_once_by_its_authority(bench: Bench, wo
         (world.authority, entries.erase(gone, monitor, 1), None),
         (world.authority, entries.erase(gone, monitor, 1), "already-erased"),
     )
-    assert erasures.is_erased(bench.state, gone, monitor, 1)
-    assert not erasures.is_erased(bench.state, gone, monitor, 2)
+    assert bench.state.row(epochs.ERASURES(gone, monitor, 1)) is not None
+    assert bench.state.row(epochs.ERASURES(gone, monitor, 2)) is None
 
 
 def test_the_first_hash_of_a_batch_wins(bench: Bench, world: World) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.execute import CONTRACTS, Result, execute
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.transaction import parse
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "entries.json").read_text(encoding="utf-8"))
 STORED = {bytes.fromhex(key): bytes.fromhex(value) for key, value in VECTORS["state"].items()}
-KINDS = {int(kind) for versions in CONTRACTS.values() for table in versions.values() for kind in table}
+KINDS = {int(kind) for table in CONTRACTS.values() for kind in table}
 
 
 def run(vector: dict[str, Any]) -> tuple[Result, dict[str, str | None]]:

@@ -17,7 +17,7 @@ from tallystick import wire
 from tallystick.crypto.signatures import RootVerifyKey, SigningKey, VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.contracts import access
 from tallystick.ledger.engine import Query
 from tallystick.ledger.fsck import fsck
@@ -98,13 +98,14 @@ def test_waiters_are_woken_by_the_block(ledger: SqliteLedger) -> None:
     assert found == [placed.height]
 
 
-def test_check_tries_a_transaction_and_keeps_nothing(ledger: SqliteLedger) -> None:
+def test_a_refusal_names_its_entry_and_keeps_nothing_of_the_others(ledger: SqliteLedger) -> None:
     good = WORLD.doctor.sign(entries.grant(HEART, WORLD.sensor.id, Right.READ))
     bad = WORLD.doctor.sign(*good.entries, entries.lift(WORLD.sensor.id))
-    assert ledger.check(good.data, NOW_MS).accepted
-    assert ledger.check(good.data, NOW_MS).accepted
-    result = ledger.check(bad.data, NOW_MS)
-    assert (result.reason, result.index) == ("not-operator", 1)
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"^entry 1: ") as refused:
+            ledger.submit(bad.data, NOW_MS)
+        assert refused.value.reason == "not-operator"
+    assert ledger.submit(good.data, NOW_MS) == ledger.submit(good.data, NOW_MS)
 
 
 def test_statistics_tell(ledger: SqliteLedger) -> None:

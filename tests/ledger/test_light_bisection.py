@@ -14,9 +14,17 @@ from without import without
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged
-from tallystick.ledger.cometbft import headers
-from tallystick.ledger.cometbft.light import LightClient, follows
-from tallystick.runtime.clock import ManualClock
+from tallystick.ledger.cometbft.light import (
+    LightBlock,
+    LightClient,
+    check_commit,
+    check_form,
+    follows,
+    header_hash,
+    validators_hash,
+    vote_bytes,
+)
+from tallystick.runtime.sources import ManualClock
 
 CHAIN, FIRST, TARGET, EACH = "changing", 1, 33, 4
 NOW = timegm((2026, 1, 1, 1, 0, 0))
@@ -79,8 +87,8 @@ class Chain:
             "last_commit_hash": "",
             "data_hash": "",
             "consensus_hash": "",
-            "validators_hash": headers.validators_hash(set_of(self._keys_at(height))).hex(),
-            "next_validators_hash": headers.validators_hash(set_of(self.next_after(height))).hex(),
+            "validators_hash": validators_hash(set_of(self._keys_at(height))).hex(),
+            "next_validators_hash": validators_hash(set_of(self.next_after(height))).hex(),
             "app_hash": self._app_hash,
             "last_results_hash": "",
             "evidence_hash": "",
@@ -95,19 +103,19 @@ class Chain:
             }
             for key in self._keys_at(height)
         ]
-        block_id = {"hash": headers.header_hash(header).hex(), "parts": {"total": 1, "hash": "11" * 32}}
+        block_id = {"hash": header_hash(header).hex(), "parts": {"total": 1, "hash": "11" * 32}}
         signed = {
             "header": header,
             "commit": {"height": str(height), "round": 0, "block_id": block_id, "signatures": votes},
         }
-        block = headers.LightBlock.parse(signed, [])
+        block = LightBlock.parse(signed, [])
         for key, vote, signature in zip(self._keys_at(height), votes, block.signatures, strict=True):
-            vote["signature"] = b64encode(key.sign_raw(headers.vote_bytes(block, signature))).decode()
+            vote["signature"] = b64encode(key.sign_raw(vote_bytes(block, signature))).decode()
         return signed
 
 
-def block_of(chain: Chain, height: int) -> headers.LightBlock:
-    return headers.LightBlock.parse(chain.signed_header(height), chain.call("validators", height=height)["validators"])
+def block_of(chain: Chain, height: int) -> LightBlock:
+    return LightBlock.parse(chain.signed_header(height), chain.call("validators", height=height)["validators"])
 
 
 def client(chain: Chain) -> LightClient:
@@ -132,8 +140,8 @@ def test_the_next_header_must_have_the_validators_that_were_named() -> None:
     """A history that an attacker's own validators sign from some height on; each of its headers is well signed."""
     chain = Chain(usurped, "aa" * 32)
     forged = block_of(chain, FORK)
-    headers.check_form(forged, CHAIN, FORK)
-    headers.check_commit(forged)
+    check_form(forged, CHAIN, FORK)
+    check_commit(forged)
     light = LightClient(CHAIN, (FIRST, block_of(chain, FIRST).hash), chain, [], ManualClock(NOW))  # type: ignore[arg-type]
     with pytest.raises(Forged, match="not those that"):
         light.verify(TARGET)
@@ -166,5 +174,5 @@ def test_a_true_signature_is_not_counted_twice() -> None:
     trusted = block_of(Chain(), FIRST)
     turned = TRUE(FIRST)[0]
     block = block_of(Chain(lambda height: [turned, *STOLEN(height)[1:]]), TARGET)
-    doubled = headers.LightBlock(**{**vars(block), "signatures": block.signatures + (block.signatures[0],) * 3})
+    doubled = LightBlock(**{**vars(block), "signatures": block.signatures + (block.signatures[0],) * 3})
     assert not follows(trusted, doubled)

@@ -26,12 +26,11 @@ from engines.cache import cache_folder
 from tallystick.crypto.merkle import EMPTY_ROOT
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Unavailable
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.processes import free_ports
 from tallystick.node.witnessing import Witnessing
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Algorithm, Note, NoteVerifier
+from tallystick.trust.notes import Algorithm, Note, NoteVerifier, ledger_verifiers
 from tallystick.trust.trustfile import TrustFile
 
 pytestmark = pytest.mark.witness

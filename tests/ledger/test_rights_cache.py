@@ -7,16 +7,22 @@ from pathlib import Path
 import pytest
 from ledger_world import NOW_MS, World, token
 
+from tallystick.carriers.rules import LedgerRules, RightsCache
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.cache import RightsCache
+from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.access import RightRow
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.trust.right import Right
 
 HEART = token("heart")
 READ = Right.READ
+
+
+def rules(cache: RightsCache, now_ms: int) -> LedgerRules:
+    """As the guards see the ledger, through a cache."""
+    return LedgerRules(b"", lambda key: cache.get(key, now_ms))
 
 
 def test_a_revocation_reaches_the_cache_with_its_block(tmp_path: Path) -> None:
@@ -32,18 +38,22 @@ def test_a_revocation_reaches_the_cache_with_its_block(tmp_path: Path) -> None:
         ledger.submit(transaction.data, NOW_MS)
     ledger.flush(NOW_MS)
 
-    def ask(which: RightsCache, now_ms: int) -> bool:
-        return which.allowed(world.monitor.id, HEART, READ, "10.0.0.1", now_ms)
+    def ask(which: RightsCache, now_ms: int, who: bytes = world.monitor.id) -> bool:
+        return rules(which, now_ms).allows(who, HEART, READ, "10.0.0.1")
+
+    def topics() -> list[bytes]:
+        """Algorithm 4 of BPS, from the cache."""
+        return access.indexed(cache.get(access.INDEXES(world.monitor.id), NOW_MS), READ)
 
     assert ask(cache, NOW_MS)
     assert ask(deaf, NOW_MS)
-    assert cache.topics_with(world.monitor.id, READ, NOW_MS) == [HEART]
-    assert not cache.allowed(world.sensor.id, HEART, READ, "10.0.0.1", NOW_MS)
-    assert not cache.blacklisted(world.monitor.id, NOW_MS)
+    assert topics() == [HEART]
+    assert not ask(cache, NOW_MS, world.sensor.id)
+    assert not rules(cache, NOW_MS).blacklisted(world.monitor.id)
     ledger.submit(world.doctor.sign(entries.withdraw(HEART, world.monitor.id, READ)).data, NOW_MS)
     ledger.flush(NOW_MS)
     assert not ask(cache, NOW_MS)
-    assert cache.topics_with(world.monitor.id, READ, NOW_MS) == []
+    assert topics() == []
     assert ask(deaf, NOW_MS + 9_999), "without the block it serves the old right"
     assert not ask(deaf, NOW_MS + 10_000), "but no longer than its expiry"
     ledger.close()
@@ -58,10 +68,10 @@ def test_it_asks_once_within_the_expiry_and_stays_bounded() -> None:
 
     cache = RightsCache(load, expiry_ms=100, keys_max=2)
     for now in (0, 50, 99):
-        assert cache.allowed(b"p", b"a", READ, "h", now)
-    assert (len(asked), cache.hits, cache.misses) == (1, 2, 1)
+        assert rules(cache, now).allows(b"p", b"a", READ, "h")
+    assert len(asked) == 1
     for name in (b"b", b"c", b"a"):
-        cache.allowed(b"p", name, READ, "h", 99)
+        rules(cache, 99).allows(b"p", name, READ, "h")
     assert asked[-1] == b"right/ap", "the oldest made room"
 
 
@@ -70,4 +80,4 @@ def test_what_cannot_be_asked_is_not_allowed() -> None:
         raise Unavailable("ledger: out of reach")
 
     with pytest.raises(Unavailable):
-        RightsCache(load).allowed(b"p", b"t", READ, "h", 0)
+        rules(RightsCache(load), 0).allows(b"p", b"t", READ, "h")

@@ -15,13 +15,11 @@ from ledger_world import NOW_MS, Bench, operation_batch, seed, token
 
 from tallystick import wire
 from tallystick.errors import Forged
-from tallystick.ledger import batches, entries
-from tallystick.ledger.batches import BATCH_MIN, hash_entries, plain_hashes
-from tallystick.ledger.contracts import runs
+from tallystick.ledger import block, entries
+from tallystick.ledger.block import BATCH_MIN, Transaction, hash_entries, parse, plain_hashes
+from tallystick.ledger.contracts import operations
 from tallystick.ledger.contracts.execute import CONTRACTS, Result, execute
-from tallystick.ledger.contracts.operations import OperatorRole
-from tallystick.ledger.contracts.runs import find_runs
-from tallystick.ledger.transaction import Transaction, parse
+from tallystick.ledger.contracts.operations import OperatorRole, find_runs
 
 BENCH = Bench()
 WORLD = BENCH.world
@@ -29,12 +27,13 @@ HEART, AIR = token("heart"), token("air")
 EDGES = [0, 1, 23, 24, 255, 256, 65_535, 65_536, (1 << 32) - 1, 1 << 32, (1 << 63) - 1]
 PLAIN = [35, WORLD.sensor.id, 1, AIR, 2, "", "10.0.0.7", 1, 3, 7, 8, NOW_MS, seed("request"), b""]
 
-pytestmark = pytest.mark.skipif(batches.compiled() is None, reason="numba does not work here")
+pytestmark = pytest.mark.skipif(block.compiled() is None, reason="numba does not work here")
 
 
 def test_every_version_of_the_rule_takes_runs() -> None:
-    for version in CONTRACTS["operations"].values():
-        assert version[35] in runs.RUNS
+    versions = [table for (contract, _), table in CONTRACTS.items() if contract == "operations"]
+    assert versions
+    assert all(table[35] in operations.RUNS for table in versions)
 
 
 def changed(place: int, value: Any) -> bytes:
@@ -119,7 +118,7 @@ def both(transaction: Transaction, first: int = 0, height: int | None = None) ->
     """The result, the same either way; what is said of bytes that are no CBOR depends on what stands behind them."""
     at_once = outcome(transaction, first, height)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "compiled_for", lambda _: None)
+        patch.setattr(operations, "compiled_for", lambda _: None)
         one_by_one = outcome(transaction, first, height)
     told: dict[str, Any] = {"message": ""} if at_once[0].reason == "malformed" else {}
     assert replace(at_once[0], **told) == replace(one_by_one[0], **told)
@@ -183,18 +182,18 @@ def test_a_busy_node_s_transaction_is_one_run_and_moves_every_history() -> None:
     assert wire.decode(changes[b"history/" + HEART])[2] == 256
 
 
-def test_short_transactions_need_no_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_compiled", None)
+def test_short_transactions_need_no_compiled_code() -> None:
+    assert block.compiled_for(BATCH_MIN) is not None
+    assert block.compiled_for(BATCH_MIN - 1) is None
     written = operation_batch(WORLD, BATCH_MIN - 1, [HEART], [WORLD.monitor.id])
     assert outcome(sign(written))[0].accepted
 
 
-def test_without_a_compiler_everything_goes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_everything_goes_one_by_one() -> None:
     def fail(_: object) -> None:
         raise OSError("no compiler")
 
-    monkeypatch.setattr(batches, "_self_test", fail)
-    assert batches._load() is None
+    assert block.load_compiled(fail) is None
 
 
 @examples(100)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tallystick.ledger import contracts
-from tallystick.ledger.contracts.table import HASH, ID, U8, U32, U64, Table
+from tallystick.ledger.contracts.state import HASH, ID, U8, U32, U64, Table
 
 SOURCE = Path(contracts.__file__).parents[2]
 OWN = Path(contracts.__file__).parent

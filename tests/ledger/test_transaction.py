@@ -11,7 +11,7 @@ from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.errors import Forged, Malformed, Misuse, Refused
 from tallystick.ledger import entries
-from tallystick.ledger.transaction import ENTRIES_MAX, compose, parse, tree_leaf
+from tallystick.ledger.block import ENTRIES_MAX, compose, parse
 
 WORLD = World()
 ENTRY = entries.lift(bytes(16))
@@ -108,4 +108,4 @@ def test_misuse_is_named() -> None:
 
 def test_the_leaf_needs_only_head_and_signature() -> None:
     made = WORLD.doctor.sign(ENTRY)
-    assert tree_leaf(made.head, made.signature) == made.leaf
+    assert merkle.leaf_hash(wire.encode([made.head, made.signature])) == made.leaf

@@ -16,14 +16,13 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.checkpoints import read_head, sign_checkpoint
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.block import read_head, sign_checkpoint
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, encode_request, read_answer
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.seeded_disk import SeededDisk
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Algorithm, Checkpoint, Note, NoteSigner
+from tallystick.trust.notes import Algorithm, Checkpoint, Note, NoteSigner, ledger_verifiers
 from tallystick.trust.right import Right
 
 HEART = token("heart")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from tallystick.carriers.anchored import Growth
 from tallystick.carriers.carrier import Can
 from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
-from tallystick.carriers.storage import Entry, Place, Taken
+from tallystick.carriers.storage import Entry, Growth, Place, Taken
 from tallystick.crypto.merkle import Tree, leaf_hash
 from tallystick.errors import Misuse
 from tallystick.runtime.disk import Disk
@@ -90,13 +89,15 @@ class MemoryStorage:
     def end(self, place: Place) -> int:
         return len(self._partitions[place].entries)
 
-    def read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]:
+    def read(
+        self, place: Place, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None
+    ) -> list[Entry]:
         found: list[Entry] = []
-        for entry in self._partitions[place].entries[offset:end]:
-            bytes_max -= len(entry.header) + (0 if headers else entry.body_bytes)
+        for entry in self._partitions[place].entries[offset:below]:
+            bytes_max -= len(entry.header) + (0 if headers_only else entry.body_bytes)
             if found and bytes_max < 0:
                 break
-            found.append(entry._replace(body=None) if headers else entry)
+            found.append(entry._replace(body=None) if headers_only else entry)
         return found
 
     def find(self, place: Place, parcel: bytes) -> int | None:

@@ -14,14 +14,14 @@ from tallystick.ledger.contracts.settings import VERSIONS
 def test_the_contracts_of_a_release_are_activated_when_an_instance_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(execute.CONTRACTS, "later", {1: {90: _accept}})
+    monkeypatch.setitem(execute.CONTRACTS, ("later", 1), {90: _accept})
     with Stack(tmp_path) as stack:
         wait_until(lambda: stack.node.ledger.query(lambda state: state.row(VERSIONS())) is not None)
         (found,) = stack.node.ledger.query(lambda state: state.row(VERSIONS())) or []
         assert found[:2] == ["later", 1]
         core = stack.authority.authority.core
         wait_until(lambda: core.store.meta("founding") is None)
-    monkeypatch.setitem(execute.CONTRACTS, "newer", {1: {91: _accept}})
+    monkeypatch.setitem(execute.CONTRACTS, ("newer", 1), {91: _accept})
     with Stack(tmp_path) as stack:  # an instance that goes over to another release waits for its operator
         stack.authority.authority.work()
         assert stack.node.ledger.query(lambda state: state.row(VERSIONS())) == [found]

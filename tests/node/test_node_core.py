@@ -8,15 +8,14 @@ from typing import Any
 
 from stack import CHEAP, PASSPHRASE
 
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.instance import Folders, create_instance, open_node_keys
 from tallystick.node.settings import NodeSettings
-from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import ManualClock, SeededEntropy
 
 
 def make_core(folder: Path) -> NodeCore:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tallystick.node import processes
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 TALKS = "import time; print('on', flush=True); time.sleep(60)"
 

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 from ledger_world import NOW_MS, World, seed
+from server_thread import ServerThread
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Unavailable
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.witness import Witness, WitnessAnswer
 from tallystick.node.witnessing import Witnessing
-from tallystick.runtime.answers import Answer
+from tallystick.runtime.http1 import Answer
 from tallystick.runtime.router import Request, Router
 from tallystick.runtime.seeded_disk import SeededDisk
-from tallystick.runtime.server import ServerThread
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Algorithm, NoteSigner
+from tallystick.trust.notes import Algorithm, NoteSigner, ledger_verifiers
 
 SIGNERS = [
     NoteSigner(f"witness.example/{name}", SigningKey.from_seed(seed(name)), Algorithm.COSIGNATURE_V1)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from makers import INSTANCE, SCHEMA, World, entropy, rows, seed
 from makers import token as token_of
 
-from tallystick.crypto import aead
+from tallystick.crypto import symmetric
 from tallystick.crypto.blocks import body_root
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen
@@ -73,7 +73,7 @@ def two_faced(key_a: bytes, key_b: bytes, blocks: int) -> bytes:
 
 def test_without_a_commitment_one_ciphertext_has_two_contents() -> None:
     sealed = two_faced(seed("a"), seed("b"), 4)
-    assert aead.decrypt(seed("a"), sealed) != aead.decrypt(seed("b"), sealed)  # both authentic
+    assert symmetric.decrypt(seed("a"), sealed) != symmetric.decrypt(seed("b"), sealed)  # both authentic
 
 
 def test_the_commitment_refuses_the_second_key() -> None:
@@ -106,7 +106,7 @@ def test_the_commitment_refuses_the_second_key() -> None:
     signature = SigningKey.from_seed(seed("car")).sign(SIGNATURE_CONTEXT, header.encoded)
     verified = verify_one(Parcel.decode(Parcel(header, signature, body).encode()), INSTANCE, world.book())
 
-    aead.decrypt(keys(1).body_key, body)  # without the commitment the second topic's readers would get this far
+    symmetric.decrypt(keys(1).body_key, body)  # without the commitment the second topic's readers would get this far
     second = "brakes" if tokens[1] == token_of("brakes") else "tyres"
     with pytest.raises(CannotOpen):
         open_batch(verified, world.ring(second), SCHEMA)

@@ -28,21 +28,19 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Malformed, TallystickError, Unavailable
 from tallystick.parcel.header import Header
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import decode_lock
 from tallystick.parcel.open import open_batch, open_content
-from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.parcel import Parcel, decode_section
 from tallystick.parcel.prove import Proof, prove, verify_proof
 from tallystick.parcel.seal import Gap
-from tallystick.parcel.section import decode_section
 from tallystick.parcel.verify import verify_one
 from tallystick.record.batch import to_message
 from tallystick.record.codec import LZ4, PLANES, ZSTD, compress
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import Certificate
-from tallystick.trust.checkpoint import verify_checkpoint
-from tallystick.trust.envelope import check_evidence, check_time, sign_request, signed_time, verify_request
-from tallystick.trust.notes import Checkpoint, Note, NoteVerifier
+from tallystick.trust.envelope import PlainHead, check_evidence, check_time, sign_request, signed_time, verify_head
+from tallystick.trust.notes import Checkpoint, Note, NoteVerifier, verify_checkpoint
 from tallystick.trust.permit import Permit, UndoOrder
 from tallystick.trust.promise import Anchor, Promise
 from tallystick.trust.receipt import EntryProof, Receipt
@@ -65,11 +63,9 @@ def open_parcel(data: bytes) -> Any:
 
 
 def evidence() -> bytes:
-    target: dict[str, Any] = {"method": "POST", "authority": "a:1", "path": "/p", "query": "", "body": b"x"}
-    headers = sign_request(KEY, PRINCIPAL, NODE_ID, **target, now=5.0, nonce=NONCE)
-    known = {PRINCIPAL: KEY.public}
-    limits: dict[str, Any] = {"node_id": NODE_ID, "now": 5.0, "delay_max_s": 60, "skew_max_s": 5}
-    return verify_request(**target, headers=headers, resolve_key=known.get, **limits).evidence()
+    target: dict[str, Any] = {"method": "POST", "authority": "a:1", "path": "/p", "query": ""}
+    headers = sign_request(KEY, PRINCIPAL, NODE_ID, **target, body=b"x", now=5.0, nonce=NONCE)
+    return verify_head(PlainHead(**target, headers=headers), {PRINCIPAL: KEY.public}.get, NODE_ID).evidence()
 
 
 def undo_order() -> bytes:

@@ -17,7 +17,7 @@ from makers import rows as plain_rows
 
 from tallystick import wire
 from tallystick.parcel.header import LABELS_MAX, Header, TopicRef
-from tallystick.parcel.labels import LABEL_BYTES, Labeller, Wanted, interest_labels, label_place
+from tallystick.parcel.labels import LABEL_BYTES, Labeller, Wanted, interest_labels
 from tallystick.policy.content import read_interest, wanted_rows
 from tallystick.policy.topic_code import TopicCode
 from tallystick.trust.permit import LABELS_MAX as PERMIT_LABELS_MAX
@@ -103,8 +103,8 @@ def test_a_lane_of_several_topics_is_wanted_whatever_its_labels() -> None:
     assert not wanted("speed > 120").asks_for(found)
     more = replace(found, topics=(*found.topics, TopicRef(b"\xff" * 16, bytes(16), 1)))
     assert wanted("speed > 120").asks_for(more)
-    assert label_place(more) is None
-    assert label_place(found) == (7, 1)
+    assert more.label_place is None
+    assert found.label_place == (7, 1)
 
 
 def test_an_interest_that_the_code_tells_nothing_about_wants_everything() -> None:

@@ -11,8 +11,7 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import CannotOpen, Forged, Malformed, Misuse, Refused, TallystickError, Withheld
 from tallystick.parcel.header import Header, ParcelKind, check_equivocation, lane_partition
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.keys import KeyRing, LaneKey
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch, open_content, open_group
 from tallystick.parcel.padding import padme

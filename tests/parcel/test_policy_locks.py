@@ -17,12 +17,10 @@ from without import without
 from tallystick import wire
 from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen, Malformed
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.locks import decode_lock, lock_hash
-from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.keys import KeyRing
+from tallystick.parcel.locks import MissingKey, NotEntitled, OwnPolicyLock, TopicPolicyLock, decode_lock, lock_hash
 from tallystick.parcel.open import open_batch, open_columns, open_content, open_group
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
 from tallystick.parcel.seal import Gap, Lane
 from tallystick.parcel.verify import verify_run
 from tallystick.policy.evaluate import holds

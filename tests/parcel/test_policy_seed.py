@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("pymcl", reason="extra policy")
 
-from tallystick.crypto import aead
+from tallystick.crypto import symmetric
 from tallystick.crypto.abe.capsule import Capsule, decapsulate
 from tallystick.crypto.abe.keys import AttributeKey, AttributeMasterKey
 from tallystick.errors import CannotOpen, Malformed
-from tallystick.parcel.policy_seed import PolicyPlace, open_seed, seal_seed
+from tallystick.parcel.locks import PolicyPlace, open_seed, seal_seed
 from tallystick.policy.attribute import category
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
@@ -64,7 +64,7 @@ def test_without_the_place_in_the_context_the_transplant_would_open() -> None:
     other = PolicyPlace(b"", b"", 0, 0)
     capsule, sealed = seal_seed(MASTER.public, FORMULA, 7, other, SEED, b"e" * 32)
     secret = decapsulate(key("insurer", 7), Capsule.decode(capsule), other.context)
-    assert aead.decrypt(secret, sealed, other.context) == SEED
+    assert symmetric.decrypt(secret, sealed, other.context) == SEED
 
 
 def test_an_altered_capsule_or_seed_opens_nothing() -> None:

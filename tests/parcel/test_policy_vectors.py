@@ -13,13 +13,12 @@ from policy_world import need_pymcl
 from tallystick.crypto import hpke
 from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.missing import MissingKey
+from tallystick.parcel.keys import KeyRing
+from tallystick.parcel.locks import MissingKey, PolicyPlace
 from tallystick.parcel.open import open_columns
 from tallystick.parcel.parcel import Parcel
-from tallystick.parcel.policy_seed import PolicyPlace
 from tallystick.parcel.verify import PermitBook, verify_run
-from tallystick.record.rows import encode_rows
+from tallystick.record.leaves import encode_rows
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import Certificate
 

@@ -17,16 +17,14 @@ from tallystick.crypto import merkle
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError
 from tallystick.parcel.header import SIGNATURE_CONTEXT
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import ParcelKeys
+from tallystick.parcel.keys import KeyRing, ParcelKeys
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.prove import Proof, ProvenRecord, prove, verify_proof
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_one, verify_run
 from tallystick.record.batch import Batch
-from tallystick.record.leaves import leaf_hashes
-from tallystick.record.rows import encode_rows
+from tallystick.record.leaves import encode_rows, leaf_hashes
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.permit import Operation

@@ -13,12 +13,12 @@ import pytest
 from tallystick.crypto import hpke
 from tallystick.errors import CannotOpen, Forged, Malformed, Refused, Withheld
 from tallystick.parcel.header import ParcelKind
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch, open_content
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import PermitBook, verify_run
-from tallystick.record.rows import decode_row, encode_rows
+from tallystick.record.leaves import decode_row, encode_rows
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import Certificate
 

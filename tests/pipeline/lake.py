@@ -16,6 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from stack import READ, WRITE, Stack, wait_until
 
+from tallystick.carriers.accounts import Asked
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.session import Session
 from tallystick.demo import disk
 from tallystick.errors import Refused
@@ -132,13 +134,13 @@ class Lake:
         wait_until(lambda: bool(row_of(self.reader.view, IDENTITIES(principal)).revoked))
 
     @contextmanager
-    def lying(self, change: Callable[[Any, bool], Any]) -> Iterator[None]:
+    def lying(self, change: Callable[[Fetched, bool], Fetched]) -> Iterator[None]:
         """The node sends `change(fetched, headers only)` instead of what it has."""
         carrier = self.stack.node.carrier
         honest = carrier.fetch
 
-        def fetch(*args: Any, **options: Any) -> Any:
-            return change(honest(*args, **options), options["headers"])
+        def fetch(asked: Asked, wanted: Fetch) -> Fetched:
+            return change(honest(asked, wanted), wanted.headers)
 
         carrier.fetch = fetch
         try:

@@ -19,7 +19,7 @@ from lake import build
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from tallystick.pipeline.channel import Channel
+from tallystick.pipeline.session import Channel
 from tallystick.pipeline.sink import SealedShare, StreamSink, stream_sink
 from tallystick.pipeline.source import TallyDataSource
 
@@ -49,7 +49,7 @@ class KilledSink(StreamSink):
             install(POINT, kill_all)
         return super().write(broken(iterator) if context.attemptNumber() == 0 else iterator)
 
-    def commit(self, messages: Any, batchId: int) -> None:
+    def commit(self, messages: Any, batchId: int = 0) -> None:
         if str(batchId) == BATCH:
             install(POINT, kill_all)
         super().commit(messages, batchId)

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from tallystick.errors import Misuse
-from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.checkpoint import check
 from tallystick.pipeline.explain import TallyFailed
+from tallystick.pipeline.session import Channel
 from tallystick.pipeline.source import TallyDataSource
 
 METADATA = '{"id":"2b1f2a7e-6f7f-4f0c-8d3b-0b3c0f0d9d11"}'

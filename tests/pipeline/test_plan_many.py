@@ -5,13 +5,13 @@ No Spark: the driver's planner against a real node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from actors import Hand, Topic, row_of, settle, stored, write_as_node
+from actors import Hand, Liar, Topic, row_of, settle, stored, write_as_node
 from stack import Stack, wait_until
 from without import without
 
@@ -23,6 +23,7 @@ from tallystick.errors import Forged, Misuse, Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
 from tallystick.ledger.contracts.identity import IDENTITIES
+from tallystick.ledger.proofs import StateProof
 from tallystick.pipeline.access import Access, admit
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner, Slice
@@ -104,64 +105,67 @@ def test_a_revoked_publisher_is_found_among_many(fleet: Fleet) -> None:
         assert {one.suspects for one in plan(MANY, 2 * MANY)} == {(fleet.revoked,)}
 
 
-def hide_revocation(fleet: Fleet, patch: pytest.MonkeyPatch) -> None:
+def lying(access: Access) -> Any:
+    """A node between this driver and the honest one: assign a method to lie in it."""
+    session: Any = access.session
+    session.node = Liar(session.node)
+    return session.node
+
+
+def hide_revocation(fleet: Fleet, access: Access) -> None:
     """The node shows the state of one publisher as it was."""
-    ledger, key = fleet.topic.stack.node.ledger, b"identity/" + fleet.revoked
-    honest = ledger.state
+    liar, hidden = lying(access), IDENTITIES(fleet.revoked)
 
-    def state(wanted: bytes) -> Any:
-        proof = honest(wanted)
-        if wanted != key:
-            return proof
-        assert proof.value is not None
-        value = wire.decode(proof.value, "identity")
-        return replace(proof, value=wire.encode([*value[:7], 0, *value[8:]]))
+    def states(keys: Sequence[bytes]) -> list[StateProof]:
+        proofs = dict(zip(keys, liar.honest.states(keys), strict=True))
+        if hidden in proofs:
+            value = wire.decode(proofs[hidden].value, "identity")
+            proofs[hidden] = replace(proofs[hidden], value=wire.encode([*value[:7], 0, *value[8:]]))
+        return list(proofs.values())
 
-    patch.setattr(ledger, "state", state)
+    liar.states = states
 
 
-def test_one_false_proof_among_many_is_refused(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    hide_revocation(fleet, monkeypatch)
-    with driver(fleet.topic) as (_, plan, _asked), pytest.raises(Forged):
-        plan(MANY, 2 * MANY)
+def test_one_false_proof_among_many_is_refused(fleet: Fleet) -> None:
+    with driver(fleet.topic) as (access, plan, _asked):
+        hide_revocation(fleet, access)
+        with pytest.raises(Forged):
+            plan(MANY, 2 * MANY)
 
 
-def test_without_the_check_a_false_proof_hides_a_revocation(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    hide_revocation(fleet, monkeypatch)
-    with without("the proof of a ledger's value"), driver(fleet.topic) as (_, plan, _asked):
+def test_without_the_check_a_false_proof_hides_a_revocation(fleet: Fleet) -> None:
+    with without("the proof of a ledger's value"), driver(fleet.topic) as (access, plan, _asked):
+        hide_revocation(fleet, access)
         assert {one.suspects for one in plan(MANY, 2 * MANY)} == {()}
 
 
-def test_one_false_front_among_many_is_found(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    carrier = fleet.topic.stack.node.carrier
-    honest = carrier.lane_front
-    calls: list[int] = []
+def test_one_false_front_among_many_is_found(fleet: Fleet) -> None:
+    with driver(fleet.topic) as (access, plan, _asked):
+        liar = lying(access)
 
-    def lane_front(*args: Any) -> Any:
-        calls.append(1)
-        shown = honest(*args)
-        if len(calls) != 3:
-            return shown
-        assert shown is not None
-        return replace(shown, offset=shown.offset ^ 1)
+        def lane_fronts(*args: Any) -> Any:
+            fronts = liar.honest.lane_fronts(*args)
+            fronts[2] = replace(fronts[2], offset=fronts[2].offset ^ 1)
+            return fronts
 
-    monkeypatch.setattr(carrier, "lane_front", lane_front)
-    with driver(fleet.topic) as (_, plan, _asked), pytest.raises((FoundError, Refused)):
-        plan(MANY, 2 * MANY)
+        liar.lane_fronts = lane_fronts
+        with pytest.raises((FoundError, Refused)):
+            plan(MANY, 2 * MANY)
 
 
-def test_a_permit_of_another_is_not_taken_for_the_one_asked_for(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    deposits = fleet.topic.stack.node.carrier.deposits
-    honest = deposits.permit
-    first: list[bytes] = []
+def test_a_permit_of_another_is_not_taken_for_the_one_asked_for(fleet: Fleet) -> None:
+    with driver(fleet.topic) as (access, plan, _asked):
+        liar = lying(access)
+        shown: list[bytes] = []
 
-    def permit(identifier: bytes) -> bytes:
-        first.append(identifier)
-        return honest(first[0])
+        def permit(identifier: bytes) -> bytes:
+            shown.append(liar.honest.permit(identifier))
+            return shown[0]
 
-    monkeypatch.setattr(deposits, "permit", permit)
-    with driver(fleet.topic) as (_, plan, _asked), pytest.raises((FoundError, Refused)):
-        plan(MANY, 2 * MANY)
+        liar.permit = permit
+        liar.permits = lambda identifiers: [permit(one) for one in identifiers]
+        with pytest.raises((FoundError, Refused)):
+            plan(MANY, 2 * MANY)
 
 
 def test_a_bundle_is_bounded_and_holds_questions_only(fleet: Fleet) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
@@ -13,10 +14,9 @@ from actors import row_of
 from lake import SCHEMA, Lake, Topic, fails, first_row, rows, seqs
 from stack import wait_until
 
-from tallystick.client.grants import _name
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held, _name
 from tallystick.client.session import HEAD_AGE_MAX_S
-from tallystick.client.view import View
+from tallystick.client.ties import View
 from tallystick.errors import Withheld
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.permits import PERMITS
@@ -27,7 +27,7 @@ from tallystick.pipeline.columns import Projection
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.plan import Planner
 from tallystick.pipeline.source import BatchReader
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
 
@@ -89,12 +89,14 @@ def test_every_type_arrives_as_it_was_published(lake: Lake) -> None:
     assert empty == nothing
 
 
-def test_slices_together_are_the_topic_however_many(brakes: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_together_are_the_topic_however_many(brakes: Topic) -> None:
     assert seqs(brakes.read()) == list(range(1000))
-    monkeypatch.setattr(plan, "SLICE_BYTES_MAX", 1000)
     for most in (1, 5, 256):
         options = Options.parse(brakes.options(partitionsMax=str(most)))
-        tasks = [one.value for one in BatchReader(options, brakes.read().schema).partitions()]
+        with closing(admit(options.home, options.topic)) as access:
+            planner = Planner(options, access, slice_bytes_max=1000)
+            anchors = planner.anchors()
+            tasks = planner.plan(*planner.edges(anchors), anchors)
         assert (len(tasks) == most) if most < 256 else (5 < len(tasks) < 256)
         covered = sorted((one.partition, one.first, one.end) for share in tasks for one in share)
         for partition in range(3):
@@ -103,7 +105,7 @@ def test_slices_together_are_the_topic_however_many(brakes: Topic, monkeypatch: 
             assert sum(end - first for first, end in mine) == brakes.size(partition)
 
 
-def test_the_next_slice_comes_while_one_is_opened(lake: Lake, steps: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_slice_comes_while_one_is_opened(lake: Lake, steps: Topic) -> None:
     options, schema = Options.parse(steps.options()), steps.read().schema
     (share,) = BatchReader(options, schema).partitions()
     (whole,) = share.value
@@ -112,10 +114,9 @@ def test_the_next_slice_comes_while_one_is_opened(lake: Lake, steps: Topic, monk
         whole._replace(end=5, names=whole.names[:names], publishers=whole.publishers[:publishers]),
         whole._replace(first=5, names=whole.names[names:], publishers=whole.publishers[publishers:]),
     )
-    monkeypatch.setattr(task, "_ROWS_MIN", 1)  # a parcel at a time
     shown: list[int] = []
     with lake.lying(lambda fetched, _: shown.append(fetched.first) or fetched):
-        batches = task.read(slices, options, Projection(schema))
+        batches = task.read(slices, options, Projection(schema), rows_min=1)  # a parcel at a time
         found = next(batches)["seq"].to_pylist()
         wait_until(lambda: shown == [0, 5])  # while nobody asks for the second row
         found += [seq for batch in batches for seq in batch["seq"].to_pylist()]

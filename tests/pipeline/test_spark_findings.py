@@ -21,9 +21,9 @@ from tallystick.carriers.storage import Place
 from tallystick.demo import disk
 from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import compose
 from tallystick.node.node import Node
 from tallystick.node.settings import NodeSettings
 from tallystick.parcel.parcel import Parcel

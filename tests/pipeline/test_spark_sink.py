@@ -26,7 +26,7 @@ from tallystick.identity.folder import read_keys
 from tallystick.ledger import entries
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.parcel.parcel import Parcel
-from tallystick.pipeline.channel import Channel
+from tallystick.pipeline.session import Channel
 from tallystick.pipeline.sink import SinkOptions
 from tallystick.pipeline.source import TallyDataSource
 

@@ -16,13 +16,13 @@ from test_spark_sink import delivered, delivered_seqs, frame, lanes, stream, wri
 
 from tallystick.errors import Refused
 from tallystick.identity.folder import read_keys
-from tallystick.pipeline.channel import Channel
 from tallystick.pipeline.columns import spark_schema
 from tallystick.pipeline.explain import TallyFailed
+from tallystick.pipeline.loan import EPOCH_S, _Lender
+from tallystick.pipeline.session import Channel
 from tallystick.pipeline.sink import BatchSink, batch_sink
-from tallystick.pipeline.writing_loan import EPOCH_S, _Lender
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.sources import ManualClock
 from tallystick.trust.permit import Operation
 
 LOCAL = Channel("local[2]")

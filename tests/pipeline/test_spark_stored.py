@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from actors import Hand, Liar, stored
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from stack import Stack
 from streams import arrived, arrived_seqs, run
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Carrier, Fetch, Fetched
 from tallystick.errors import Withheld
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.options import Options
@@ -73,28 +73,49 @@ def test_a_stream_goes_on_behind_the_anchor_and_below_the_next(slow: Lake, tmp_p
     assert arrived_seqs(out) == [1, 2, 3, 4]
 
 
+@contextmanager
+def planning(slow: Lake, topic: str, lie: Callable[[Carrier], Callable[..., Fetched]]) -> Iterator[Planner]:
+    """A driver of what is stored, whose carrier fetches what the lie makes of the honest one."""
+    with closing(admit(str(slow.home), topic)) as access:
+        liar = Liar(access.session.carrier)
+        liar.fetch = lie(access.session.carrier)
+        access.session.carrier = liar
+        yield Planner(Options(str(slow.home), topic, stored=True), access)
+
+
 def test_a_node_that_showed_something_else_before_the_anchor_is_found_out(slow: Lake) -> None:
     topic = slow.topic("liar")
     hand = Hand(slow.car, "liar")
     fork = hand.fork()
     shown, real = hand.seal(1), hand.seal(2, lane=fork)
     stored(hand.send(real)[0])
-    access = admit(str(slow.home), "liar")
-    honest = access.session.carrier
-    liar = Liar(honest)
 
-    def fetch(*args: Any, size: int | None = None, **options: Any) -> Fetched:
-        fetched = honest.fetch(*args, size=size, **options)
-        return replace(fetched, parcels=(shown.encode_front(),)) if size is None and fetched.parcels else fetched
+    def lie(honest: Carrier) -> Callable[..., Fetched]:
+        def fetch(wanted: Fetch) -> Fetched:
+            fetched = honest.fetch(wanted)
+            is_early = wanted.size is None and fetched.parcels
+            return replace(fetched, parcels=(shown.encode_front(),)) if is_early else fetched
 
-    liar.fetch = fetch
-    access.session.carrier = liar
-    try:
-        planner = Planner(Options.parse({"home": str(slow.home), "topic": "liar", "read": "stored"}), access)
+        return fetch
+
+    with planning(slow, "liar", lie) as planner:
         (share,) = planner.plan({0: 0}, {0: 1}, planner.anchors())
         assert share[0].names == shown.hash
         anchor(topic, 1)
         with pytest.raises(Withheld, match="not what was anchored"):
             planner.anchors()
-    finally:
-        access.close()
+
+
+def test_a_node_that_sends_more_headers_than_asked_for_is_found_out(slow: Lake) -> None:
+    slow.topic("generous")
+    hand = Hand(slow.car, "generous")
+    for number in (1, 2):
+        stored(hand.send(hand.seal(number))[0])
+
+    def lie(honest: Carrier) -> Callable[..., Fetched]:
+        return lambda wanted: honest.fetch(replace(wanted, end=None))
+
+    with planning(slow, "generous", lie) as planner:
+        with pytest.raises(Withheld, match="offsets 0 to 1 were asked for, 2 parcels came") as caught:
+            planner.plan({0: 0}, {0: 1}, planner.anchors())
+        assert caught.value.reason == "missing"

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.errors import Misuse
-from tallystick.policy import interests as interests_module
 from tallystick.policy.evaluate import holds
 from tallystick.policy.formula import Formula
-from tallystick.policy.interests import InterestIndex
+from tallystick.policy.matching import InterestIndex
 from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 
@@ -38,18 +37,16 @@ def test_the_index_agrees_with_the_loop(random: Random, space: AttributeSpace) -
 @settings(max_examples=20)
 @given(RANDOMS)
 def test_additions_and_removals_count_at_once(random: Random) -> None:
-    index, interests = InterestIndex(), {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interests_module, "FRESH_MIN", 10)
-        for number in range(60):
-            interests[number] = some_formula(random, CONTENT, 4)
-            index.add(number, interests[number])
-            if random.random() < 0.3:
-                gone = random.choice(list(interests))
-                del interests[gone]
-                index.remove(gone)
-            event = CONTENT.values(some_holding(random, CONTENT))
-            assert sorted(index.match(event)) == sorted(naive(interests, event))  # type: ignore[type-var]
+    index, interests = InterestIndex(fresh_min=10), {}
+    for number in range(60):
+        interests[number] = some_formula(random, CONTENT, 4)
+        index.add(number, interests[number])
+        if random.random() < 0.3:
+            gone = random.choice(list(interests))
+            del interests[gone]
+            index.remove(gone)
+        event = CONTENT.values(some_holding(random, CONTENT))
+        assert sorted(index.match(event)) == sorted(naive(interests, event))  # type: ignore[type-var]
     assert index.statistics().interests == len(interests)
 
 

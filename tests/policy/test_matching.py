@@ -8,9 +8,8 @@ from formulas import ACME, CONTENT, EVERY, RANDOMS, SMALL, some_formula, some_ho
 from hypothesis import given, settings
 
 from tallystick.policy.evaluate import holds, node_holds
-from tallystick.policy.overlaps import AdvertisementIndex
+from tallystick.policy.matching import AdvertisementIndex, PrincipalIndex
 from tallystick.policy.parse import parse
-from tallystick.policy.principals import PrincipalIndex
 
 
 @settings(max_examples=60)

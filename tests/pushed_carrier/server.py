@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tallystick.carriers.carrier import Outcome, Pushed
-from tallystick.carriers.log.server import open_store
-from tallystick.carriers.log.storage import LogStorage
+from tallystick.carriers.log.store import LogStore
 from tallystick.carriers.received import Receiver
 from tallystick.carriers.registry import CarrierHost, CarrierSettings, Served
 from tallystick.runtime.disk import Disk
@@ -18,9 +17,7 @@ class Air:
     Publishers send into it as into any carrier, and get no answer."""
 
     def __init__(self) -> None:
-        self.parcels: deque[Pushed] = (
-            deque()
-        )  # one for good: whoever adds to it may hold it while the node takes from it
+        self.parcels = deque[Pushed]()  # one for good: whoever adds to it may hold it while the node takes from it
         self.permits: list[bytes] = []
         self.locks: list[bytes] = []
 
@@ -45,6 +42,6 @@ AIR = Air()
 
 
 def serve(settings: CarrierSettings, host: CarrierHost, disk: Disk) -> Served:
-    store = open_store(disk, {})
-    front = host.front(LogStorage(store), store.journal, host.anchors())
+    store = LogStore(disk)
+    front = host.front(store, store.journal, host.anchors())
     return Served(front, Receiver(AIR, front))

@@ -16,8 +16,7 @@ from strategies import batches
 
 from tallystick.errors import Malformed, Misuse
 from tallystick.record.batch import Batch, from_message, open_batch, to_message
-from tallystick.record.leaves import leaf_root
-from tallystick.record.rows import encode_rows
+from tallystick.record.leaves import encode_rows, leaf_root
 from tallystick.record.schema import Schema, parse
 
 
@@ -202,7 +201,7 @@ import pyarrow as pa
 from tallystick.errors import Malformed
 from tallystick.record.batch import open_batch, to_message
 from tallystick.record.leaves import leaf_root
-from tallystick.record.rows import decode_row, encode_rows
+from tallystick.record.leaves import decode_row, encode_rows
 from tallystick.record.schema import parse
 schema = parse("a int8, b string, c list<string>, d struct<x bool, y list<int16>>, e decimal128(5, 2), f binary")
 row = {"a": 1, "b": "x", "c": ["y", None], "d": {"x": True, "y": [7]}, "e": 1, "f": b"z"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tallystick.record.demand import OnDemand
+from tallystick.kernels.demand import OnDemand
 
 
 def test_it_is_loaded_once_when_the_work_is_enough() -> None:

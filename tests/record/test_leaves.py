@@ -18,8 +18,7 @@ from tallystick.errors import Misuse
 from tallystick.record import leaves
 from tallystick.record.batch import Batch
 from tallystick.record.leaf_engine import CompiledLeaves
-from tallystick.record.leaves import leaf_hashes, leaf_root, reference_hashes, reference_root
-from tallystick.record.rows import encode_rows
+from tallystick.record.leaves import encode_rows, leaf_hashes, leaf_root, reference_hashes, reference_root
 from tallystick.record.schema import Schema
 
 ENGINES = [pytest.param(0, id="lanes")]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from strategies import batches
 
 from tallystick.errors import Malformed
+from tallystick.kernels.demand import OnDemand
 from tallystick.record import planes
 from tallystick.record.batch import Batch, open_batch, to_message
 from tallystick.record.codec import LZ4, PLANES, compress, decompress
-from tallystick.record.demand import OnDemand
 from tallystick.record.planes import REGIONS_MAX, check_regions, gather, regions_of, scatter
 from tallystick.record.schema import Schema
 

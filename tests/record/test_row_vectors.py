@@ -11,8 +11,7 @@ import pytest
 
 from tallystick import errors
 from tallystick.record.batch import open_batch
-from tallystick.record.leaves import leaf_hashes, leaf_root
-from tallystick.record.rows import decode_row, encode_row, encode_rows
+from tallystick.record.leaves import decode_row, encode_row, encode_rows, leaf_hashes, leaf_root
 from tallystick.record.schema import Schema
 
 FOLDER = Path(__file__).parent.parent / "vectors"

@@ -12,7 +12,7 @@ from strategies import batches
 
 from tallystick.errors import Malformed
 from tallystick.record.batch import Batch
-from tallystick.record.rows import decode_row, encode_row, encode_rows
+from tallystick.record.leaves import decode_row, encode_row, encode_rows
 from tallystick.record.schema import Schema
 
 

@@ -13,7 +13,7 @@ from strategies import batches, schemas
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
 from tallystick.record.batch import Batch
-from tallystick.record.rows import encode_rows
+from tallystick.record.leaves import encode_rows
 from tallystick.record.schema import Schema, check_successor, parse, upgrade
 
 TEXT = (

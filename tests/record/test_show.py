@@ -9,7 +9,7 @@ from hypothesis import given
 from strategies import batches
 
 from tallystick.record.batch import Batch
-from tallystick.record.rows import decode_row, encode_row, encode_rows
+from tallystick.record.leaves import decode_row, encode_row, encode_rows
 from tallystick.record.schema import parse
 from tallystick.record.show import readable
 

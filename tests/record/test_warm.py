@@ -18,7 +18,7 @@ def test_one_line_of_progress() -> None:
 
 def test_the_cache_lies_where_the_user_says(tmp_path: object) -> None:
     """Nothing is compiled here: the folder is chosen when the kernels are decorated."""
-    script = "from tallystick.record.encode_columns import hash_batch; print(hash_batch.stats.cache_path)"
+    script = "from tallystick.kernels.encode_columns import hash_batch; print(hash_batch.stats.cache_path)"
     result = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tallystick.errors import Misuse
-from tallystick.runtime.clock import ManualClock, SystemClock
+from tallystick.runtime.sources import ManualClock, SystemClock
 
 
 def test_the_system_clock_moves_forward() -> None:

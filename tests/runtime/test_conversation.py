@@ -11,12 +11,10 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Address, parse_address
-from tallystick.runtime.answers import answer_error
-from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.conversation import Attempt, ClientLimits, ConnectionGone, Conversation, Pause, RequestSigner
-from tallystick.runtime.entropy import SeededEntropy
-from tallystick.runtime.http1 import Response
-from tallystick.trust.envelope import Envelope, signed_time, verify_request
+from tallystick.runtime.http1 import Response, answer_error
+from tallystick.runtime.sources import ManualClock, SeededEntropy
+from tallystick.trust.envelope import Envelope, PlainHead, signed_time, verify_head
 
 NODE, NODE_KEY = b"n" * 16, SigningKey.from_seed(b"n" * 32)
 IDENTITY = RequestSigner(b"p" * 16, SigningKey.from_seed(b"p" * 32))
@@ -51,19 +49,10 @@ def drive(talk: Conversation, outcomes: list[Any], **options: Any) -> tuple[list
 def envelope_of(attempt: Attempt, now: float) -> Envelope:
     lines = attempt.head.split(b"\r\n")[1:-2]
     headers = [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
-    return verify_request(
-        method="POST",
-        authority="127.0.0.1:7000",
-        path="/x",
-        query="",
-        headers=headers,
-        body=attempt.body,
-        resolve_key=lambda _: IDENTITY.key.public,
-        node_id=NODE,
-        now=now,
-        delay_max_s=1,
-        skew_max_s=1,
-    )
+    envelope = verify_head(PlainHead("POST", "127.0.0.1:7000", "/x", "", headers), lambda _: IDENTITY.key.public, NODE)
+    envelope.check_body(attempt.body)
+    envelope.check_fresh(now, delay_max_s=1, skew_max_s=1)
+    return envelope
 
 
 def ports(steps: list[Attempt | Pause]) -> list[int]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tallystick.runtime.entropy import SeededEntropy, SystemEntropy
+from tallystick.runtime.sources import SeededEntropy, SystemEntropy
 
 
 def test_a_seed_replays_however_the_bytes_are_drawn() -> None:

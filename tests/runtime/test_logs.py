@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from tallystick.runtime.logs import configure_logs, json_logs
+from tallystick.runtime.logs import configure_logs
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ FIELDS = {
 
 def test_json_lines_hold_fields_and_no_secrets() -> None:
     stream = io.StringIO()
-    json_logs(stream=stream)
+    configure_logs(json=True, stream=stream)
     logging.getLogger("tallystick.x").info("stored %d", 7, extra={"fields": FIELDS})
     logging.getLogger("tallystick.x").debug("not shown")
     (line,) = stream.getvalue().splitlines()

@@ -20,19 +20,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from server_thread import ServerThread
 
 from tallystick import wire
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Address, client_tls, server_tls
-from tallystick.runtime.answers import Answer, answer_value
-from tallystick.runtime.client import AsyncHttpClient, HttpClient
-from tallystick.runtime.clock import ManualClock
+from tallystick.runtime.client import HttpClient
 from tallystick.runtime.conversation import ClientLimits, RequestSigner
-from tallystick.runtime.entropy import SeededEntropy
-from tallystick.runtime.gate import Gate
-from tallystick.runtime.router import Request, Router
-from tallystick.runtime.server import Server, ServerLimits, ServerThread
+from tallystick.runtime.http1 import Answer, answer_value
+from tallystick.runtime.router import Gate, Request, Router
+from tallystick.runtime.server import Server, ServerLimits
+from tallystick.runtime.sources import ManualClock, SeededEntropy
 from tallystick.trust.envelope import Envelope, sign_request
 
 NODE, NODE_KEY = b"n" * 16, SigningKey.from_seed(b"n" * 32)
@@ -136,22 +135,6 @@ def test_threads_share_a_client(server: ServerThread) -> None:
         for thread in threads:
             thread.join()
     assert sorted(answers) == [b"%d" % n for n in range(8)]
-
-
-def test_the_asynchronous_client_runs_many_at_once(server: ServerThread) -> None:
-    async def story() -> list[bytes]:
-        address = Address(server.url, NODE, NODE_KEY.public)
-        async with AsyncHttpClient(
-            [address], IDENTITY, ManualClock(), SeededEntropy(2), limits=ClientLimits(connections_max=4)
-        ) as http:
-            with pytest.raises(Refused) as caught:
-                await http.request("POST", "/refuse")
-            assert caught.value.reason == "revoked"
-            requests = [http.request("POST", "/echo", body=b"%d" % n * 30_000) for n in range(3)]
-            requests += [http.request("POST", "/echo", body=b"%d" % n) for n in range(17)]
-            return [answer.body[:2] for answer in await asyncio.gather(*requests)]
-
-    assert asyncio.run(story()) == [b"00", b"11", b"22"] + [b"%d" % n for n in range(17)]
 
 
 def test_a_refusal_keeps_its_reason_and_hint(node: Node, server: ServerThread) -> None:
@@ -389,12 +372,12 @@ def test_a_kept_connection_that_died_costs_no_attempt() -> None:
     assert len(node.seen) == 2
 
 
-def test_server_and_client_share_one_loop() -> None:
+def test_a_server_runs_on_a_loop_that_is_there() -> None:
     async def story() -> bytes:
         server = Server(Node().router)
         serving = asyncio.create_task(server.serve())
-        async with AsyncHttpClient([Address(server.url, NODE)], IDENTITY, ManualClock(), SeededEntropy(1)) as http:
-            answer = await http.request("POST", "/echo", body=b"round")
+        with client(server.url) as http:
+            answer = await asyncio.to_thread(http.request, "POST", "/echo", body=b"round")
         server.stop()
         await serving
         return answer.body
@@ -444,7 +427,7 @@ def certificate(folder: Path) -> tuple[str, str, str]:
     return ca.public_bytes(pem).decode(), str(folder / "node.pem"), str(folder / "node.key")
 
 
-def test_tls_carries_both_clients_and_refuses_strangers_certificates(tmp_path: Path) -> None:
+def test_tls_carries_requests_and_refuses_strangers_certificates(tmp_path: Path) -> None:
     ca, certificate_file, key_file = certificate(tmp_path)
     tls = server_tls(certificate_file, key_file)
     with ServerThread(Node().router, tls=tls) as server:
@@ -452,14 +435,6 @@ def test_tls_carries_both_clients_and_refuses_strangers_certificates(tmp_path: P
         with client(server.url, tls=client_tls(ca)) as http:
             for size in (1, 90_000):
                 assert http.request("POST", "/echo", body=bytes(size)).body == bytes(size)
-
-        async def story() -> bytes:
-            async with AsyncHttpClient(
-                [Address(server.url, NODE)], IDENTITY, ManualClock(), SeededEntropy(1), tls=client_tls(ca)
-            ) as asynchronous:
-                return (await asynchronous.request("POST", "/echo", body=b"sealed")).body
-
-        assert asyncio.run(story()) == b"sealed"
         with client(server.url) as http, pytest.raises(Refused) as caught:  # the system's CAs do not know ours
             http.request("POST", "/echo")
         assert caught.value.reason == "tls"

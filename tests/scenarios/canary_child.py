@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.runtime.address import Address
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 
 def node(root: str) -> None:
@@ -31,7 +31,7 @@ def authority(root: str, node_url: str) -> None:
     from stack import PASSPHRASE, TICK_S, wait_until
 
     from tallystick.node.authority import AuthorityProcess
-    from tallystick.runtime.entropy import SystemEntropy
+    from tallystick.runtime.sources import SystemEntropy
     from tallystick.trust.certificate import Certificate
 
     certificate = Certificate.decode((Path(root) / "node" / "certificate").read_bytes())
@@ -45,7 +45,10 @@ def authority(root: str, node_url: str) -> None:
     process.service._tick_s = TICK_S
     threading.Thread(target=process.run, daemon=True).start()
     wait_until(lambda: is_ready(process.authority.check_ready))
-    invites = [process.authority.create_tenant("acme"), *(process.authority.invite_to("acme") for _ in range(2))]
+    invites = [
+        process.authority.enrolment.create_tenant("acme"),
+        *(process.authority.enrolment.invite_to("acme") for _ in range(2)),
+    ]
     ready({"url": process.url, "invites": invites})
     process.stop()
 

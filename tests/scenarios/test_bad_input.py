@@ -14,7 +14,7 @@ from actors import Hand, Topic, acts, fetch_query, permit_of, read_rows, reason,
 from stack import Stack
 
 from tallystick import wire
-from tallystick.carriers.frames import join_frames
+from tallystick.carriers.carrier import Fetch, join_frames
 from tallystick.client.session import Session
 from tallystick.demo.forgery import exchange, send_bytes
 from tallystick.errors import Misuse, Refused, TallystickError
@@ -151,7 +151,7 @@ def test_the_authority_tells_the_authenticated_what_is_wrong_and_nobody_else(
 
 def issued(stack: Stack, permit: Permit, **changes: object) -> bytes:
     """The permit as the authority itself would have signed it with these changes."""
-    return replace(permit, **changes).sign(stack.authority.authority.core.key).encode()  # type: ignore[arg-type]
+    return replace(permit, **changes).sign(stack.authority.authority.core.keys.signing).encode()  # type: ignore[arg-type]
 
 
 def test_a_permit_out_of_its_time_place_or_instance(stack: Stack, topic: Topic, hand: Hand) -> None:
@@ -182,7 +182,7 @@ def test_a_permit_out_of_its_time_place_or_instance(stack: Stack, topic: Topic, 
 def test_the_wrong_kind_of_permit(topic: Topic, hand: Hand) -> None:
     subscriber = topic.reader.subscriber("brakes")
     with pytest.raises(Refused) as refusal:
-        topic.reader.node.fetch(topic.token, 0, hand.permit.identifier, 0, bytes_max=1)
+        topic.reader.node.fetch(Fetch(topic.token, 0, hand.permit.identifier, 0, bytes_max=1))
     assert refusal.value.reason == "not-subscribed"
     ref = replace(hand.lane.topics[0], permit=permit_of(subscriber).identifier)
     borrowed = hand.resign(hand.seal(1, lane=hand.fork()), topics=(ref,))

@@ -35,7 +35,7 @@ from stack import READ, WRITE, Stack, impatient, wait_until
 from test_publishing import operate
 from without import without
 
-from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
+from tallystick.carriers.carrier import Fetch, Fetched, LaneFront, NotStored, Outcome, Stored
 from tallystick.carriers.log.segments import FILE_HEADER_BYTES
 from tallystick.carriers.storage import Place
 from tallystick.client.publish import Publisher, PublisherSettings
@@ -48,8 +48,8 @@ from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import lane_partition
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.promise import Promise
 
 Lie = Callable[[Fetched], Fetched]
@@ -138,7 +138,7 @@ LIES: dict[str, tuple[str, Lie]] = {
 def test_on_the_way(expected: str, lie: Lie, topic: Topic) -> None:
     """… the lie named is found, and nothing that comes after it is delivered."""
     liar = Liar(topic.reader.node)
-    liar.fetch = lambda *args, **kwargs: lie(topic.reader.node.fetch(*args, **kwargs))
+    liar.fetch = lambda wanted: lie(topic.reader.node.fetch(wanted))
     subscriber = subscribe_through(topic.reader, liar, "brakes", on_bad="fail")
     got, reasons = found_by(subscriber)
     assert reasons[-1] == expected
@@ -148,7 +148,7 @@ def test_on_the_way(expected: str, lie: Lie, topic: Topic) -> None:
 def test_one_altered_body_is_one_finding_and_the_reader_goes_on(topic: Topic) -> None:
     liar = Liar(topic.reader.node)
     lie = LIES["a body is altered"][1]
-    liar.fetch = lambda *args, **kwargs: lie(topic.reader.node.fetch(*args, **kwargs))
+    liar.fetch = lambda wanted: lie(topic.reader.node.fetch(wanted))
     subscriber = subscribe_through(topic.reader, liar, "brakes", on_bad="report")
     got, reasons = found_by(subscriber, 7)
     assert (got, reasons) == ([0, 1, 3, 4, 5, 6, 7], ["altered"])
@@ -159,7 +159,7 @@ def test_without_the_range_proof_a_whole_lane_vanishes_unseen(topic: Topic) -> N
     """Chains of sequences alone do not show a lane of which nothing is left."""
     liar = Liar(topic.reader.node)
     lie = LIES["a whole lane is dropped"][1]
-    liar.fetch = lambda *args, **kwargs: lie(topic.reader.node.fetch(*args, **kwargs))
+    liar.fetch = lambda wanted: lie(topic.reader.node.fetch(wanted))
     with without("the proof of a range"):
         assert found_by(subscribe_through(topic.reader, liar, "brakes"), 4) == ([0, 2, 4, 6], [])
 
@@ -167,7 +167,7 @@ def test_without_the_range_proof_a_whole_lane_vanishes_unseen(topic: Topic) -> N
 def test_without_the_chain_and_the_proof_a_parcel_vanishes_unseen(topic: Topic) -> None:
     liar = Liar(topic.reader.node)
     lie = LIES["a parcel is dropped"][1]
-    liar.fetch = lambda *args, **kwargs: lie(topic.reader.node.fetch(*args, **kwargs))
+    liar.fetch = lambda wanted: lie(topic.reader.node.fetch(wanted))
     with without("the proof of a range", "the chain of a lane"):
         assert found_by(subscribe_through(topic.reader, liar, "brakes"), 7) == ([0, 1, 3, 4, 5, 6, 7], [])
 
@@ -259,9 +259,9 @@ def test_true_retirement_is_skipped_and_a_mark_is_not_stretched(stack: Stack, to
     write_as_node(node, entries.retire(token, 0, 2, root))
 
     def through(retired: int) -> Subscriber:
-        def fetch(token: bytes, partition: int, permit: bytes, offset: int, **options: Any) -> Fetched:
-            fetched = honest.fetch(token, partition, permit, offset, **options)
-            return replace(fetched, parcels=(), retired=retired) if offset < retired else fetched
+        def fetch(wanted: Fetch) -> Fetched:
+            fetched = honest.fetch(wanted)
+            return replace(fetched, parcels=(), retired=retired) if wanted.offset < retired else fetched
 
         liar = Liar(honest)
         liar.fetch = fetch
@@ -281,9 +281,9 @@ def test_read_stored_is_held_to_the_anchor_when_it_comes(stack: Stack, topic: To
     settle(stack)
     liar = Liar(honest)
 
-    def fetch(*args: Any, stored: bool = False, **options: Any) -> Fetched:
-        fetched = honest.fetch(*args, stored=stored, **options)
-        return replace(fetched, parcels=(shown.encode(),)) if stored and args[3] == 0 else fetched
+    def fetch(wanted: Fetch) -> Fetched:
+        fetched = honest.fetch(wanted)
+        return replace(fetched, parcels=(shown.encode(),)) if wanted.stored and wanted.offset == 0 else fetched
 
     liar.fetch = fetch
     subscriber = subscribe_through(topic.reader, liar, "stored", read="stored")
@@ -302,9 +302,9 @@ def test_what_was_read_before_its_anchor_is_not_left_unconfirmed(extra: bool, st
     settle(stack)
     liar = Liar(honest)
 
-    def fetch(*args: Any, headers: bool = False, **options: Any) -> Fetched:
-        fetched = honest.fetch(*args, headers=headers, **options)
-        if not headers:
+    def fetch(wanted: Fetch) -> Fetched:
+        fetched = honest.fetch(wanted)
+        if not wanted.headers:
             return fetched
         return replace(fetched, parcels=fetched.parcels * 2 if extra else (), proof=())
 

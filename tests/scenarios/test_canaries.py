@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_until
 
-from tallystick.authority.client import topic_entries
-from tallystick.authority.granting import grant_entries, policy_entry
+from tallystick.authority.client import grant_entries, policy_entry, topic_entries
 from tallystick.authority.master import MASTER_FILE, open_master
 from tallystick.client.session import Session
 from tallystick.errors import Refused
@@ -34,8 +33,7 @@ from tallystick.policy.parse import parse
 from tallystick.policy.space import AttributeSpace
 from tallystick.policy.topic_code import TopicCode
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 
 HERE, PAGE = Path(__file__).parent, os.sysconf("SC_PAGE_SIZE")
 TOPIC, COLUMN, ROW = "canary-of-the-name", "canary_of_the_column", "canary-of-the-row-"
@@ -181,7 +179,7 @@ def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path
             "undo token": subscriber._opener.held.grant.undo_token,
             "key that wraps the topic keys": master._wrap_key,
             "key of the tokens": master._token_key,
-            "publisher's seed": car.identity.signing_seed,
+            "publisher's seed": car.identity.keys.signing_seed,
             "interest": WANTED.encode(),
             "label key": master.label_key(draft.token, 1),
         }

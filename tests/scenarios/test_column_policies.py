@@ -16,7 +16,7 @@ from tallystick.client.session import Session
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Misuse
 from tallystick.parcel.header import ParcelKind
-from tallystick.parcel.missing import NotEntitled
+from tallystick.parcel.locks import NotEntitled
 from tallystick.record.schema import Schema
 
 SCHEMA = Schema.parse(

@@ -19,8 +19,8 @@ from tallystick.crypto.merkle import leaf_hash
 from tallystick.errors import Refused, TallystickError
 from tallystick.identity.folder import Identity
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.keys import ParcelKeys

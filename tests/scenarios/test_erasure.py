@@ -9,11 +9,12 @@ from actors import Topic, permit_of, publish, read_rows, rows, settle
 from stack import Stack, wait_until
 from test_broker import found_by
 
+from tallystick.carriers.carrier import Fetch
 from tallystick.client.subscribe import Received, Subscriber
 from tallystick.errors import Refused
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import ERASURES
 from tallystick.ledger.contracts.topics import ERASABLE
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
@@ -48,7 +49,7 @@ def receive(subscriber: Subscriber, count: int) -> list[Received]:
 def fetch_verified(topic: Topic, permit: bytes, offset: int) -> VerifiedParcel:
     identity, node = topic.reader.identity, topic.reader.node
     book = PermitBook(identity.instance, [identity.authority], node.permit)
-    data = node.fetch(topic.token, 0, permit, offset, bytes_max=1 << 20).parcels[0]
+    data = node.fetch(Fetch(topic.token, 0, permit, offset, bytes_max=1 << 20)).parcels[0]
     return verify_one(Parcel.decode(data), identity.instance, book)
 
 

@@ -10,8 +10,7 @@ from actors import await_topic
 from policy_world import need_pymcl
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.authority.client import topic_entries
-from tallystick.authority.granting import grant_entries
+from tallystick.authority.client import grant_entries, topic_entries
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 from tallystick.policy.attribute import category

@@ -28,21 +28,20 @@ from stack import READ, WRITE, Stack, log_store, wait_until
 from without import without
 
 from tallystick import wire
-from tallystick.carriers.carrier import Stored
-from tallystick.carriers.frames import join_frames
-from tallystick.carriers.quotas import Quota
+from tallystick.carriers.accounts import Quota
+from tallystick.carriers.carrier import Stored, join_frames
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Received
 from tallystick.demo.forgery import JUNK, envelope_of, exchange, phony_order, phony_permit, send_bytes
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.ledger.contracts.topics import TOPICS
-from tallystick.ledger.transaction import compose
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.envelope import check_time
 from tallystick.trust.permit import Operation, Permit
 
@@ -162,7 +161,9 @@ def operate(stack: Stack, entry: bytes) -> None:
     """Write an entry as the instance's operator."""
     core = stack.authority.authority.core
     number = int(stack.clock.now() * 1_000_000)
-    stack.node.core._submit(compose(core.instance, core.certificate.subject, number, [entry], core.key).data)
+    stack.node.core._submit(
+        compose(core.instance, core.keys.certificate.subject, number, [entry], core.keys.signing).data
+    )
 
 
 def test_a_plain_record_on_a_sealed_topic_is_refused_even_from_its_own_publisher(

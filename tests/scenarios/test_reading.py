@@ -31,6 +31,7 @@ from stack import READ, Stack, wait_until
 from without import without
 
 from tallystick.carriers import front
+from tallystick.carriers.carrier import Fetch
 from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
 from tallystick.demo.forgery import exchange
@@ -42,7 +43,7 @@ from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import ParcelKind
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import MissingKey
 from tallystick.parcel.open import open_batch
 from tallystick.parcel.parcel import Parcel
@@ -79,7 +80,7 @@ def why(error: pytest.ExceptionInfo[Refused]) -> str:
 
 
 def fetch(session: Session, token: bytes, permit: bytes) -> list[Parcel]:
-    fetched = session.node.fetch(token, 0, permit, 0, bytes_max=1 << 20)
+    fetched = session.node.fetch(Fetch(token, 0, permit, 0, bytes_max=1 << 20))
     return [Parcel.decode(data) for data in fetched.parcels]
 
 
@@ -287,13 +288,13 @@ def time_of(stack: Stack, topic: Topic, kind: EntryKind) -> int:
 def _epoch_of_newest(stack: Stack, token: bytes) -> int:
     storage, place = stack.node.carrier.storage, Place(token, 0)
     end = storage.end(place)
-    entry = storage.read(place, end - 1, end, 1 << 20, headers=True)[0]
+    entry = storage.read(place, end - 1, 1, headers_only=True)[0]
     return Parcel.decode_front(entry.header).header.topics[0].epoch
 
 
 def _fetch_all(session: Session, token: bytes, permit: bytes) -> list[Parcel]:
     parcels: list[Parcel] = []
-    while fetched := session.node.fetch(token, 0, permit, len(parcels), bytes_max=1 << 20).parcels:
+    while fetched := session.node.fetch(Fetch(token, 0, permit, len(parcels), bytes_max=1 << 20)).parcels:
         parcels += [Parcel.decode(data) for data in fetched]
     return parcels
 

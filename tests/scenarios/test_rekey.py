@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from actors import Hand, Topic, publish, read_rows, reason, row_of, rows, stored
-from stack import Stack
+from stack import Stack, impatient
 from without import without
 
 import tallystick.identity.rekey as rekeying
@@ -22,7 +22,7 @@ from tallystick.errors import Refused, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.identity.rekey import rekey
 from tallystick.ledger.contracts.identity import KEYS
-from tallystick.runtime.answers import UNAUTHENTICATED
+from tallystick.runtime.http1 import UNAUTHENTICATED
 from tallystick.trust.permit import Operation
 
 
@@ -79,21 +79,16 @@ def test_a_parcel_under_the_old_key_is_refused_whoever_brings_it(stack: Stack, t
         stored(outcome)
 
 
-def test_what_waits_in_the_spool_is_sealed_again_under_the_new_key(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_in_the_spool_is_sealed_again_under_the_new_key(stack: Stack, topic: Topic) -> None:
     car = topic.publisher("waiting")
     publish(car, "brakes", [20])
-
-    def unreachable(*_: object) -> None:
-        raise Unavailable("nobody answers")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(car.node, "publish", unreachable)
+    stack.stop_node()
+    with impatient(car):
         publisher = car.publisher("brakes", linger_s=0.0)
         publisher.send(rows(21))
         assert publisher.flush(1.0) == 1  # sealed and kept, and never sent
         publisher.stop()
+    stack.start_node()
     new = renew(stack, car)
     with new.publisher("brakes", acks="anchored", linger_s=0.0, anchor_check_s=0.02) as publisher:
         publisher.send(rows(22))

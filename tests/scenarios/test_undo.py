@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from actors import SCHEMA, Hand, Topic, acts, permit_of, read_rows, reason, row_of, stored, write_as_node
+from actors import SCHEMA, Hand, Topic, acts, admit, permit_of, read_rows, reason, row_of, stored, write_as_node
 from stack import WRITE, Stack
 from without import without
 
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.demo.forgery import phony_order
 from tallystick.errors import Refused
@@ -43,7 +43,7 @@ def holder(topic: Topic, operation: Operation, name: str) -> tuple[Session, Held
     """A principal with a live permit of its own, shown to the node."""
     session = (topic.subscriber if operation is Operation.SUBSCRIBE else topic.publisher)(f"{name}-{operation.name}")
     held = Held.of(session.authority.permit(operation, "brakes"))
-    session.node.admit(held.grant.permit)
+    admit(session, held.grant.permit)
     return session, held
 
 
@@ -91,7 +91,7 @@ def test_without_the_guard_a_forged_order_silences_a_neighbour(
         thief.node.undo(phony_order(victim.permit, thief.identity.signing_key).encode())
     assert not is_live(stack, victim.permit)
     with pytest.raises(Refused):
-        victim_session.node.admit(victim.grant.permit)
+        admit(victim_session, victim.grant.permit)
 
 
 def test_the_node_cannot_undo_in_its_own_name(stack: Stack, topic: Topic, operation: Operation) -> None:
@@ -132,7 +132,7 @@ def test_an_undo_works_once_and_its_replays_hit_nothing(stack: Stack, topic: Top
         session.authority.undo(held.grant.permit, held.grant.undo_token)
     assert refusal.value.reason == "permit-ended"
     again = Held.of(session.authority.permit(operation, "brakes"))
-    session.node.admit(again.grant.permit)
+    admit(session, again.grant.permit)
     session.node.undo(order.encode())  # the old order once more: by its own holder, and about nothing
     assert is_live(stack, again.permit)
     stranger, _ = holder(topic, operation, "replayer")
@@ -146,8 +146,8 @@ def test_an_order_for_one_operation_undoes_no_other(stack: Stack, topic: Topic) 
     session, reads = holder(topic, Operation.SUBSCRIBE, "both")
     stack.grant(topic.owner, topic.token, session, WRITE)
     writes = Held.of(session.authority.permit(Operation.ADVERTISE, "brakes"))
-    session.node.admit(writes.grant.permit)
-    master = stack.authority.authority.core.master
+    admit(session, writes.grant.permit)
+    master = stack.authority.authority.core.keys.master
     for one, other in ((reads, writes), (writes, reads)):
         crossed = master.undo_token(other.permit.operation, one.permit.identifier)
         for token in (other.grant.undo_token, crossed):
@@ -172,7 +172,7 @@ def test_a_topic_named_after_an_identifier_gives_no_undo_token(stack: Stack, top
     victim = topic.reader.subscriber("brakes")
     identifier, undo_token = permit_of(victim).identifier, victim._opener.held.grant.undo_token
     named = [
-        stack.authority.authority.core.master.token(topic.owner.identity.tenant, name)
+        stack.authority.authority.core.keys.master.token(topic.owner.identity.tenant, name)
         for name in (identifier.hex(), identifier.decode("latin-1"))
     ]
     named.append(stack.topic(topic.owner, identifier.hex(), SCHEMA))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
+from types import FrameType
 
 from stack import READ, WRITE, Stack, impatient, wait_until
 
@@ -139,3 +142,41 @@ def test_a_publisher_starts_where_nobody_can_be_reached(tmp_path: Path) -> None:
         assert len(permits) == 2  # one of the car's, one of the reader's
         assert read_all(reader.subscriber("brakes"), 50)
         assert len(stack.node.ledger.scan(PERMITS)) == 2
+
+
+def test_one_record_enters_few_modules(tmp_path: Path) -> None:
+    """Who follows a record with the editor open has so many files to read. The authority is away meanwhile: a record
+    does not pass there."""
+    entered: set[str] = set()
+    is_counting = threading.Event()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and is_counting.is_set():
+            entered.add(frame.f_globals.get("__name__", ""))
+
+    threading.setprofile(note)  # for the threads that start from here on
+    sys.setprofile(note)
+    try:
+        with Stack(tmp_path) as stack:
+            owner = stack.tenant("acme")
+            token = stack.topic(owner, "brakes", SCHEMA)
+            car, reader = stack.principal("acme", "car"), stack.principal("acme", "reader")
+            stack.grant(owner, token, car, WRITE)
+            stack.grant(owner, token, reader, READ)
+            with car.publisher("brakes", acks="anchored", anchor_check_s=0.05) as publisher:
+                subscriber = reader.subscriber("brakes")
+                publisher.produce({"vin": "V", "seq": 0, "speed": 0.0})
+                assert publisher.flush(30) == 0
+                read_all(subscriber, 1)
+                stack.stop_authority()
+                is_counting.set()
+                publisher.produce({"vin": "V", "seq": 1, "speed": 1.0})
+                assert publisher.flush(30) == 0
+                read_all(subscriber, 1)
+                is_counting.clear()
+    finally:
+        threading.setprofile(None)
+        sys.setprofile(None)
+    modules = sorted(name for name in entered if name.partition(".")[0] == "tallystick")
+    assert {"tallystick.client.publish", "tallystick.client.subscribe"} <= set(modules)
+    assert len(modules) <= 80, modules

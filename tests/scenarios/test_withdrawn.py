@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from actors import Topic, publish, read_rows, reputation, rows, settle
+from actors import Liar, Topic, publish, read_rows, reputation, rows, settle, ties
 from stack import READ, WRITE, Stack, wait_until
 
+from tallystick.client.publish import Publisher, PublisherSettings
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 from tallystick.errors import Refused
 from tallystick.ledger.contracts.permits import Status
+from tallystick.runtime.disk import RealDisk
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +91,18 @@ def test_a_publisher_stops_sending(stack: Stack, topic: Topic) -> None:
     assert not is_blacklisted(stack, car)
 
 
-def test_a_publisher_that_learns_it_from_an_anchor_says_what_to_do_all_the_same(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever of its threads asks first is refused: here the one that asks for the proof of what was stored."""
-    publisher = topic.publisher("idle").publisher("brakes", heartbeat_s=3600.0, acks="anchored", anchor_check_s=0.02)
+class Forgetful(Liar):
+    """A node that does not know the topic any more when it is asked for proofs."""
 
-    def refuse(*_: object) -> NoReturn:
+    def inclusion(self, *_: object) -> NoReturn:
         raise Refused("no such topic", reason="unknown-topic")
 
-    monkeypatch.setattr(publisher._sender, "check", refuse)
+
+def test_a_publisher_that_learns_it_from_an_anchor_says_what_to_do_all_the_same(topic: Topic, tmp_path: Path) -> None:
+    """Whichever of its threads asks first is refused: here the one that asks for the proof of what was stored."""
+    settings = PublisherSettings(heartbeat_s=3600.0, acks="anchored", anchor_check_s=0.02)
+    car = topic.publisher("idle")
+    publisher = Publisher(ties(car, Forgetful(car.node)), "brakes", RealDisk(tmp_path), settings)
     publisher.send(rows(10))
     with pytest.raises(Refused) as told:
         publisher.flush(60)

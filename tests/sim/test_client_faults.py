@@ -12,22 +12,21 @@ from typing import Any
 import pytest
 from without import without
 
-from tallystick import wire
-from tallystick.client.author import Author
 from tallystick.client.opening import Opened
 from tallystick.client.outbox import SendParcels
 from tallystick.client.publish import PublisherSettings
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.anchors import BROKEN
 from tallystick.ledger.contracts.groups import OFFSETS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.runtime.conversation import Attempt
-from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.http1 import Response
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.sim.checker import Violation
-from tallystick.sim.clock import SkewedClock
+from tallystick.sim.machine import SkewedClock
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import World
 
@@ -97,7 +96,7 @@ def test_rows_of_an_epoch_that_has_just_begun_are_opened_though_the_authority_is
     world.node_works()
     storage = world.host.open_core.carrier.storage
     [place] = storage.places()
-    [entry, *_] = storage.read(place, 0, 1, 1 << 20, headers=True)
+    [entry, *_] = storage.read(place, 0, 1, headers_only=True)
     assert Parcel.decode_front(entry.header).header.topics[0].epoch == 2
     world.alone.poll()
     assert world.alone.rows == (set() if behind_s else set(range(4)))
@@ -204,9 +203,7 @@ def test_an_offset_commit_whose_answer_was_lost_holds(world: World) -> None:
     assert sum(row.offset for _, row in world.host.open_core.ledger.scan(OFFSETS)) == 2
 
 
-def test_an_offset_that_the_ledger_does_not_show_yet_is_still_our_own(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_offset_that_the_ledger_does_not_show_yet_is_still_our_own(world: World) -> None:
     """Found by seed 9055: the answer to a commit was lost and its block was still open, so that the member, told that
     the offset had moved, found it where it was, and took it for another's."""
     member = world.members[0]
@@ -223,7 +220,7 @@ def test_an_offset_that_the_ledger_does_not_show_yet_is_still_our_own(
         world.pass_time(1.0)
         world.node_works()
 
-    monkeypatch.setattr(member.person.clock, "pause", make_block)
+    member.person.clock.pause = make_block
     member.subscriber.commit()
     assert not world.host.is_slow  # it waited until the ledger showed what it had refused by
     assert sum(row.offset for _, row in world.host.open_core.ledger.scan(OFFSETS)) == 1
@@ -241,7 +238,7 @@ def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_hol
     world.pass_time(10.0)
     world.node_works()
     subscriber = member.subscriber
-    group = subscriber._assigned.member
+    group = subscriber._member
     assert group is not None
     group.join()  # as far as the round got
     member.commit()
@@ -254,22 +251,23 @@ def test_a_commit_after_a_round_that_failed_while_partitions_were_dealt_anew_hol
     assert sum(row.offset for _, row in world.host.open_core.ledger.scan(OFFSETS)) == 1
 
 
-def test_a_group_whose_block_was_never_made_is_joined_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_whose_block_was_never_made_is_joined_later(world: World) -> None:
     """Found by seed 323: told that the group was there, a member joined it; it had been in a block that the node's fall
     took along, and the refusal ended the member's subscription."""
     member, other = world.members
     world.host.is_slow = True
     other.poll()  # its group is in the open block
-    write = Author.write
+    usual = world.network.exchange
 
-    def fall_before_joining(author: Author, *written: bytes) -> object:
-        if world.host.is_slow and wire.decode(written[0], "entry")[0] == EntryKind.JOIN:
+    def fall_before_joining(attempt: Attempt) -> Response | Unavailable:
+        is_written = attempt.head.startswith(b"POST /v1/transactions")
+        if is_written and next(parse(attempt.body).decode_entries())[0] == EntryKind.JOIN and world.host.is_slow:
             world.host.is_slow = False
             world.host.crash()
             world.host.start()
-        return write(author, *written)
+        return usual(attempt)
 
-    monkeypatch.setattr(Author, "write", fall_before_joining)
+    world.network.exchange = fall_before_joining
     member.poll()
     assert not world.host.is_slow  # it was told of the group, and the node fell
     world.publishers[0].produce(4)
@@ -375,10 +373,13 @@ def test_rows_in_several_lanes_are_acknowledged_when_all_are_stored() -> None:
         rows = [{"row": number, "name": "car"} for number in range(8)]
         publisher.send(rows, lambda error, delivery: told.append(error))  # two parcels, one in each lane
         publisher._seal_step()
-        quicker = publisher._outbox.next_send(publisher._now, served=[next(iter(publisher._outbox.tracks))])
+        quicker = publisher._outbox.next_send(
+            publisher._clock.monotonic(), served=[next(iter(publisher._outbox.tracks))]
+        )
         assert isinstance(quicker, SendParcels)  # of the second one
-        assert publisher._send_next(quicker)
-        assert not publisher._outbox.has_reports
+        publisher._send_next(quicker)
+        assert publisher.statistics().stored == 1
+        assert not publisher._outbox.reports
         publisher.poll()
         assert told == [None]
 
@@ -399,7 +400,7 @@ def test_a_broken_promise_is_told_again_when_the_ledger_was_away(world: World) -
     actor.stop()
     actor.start()
     assert actor.publisher is not None
-    actor.publisher._sender._ties.author = actor.person.author  # type: ignore[misc]
+    actor.publisher._sender._ties.author = actor.person.author
     actor.produce(4)
     actor.pump()
 

@@ -16,15 +16,15 @@ from tallystick.carriers.scribe import Accusation, ActNote, Numbers, Scribe, Scr
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose, parse
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.engine import Query, Submitted
-from tallystick.ledger.transaction import compose, parse
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import World
 
@@ -94,7 +94,7 @@ def scribe_on(disk: SeededDisk) -> tuple[LogStore, Scribe]:
 
 def notes(count: int) -> list[ActNote]:
     """Acts of different people: an entry each."""
-    return [replace(NOTE, operator=bytes([n] * 16)) for n in range(1, count + 1)]
+    return [NOTE._replace(operator=bytes([n] * 16)) for n in range(1, count + 1)]
 
 
 def told(transaction: bytes | None) -> list[bytes]:
@@ -174,7 +174,7 @@ def contradict(world: World, time_ms: int) -> None:
     world.network._watch = lambda attempt: None  # the checker stands for honest publishers
     actor = world.publishers[0]
     [place] = world.host.open_core.carrier.storage.places()
-    [entry, *_] = world.host.open_core.carrier.storage.read(place, 0, 1 << 20, 1 << 20, headers=False)
+    [entry, *_] = world.host.open_core.carrier.storage.read(place, 0, 1 << 20)
     told = Parcel.decode(entry.header + (entry.body or b""))
     header = replace(told.header, time_ms=time_ms)
     other = Parcel(header, actor.person.identity.signing_key.sign(SIGNATURE_CONTEXT, header.encoded), told.body)

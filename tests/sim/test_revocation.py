@@ -20,7 +20,7 @@ from tallystick.ledger.contracts.reputation import score
 from tallystick.ledger.engine import Query
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.entropy import SeededEntropy
+from tallystick.runtime.sources import SeededEntropy
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import READ, World
 
@@ -65,9 +65,7 @@ class Scene:
         elif isinstance(outcome, Stored) and not outcome.again:
             [promise] = outcome.promises
             place = Place(promise.token, promise.partition)
-            [entry, *_] = self.world.host.open_core.carrier.storage.read(
-                place, promise.offset, promise.offset + 1, 1, headers=True
-            )
+            [entry, *_] = self.world.host.open_core.carrier.storage.read(place, promise.offset, 1, headers_only=True)
             header = Parcel.decode_front(entry.header).header
             principal = self.world.host.open_core.carrier.deposits.principal_of(header)
             self.taken.append(Taken(promise.time_ms, header, principal))

@@ -106,7 +106,7 @@ def move_an_offset_back() -> None:
     world.node_works()
     assert reader.subscriber is not None
     partition = next(p for p, end in reader.subscriber.positions().items() if end)
-    member = reader.subscriber._assigned.member
+    member = reader.subscriber._member
     assert member is not None
     with suppress(Refused):
         member._move(partition, 0, 1)

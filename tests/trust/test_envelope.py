@@ -23,11 +23,12 @@ from tallystick.trust.envelope import (
     UNAUTHENTICATED,
     Envelope,
     Headers,
+    PlainHead,
     check_evidence,
     check_time,
     sign_request,
     signed_time,
-    verify_request,
+    verify_head,
 )
 
 SEED = bytes(range(32))
@@ -70,8 +71,12 @@ def verified(headers: Headers, **changes: Any) -> Envelope:
         "now": NOW,
         "delay_max_s": 60.0,
         "skew_max_s": 5.0,
-    }
-    return verify_request(headers=headers, **(fields | changes))
+    } | changes
+    head = PlainHead(fields["method"], fields["authority"], fields["path"], fields["query"], headers)
+    envelope = verify_head(head, fields["resolve_key"], fields["node_id"])
+    envelope.check_body(fields["body"])
+    envelope.check_fresh(fields["now"], fields["delay_max_s"], fields["skew_max_s"])
+    return envelope
 
 
 def reason_of(call: Callable[[], object]) -> str:

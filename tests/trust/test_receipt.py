@@ -24,8 +24,7 @@ from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.checkpoint import verify_checkpoint
-from tallystick.trust.notes import Note, NoteSigner
+from tallystick.trust.notes import Note, NoteSigner, verify_checkpoint
 from tallystick.trust.promise import Anchor
 from tallystick.trust.receipt import EntryProof, Receipt
 

@@ -13,10 +13,10 @@ from tallystick import wire
 from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import execute
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.transaction import compose
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.notes import Algorithm, NoteSigner
 from tallystick.trust.trustfile import BYTES_MAX, KEYS_MAX, TrustFile

@@ -16,9 +16,9 @@ from typing import Any
 from entry_cases import Cases, standing
 from ledger_world import NOW_MS, Bench
 
+from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.execute import execute
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.transaction import parse
 
 PATH = Path(__file__).parent / "entries.json"
 

@@ -24,8 +24,8 @@ from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import compose
 from tallystick.trust.promise import Anchor
 from tallystick.trust.trustfile import TrustFile
 

@@ -33,14 +33,12 @@ from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import COUNT_MAX, LaneRef
 from tallystick.parcel.keys import LaneKey, ParcelKeys
 from tallystick.parcel.locks import ErasureLock, TopicLock, lock_hash
-from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.parcel import RAW_BYTES_MAX, Parcel
 from tallystick.parcel.seal import Gap, Lane
-from tallystick.parcel.section import RAW_BYTES_MAX
 from tallystick.record.batch import Batch, to_message
 from tallystick.record.codec import LZ4, PLANES, ZSTD, compress
-from tallystick.record.leaves import leaf_root
+from tallystick.record.leaves import decode_row, encode_rows, leaf_root
 from tallystick.record.planes import regions_of
-from tallystick.record.rows import decode_row, encode_rows
 from tallystick.record.schema import Schema
 from tallystick.trust.permit import Operation
 

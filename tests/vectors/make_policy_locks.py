@@ -22,7 +22,7 @@ from policy_world import EPOCH, PolicyWorld
 from tallystick import wire
 from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.parcel.parcel import Parcel
-from tallystick.record.rows import encode_rows
+from tallystick.record.leaves import encode_rows
 
 PATH = Path(__file__).parent / "policy_locks.json"
 POLICE = {"role": "police", "clearance": 5}

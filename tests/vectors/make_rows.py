@@ -19,8 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.record.batch import Batch, to_message
-from tallystick.record.leaves import reference_hashes, reference_root
-from tallystick.record.rows import encode_rows
+from tallystick.record.leaves import encode_rows, reference_hashes, reference_root
 from tallystick.record.schema import Schema
 
 PATH = Path(__file__).with_name("rows.json")

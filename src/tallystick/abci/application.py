@@ -37,13 +37,6 @@ class Application:
     def check_tx(self, request: m.RequestCheckTx) -> m.ResponseCheckTx:
         return m.ResponseCheckTx()
 
-    def insert_tx(self, request: m.RequestInsertTx) -> m.ResponseInsertTx:
-        """Only nodes with the application's own mempool ask this."""
-        return m.ResponseInsertTx(code=1)
-
-    def reap_txs(self, request: m.RequestReapTxs) -> m.ResponseReapTxs:
-        return m.ResponseReapTxs()
-
     # Consensus.
 
     def init_chain(self, request: m.RequestInitChain) -> m.ResponseInitChain:
@@ -55,12 +48,6 @@ class Application:
 
     def process_proposal(self, request: m.RequestProcessProposal) -> m.ResponseProcessProposal:
         return m.ResponseProcessProposal(m.Verdict.ACCEPT)
-
-    def extend_vote(self, request: m.RequestExtendVote) -> m.ResponseExtendVote:
-        return m.ResponseExtendVote()
-
-    def verify_vote_extension(self, request: m.RequestVerifyVoteExtension) -> m.ResponseVerifyVoteExtension:
-        return m.ResponseVerifyVoteExtension(m.Verdict.ACCEPT)
 
     def finalize_block(self, request: m.RequestFinalizeBlock) -> m.ResponseFinalizeBlock:
         return m.ResponseFinalizeBlock(tuple(m.ExecTxResult() for _ in request.txs))

@@ -1,7 +1,6 @@
 """As much of protocol buffers (proto3) as ABCI and CometBFT's hashes need: messages as frozen dataclasses whose fields
 carry their number and kind.
 
-    @dataclass(frozen=True, slots=True)
     class VoteInfo(Message):
         validator: Validator | None = nested(1, Validator)
         block_id_flag: int = int64(3)
@@ -18,7 +17,8 @@ import dataclasses
 import struct
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self, dataclass_transform
 
 from tallystick.errors import Malformed
 
@@ -28,112 +28,85 @@ VARINT_BYTES_MAX = 10
 
 
 class Kind(Enum):
-    """How a single value is written."""
+    """How a single value is written: its wire type, and a name for what is in it."""
 
-    UINT64 = _VARINT
-    INT64 = (_VARINT, "signed")
-    BOOLEAN = (_VARINT, "boolean")
-    SFIXED64 = _FIXED64
-    OCTETS = _LENGTH
-    TEXT = (_LENGTH, "text")
-    NESTED = (_LENGTH, "message")
+    UINT64 = _VARINT, "unsigned"
+    INT64 = _VARINT, "signed"
+    BOOLEAN = _VARINT, "boolean"
+    SFIXED64 = _FIXED64, "signed"
+    OCTETS = _LENGTH, "octets"
+    TEXT = _LENGTH, "text"
+    NESTED = _LENGTH, "message"
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
     """One field of a message."""
 
-    name: str
-    number: int
     kind: Kind
-    of: type[Message] | None
-    repeated: bool
-    always: bool  # written even where it is empty: Go's "nullable = false"
+    number: int
+    of: type[Message] | None = None
+    always: bool = False  # written even where it is empty: Go's "nullable = false"
+    repeated: bool = False
+    name: str = ""  # as its class calls it
 
     @property
     def wire_type(self) -> int:
-        value = self.kind.value
-        return value if isinstance(value, int) else value[0]
+        return self.kind.value[0]
 
 
-def _field(number: int, kind: Kind, default: Any, **more: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"number": number, "kind": kind, **more})
+def _field(
+    kind: Kind, empty: Any, number: int, of: type[Message] | None = None, always: bool = False, repeated: bool = False
+) -> Any:
+    described = {"descriptor": Descriptor(kind, number, of, always, repeated)}
+    return dataclasses.field(default=() if repeated else empty, metadata=described)
 
 
-def uint64(number: int) -> Any:
-    return _field(number, Kind.UINT64, 0)
+uint64 = partial(_field, Kind.UINT64, 0)
+int64 = partial(_field, Kind.INT64, 0)
+boolean = partial(_field, Kind.BOOLEAN, False)
+sfixed64 = partial(_field, Kind.SFIXED64, 0)
+octets = partial(_field, Kind.OCTETS, b"")
+text = partial(_field, Kind.TEXT, "")
+nested = partial(_field, Kind.NESTED, None)
 
 
-def int64(number: int) -> Any:
-    return _field(number, Kind.INT64, 0)
-
-
-def boolean(number: int) -> Any:
-    return _field(number, Kind.BOOLEAN, False)
-
-
-def sfixed64(number: int) -> Any:
-    return _field(number, Kind.SFIXED64, 0)
-
-
-def octets(number: int) -> Any:
-    return _field(number, Kind.OCTETS, b"")
-
-
-def text(number: int) -> Any:
-    return _field(number, Kind.TEXT, "")
-
-
-def nested(number: int, of: type[Message], *, always: bool = False) -> Any:
-    return _field(number, Kind.NESTED, None, of=of, always=always)
-
-
-def each_octets(number: int) -> Any:
-    return _field(number, Kind.OCTETS, (), repeated=True)
-
-
-def each_text(number: int) -> Any:
-    return _field(number, Kind.TEXT, (), repeated=True)
-
-
-def each_uint64(number: int) -> Any:
-    return _field(number, Kind.UINT64, (), repeated=True)
-
-
-def each(number: int, of: type[Message]) -> Any:
-    return _field(number, Kind.NESTED, (), of=of, repeated=True)
-
-
+@dataclass_transform(frozen_default=True)
 class Message:
-    """A message; its subclasses are frozen dataclasses of the fields above."""
+    """A message; its subclasses become frozen dataclasses of the fields above."""
 
-    __slots__ = ()
+    descriptors: ClassVar[dict[int, Descriptor]]  # in the order of their numbers
+
+    def __init_subclass__(cls) -> None:
+        found = [
+            dataclasses.replace(field.metadata["descriptor"], name=field.name)
+            for field in dataclasses.fields(dataclass(frozen=True)(cls))  # type: ignore[arg-type]
+        ]
+        cls.descriptors = {one.number: one for one in sorted(found, key=lambda descriptor: descriptor.number)}
 
     def encode(self) -> bytes:
         out = bytearray()
-        for descriptor in _descriptors(type(self)):
+        for descriptor in self.descriptors.values():
             value = getattr(self, descriptor.name)
             if descriptor.repeated:
                 _write_each(out, descriptor, value)
-            elif descriptor.kind is Kind.NESTED:
-                if value is not None or descriptor.always:
-                    _write_tag(out, descriptor, b"" if value is None else value.encode())
             elif value:
                 _write_one(out, descriptor, value)
+            elif descriptor.always:
+                _write_tag(out, descriptor, b"")
         return bytes(out)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
         """Raises `Malformed`."""
         view = memoryview(data)
-        known = _by_number(cls)
         values: dict[str, Any] = {}
         position, end = 0, len(view)
         while position < end:
             tag, position = read_varint(view, position)
             number, wire_type = tag >> 3, tag & 7
             raw, position = _read_raw(view, position, wire_type)
-            descriptor = known.get(number)
+            descriptor = cls.descriptors.get(number)
             if descriptor is None:
                 continue
             if descriptor.repeated:
@@ -166,36 +139,6 @@ def read_varint(view: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number % _WRAP, position
     raise Malformed(f"protobuf: a number takes more than {VARINT_BYTES_MAX} bytes")
-
-
-def _descriptors(cls: type[Message]) -> tuple[Descriptor, ...]:
-    """In the order of their numbers."""
-    return tuple(_by_number(cls).values())
-
-
-def _by_number(cls: type[Message]) -> dict[int, Descriptor]:
-    known = _KNOWN.get(cls)
-    if known is None:
-        known = _KNOWN[cls] = _describe(cls)
-    return known
-
-
-_KNOWN: dict[type[Message], dict[int, Descriptor]] = {}
-
-
-def _describe(cls: type[Message]) -> dict[int, Descriptor]:
-    found = [
-        Descriptor(
-            name=field.name,
-            number=field.metadata["number"],
-            kind=field.metadata["kind"],
-            of=field.metadata.get("of"),
-            repeated=field.metadata.get("repeated", False),
-            always=field.metadata.get("always", False),
-        )
-        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-    ]
-    return {one.number: one for one in sorted(found, key=lambda descriptor: descriptor.number)}
 
 
 def _write_tag(out: bytearray, descriptor: Descriptor, content: bytes) -> None:

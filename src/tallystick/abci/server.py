@@ -21,10 +21,8 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +34,11 @@ from tallystick.errors import Malformed, Misuse, Unavailable
 log = logging.getLogger(__name__)
 
 FAULT = 255  # the code of a query or check in which the application itself failed
-_FLUSH = 2
+_FLUSHED = 3  # number of the response before which all others are written
 _LENGTH_DELIMITED = 2
-_FORGIVEN: dict[str, Callable[[], Message]] = {
-    "query": lambda: ResponseQuery(code=FAULT, log="the application failed"),
-    "check_tx": lambda: ResponseCheckTx(code=FAULT, log="the application failed"),
+_FORGIVEN: dict[str, Message] = {
+    "query": ResponseQuery(code=FAULT, log="the application failed"),
+    "check_tx": ResponseCheckTx(code=FAULT, log="the application failed"),
 }
 
 
@@ -56,12 +54,6 @@ class ServerStatistics:
     connections: int
     requests: dict[str, int]  # by method, since the start
     faults: int  # exceptions of the application
-
-
-class _After(Enum):
-    """What a connection does when it has answered."""
-
-    GO_ON, FLUSH, END = range(3)
 
 
 class Server:
@@ -82,8 +74,7 @@ class Server:
         self._socket, self.address = self._bind(address)
 
     def start(self) -> None:
-        self._accepting = threading.Thread(target=self._accept, name="abci-accept", daemon=True)
-        self._accepting.start()
+        threading.Thread(target=self._accept, name="abci-accept", daemon=True).start()
 
     def stop(self) -> None:
         """Close every connection; requests under way finish first, unanswered."""
@@ -107,8 +98,11 @@ class Server:
             self._folder = tempfile.mkdtemp(prefix="abci-")
             address = f"unix://{self._folder}/app.sock"
         scheme, _, rest = address.partition("://")
+        host, _, port = rest.rpartition(":")
         if scheme not in ("unix", "tcp"):
             raise Misuse(f"abci: {address}: expected tcp://127.0.0.1:PORT or unix://PATH")
+        if scheme == "tcp" and host != "127.0.0.1":
+            raise Misuse(f"abci: {address} is not on loopback", hint="node and application share a machine")
         bound = socket.socket(socket.AF_UNIX if scheme == "unix" else socket.AF_INET)
         try:
             if scheme == "unix":
@@ -116,18 +110,12 @@ class Server:
                 bound.bind(rest)
                 os.chmod(rest, 0o600)
             else:
-                host, _, port = rest.rpartition(":")
-                if host != "127.0.0.1":
-                    raise Misuse(f"abci: {address} is not on loopback", hint="node and application share a machine")
                 bound.bind((host, int(port)))
                 address = f"tcp://{host}:{bound.getsockname()[1]}"
             bound.listen(self._limits.connections_max)
         except (OSError, ValueError) as error:
             bound.close()
             raise Unavailable(f"abci: cannot listen on {address}: {error}") from error
-        except Misuse:
-            bound.close()
-            raise
         return bound, address
 
     def _accept(self) -> None:
@@ -136,16 +124,13 @@ class Server:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            with self._lock:
-                full = len(self._connections) >= self._limits.connections_max
-                if not full:
-                    self._connections.add(connection)
-            if full:
+            if len(self._connections) >= self._limits.connections_max:  # only this thread adds to them
                 log.warning("abci: more than %d connections, one is refused", self._limits.connections_max)
                 connection.close()
                 continue
             thread = threading.Thread(target=self._serve, args=(connection,), name="abci", daemon=True)
             with self._lock:
+                self._connections.add(connection)
                 self._threads.add(thread)
             thread.start()
 
@@ -154,12 +139,12 @@ class Server:
         try:
             with connection, connection.makefile("rb", buffering=256 * 1024) as stream:
                 while (frame := _read_frame(stream, self._limits.frame_bytes_max)) is not None:
-                    after, answer = self._answer(frame)
-                    answers += answer
-                    if after is not _After.GO_ON or len(answers) > self._limits.write_bytes:
+                    number, content = self._answer(frame)
+                    answers += write_frame(number, content)
+                    if number in (_FLUSHED, EXCEPTION) or len(answers) > self._limits.write_bytes:
                         connection.sendall(answers)
                         answers.clear()
-                    if after is _After.END:
+                    if number == EXCEPTION:
                         return
         except (OSError, ValueError) as error:
             if not self._stopping:
@@ -171,15 +156,15 @@ class Server:
                 self._connections.discard(connection)
                 self._threads.discard(threading.current_thread())
 
-    def _answer(self, frame: bytes) -> tuple[_After, bytes]:
-        """The frame that answers a request, and what follows."""
+    def _answer(self, frame: bytes) -> tuple[int, bytes]:
+        """Number and content of the answer to a request."""
         number, content = _read_union(frame)
         if number not in METHODS:
             raise Malformed(f"abci: request {number} is unknown")
         name, kind, answer_number = METHODS[number]
         self._requests[name] = self._requests.get(name, 0) + 1
-        if number == _FLUSH:
-            return _After.FLUSH, write_frame(answer_number, b"")
+        if answer_number == _FLUSHED:
+            return answer_number, b""
         request = kind.decode(content)
         try:
             response: Any = getattr(self._application, name)(request)
@@ -187,10 +172,9 @@ class Server:
             log.exception("abci: the application failed in %s", name)
             self._faults += 1
             if name not in _FORGIVEN:
-                failed = ResponseException(f"application failed in {name}")
-                return _After.END, write_frame(EXCEPTION, failed.encode())
-            response = _FORGIVEN[name]()
-        return _After.GO_ON, write_frame(answer_number, response.encode())
+                return EXCEPTION, ResponseException(f"application failed in {name}").encode()
+            response = _FORGIVEN[name]
+        return answer_number, response.encode()
 
 
 def write_frame(number: int, content: bytes) -> bytes:

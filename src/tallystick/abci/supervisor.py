@@ -47,8 +47,8 @@ class Supervisor:
     Beside `log_file` lies `<log file>.pid`, which names the node's process.
     """
 
-    def __init__(self, server: Server, command: Sequence[str], log_file: Path) -> None:
-        self._server, self._log_file = server, log_file
+    def __init__(self, server: Server, command: Sequence[str], log_file: Path, alone_s: float = ALONE_S) -> None:
+        self._server, self._log_file, self._alone_s = server, log_file, alone_s
         self._pid_file = log_file.with_name(log_file.name + ".pid")
         self._command = [*command, f"--proxy_app={server.address}"]
         self._process: subprocess.Popen[bytes] | None = None
@@ -94,7 +94,7 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 if self._server.statistics().connections:
                     connected = time.monotonic()
-                elif connected and time.monotonic() - connected > ALONE_S:
+                elif connected and time.monotonic() - connected > self._alone_s:
                     log.warning("the node has lost its application and hangs; it is killed")
                     self._process.kill()
                 continue

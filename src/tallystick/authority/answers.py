@@ -7,18 +7,18 @@ store and no keeper of keys.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from tallystick import wire
-from tallystick.errors import Malformed
-from tallystick.trust.signed import Fields
+from tallystick.authority.codec import Identifier, Number, Octets, Versioned, items, number, octets, plain, row, text
+from tallystick.crypto.symmetric import named_hash
+from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 
-ANSWER_INFO = "tallystick answer 1"
-_ITEMS_MAX = 1 << 20
-_VALUES_MAX = 1 << 16
-_PARTS_MAX = 1 << 16
-_KEY_BYTES_MAX = 4 << 20
+_NAMED = Annotated[tuple[tuple[bytes, str], ...], items(row(octets(16), text(at_most=256)))]
 
 SHOW, REMEMBER, FORGET = 0, 1, 2  # what to do with a pattern
+
+AttributeValue = int | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -29,116 +29,105 @@ class Caller:
     nonce: bytes
 
 
+NOBODY = Caller(b"", b"")  # who is not yet a principal
+
+
 def answer_info(instance: bytes, principal: bytes, nonce: bytes) -> bytes:
     """The HPKE info of an answer: for one principal's one request."""
-    return wire.encode([ANSWER_INFO, instance, principal, nonce])
+    return wire.encode(["tallystick answer 1", instance, principal, nonce])
+
+
+def attribute_commitment(salt: bytes, principal: bytes, name: str, value: AttributeValue) -> bytes:
+    """What the ledger shows of an attribute's name and value."""
+    return named_hash("tallystick attribute commitment 1", wire.encode([salt, principal, name, plain(value)]))
+
+
+def policy_commitment(salt: bytes, token: bytes, group: int, version: int, formula: bytes) -> bytes:
+    """What the ledger shows of a policy's formula."""
+    return named_hash("tallystick policy commitment 1", wire.encode([salt, token, group, version, formula]))
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """What a new principal takes home."""
+
+    certificate: Octets
+    authority: Annotated[bytes, octets(about="the authority's certificate", at_most=CERTIFICATE_BYTES_MAX)]
+    nodes: Annotated[tuple[bytes, ...], items(octets(at_most=CERTIFICATE_BYTES_MAX), "certificates of the nodes")]
+    trust: Annotated[str, text("trust.json", at_most=1 << 18)]
 
 
 @dataclass(frozen=True)
 class Draft:
     """What the owner needs to make its topic: it signs the schema statement and submits the entries itself."""
 
-    token: bytes
-    tenant: bytes
-    schema_hash: bytes
-    partitions: int
-    flags: int
-    nodes: tuple[bytes, ...]
-    public: bytes  # of epoch 1
-    rights: tuple[bytes, ...]  # grant entries for remembered patterns that match the name
+    token: Identifier
+    tenant: Identifier
+    schema_hash: Annotated[bytes, octets(32)]
+    partitions: Number
+    flags: Number
+    nodes: Annotated[tuple[bytes, ...], items(octets(), "identifiers of the nodes")]
+    public: Annotated[bytes, octets(about="public half of epoch 1; empty where the topic exists")]
+    rights: Annotated[tuple[bytes, ...], items(octets(), "grant entries of remembered patterns")]
 
 
 @dataclass(frozen=True)
 class Resolved:
-    tokens: tuple[bytes, ...]
-    entries: tuple[bytes, ...]  # to sign and submit; only those that change something
+    """The topics that a pattern matches, and the entries to sign and submit: only those that change something."""
+
+    tokens: Annotated[tuple[bytes, ...], items(octets())]
+    entries: Annotated[tuple[bytes, ...], items(octets())]
 
 
 @dataclass(frozen=True)
 class Rotation:
     """The epoch that follows, and when it begins."""
 
-    epoch: int
-    begins_ms: int
+    epoch: Number
+    begins_ms: Number
 
 
 @dataclass(frozen=True)
 class Erased:
     """What an erasure did and what it could not reach."""
 
-    periods: tuple[tuple[bytes, int], ...]  # (publisher, period) destroyed
-    holders: tuple[bytes, ...]  # principals that were handed one of the keys
-    backups: tuple[bytes, ...]  # identifiers of backups that hold one of the keys
+    periods: Annotated[tuple[tuple[bytes, int], ...], items(row(octets(16), number()), "[publisher, period] destroyed")]
+    holders: Annotated[tuple[bytes, ...], items(octets(), "principals that were handed a key")]
+    backups: Annotated[tuple[bytes, ...], items(octets(), "identifiers of backups that hold a key")]
 
 
 @dataclass(frozen=True)
-class NamePage:
+class NamePage(Versioned):
     """One page of names; `after` is what to name in the next request, empty on the last page."""
 
-    topics: tuple[tuple[bytes, str], ...]  # (token, name), on the first page
-    principals: tuple[tuple[bytes, str], ...]
-    after: bytes
-
-    def encode(self) -> bytes:
-        pairs = [[list(pair) for pair in found] for found in (self.topics, self.principals)]
-        return wire.encode([1, *pairs, self.after])
-
-    @classmethod
-    def decode(cls, data: bytes) -> NamePage:
-        """Raises `Malformed`."""
-        fields = Fields.parse(data, "names", 4)
-        fields.version(1)
-        return cls(_pairs(fields), _pairs(fields), fields.octets(at_most=16))
-
-
-def _pairs(fields: Fields) -> tuple[tuple[bytes, str], ...]:
-    found = [Fields(item, "names", 2) for item in fields.items(_ITEMS_MAX)]
-    return tuple((pair.octets(16), pair.text()) for pair in found)
+    what = "names"
+    topics: _NAMED  # (token, name), on the first page
+    principals: _NAMED
+    after: Annotated[bytes, octets(at_most=16)]
 
 
 @dataclass(frozen=True)
 class ListedAttribute:
     """One attribute of one principal, values as people write them: wire [principal, name, [value, …], not after ms]."""
 
-    principal: bytes
-    name: str
-    values: tuple[str, ...]
-    not_after_ms: int
-
-    def fields(self) -> list[object]:
-        return [self.principal, self.name, list(self.values), self.not_after_ms]
-
-    @classmethod
-    def of_fields(cls, item: object) -> ListedAttribute:
-        """Raises `Malformed`."""
-        fields = Fields(item, "attributes", 4)
-        principal, name, values = fields.octets(16), fields.text(), fields.items(_VALUES_MAX)
-        if not all(type(value) is str for value in values):
-            raise Malformed("attributes: a value is text")
-        return cls(principal, name, tuple(values), fields.number())
+    principal: Identifier
+    name: Annotated[str, text(at_most=256)]
+    values: Annotated[tuple[str, ...], items(text(at_most="request_bytes_max"), at_most=1 << 16)]
+    not_after_ms: Number
 
 
 @dataclass(frozen=True)
-class AttributeAnswer:
+class AttributeAnswer(Versioned):
     """What a principal gets of its attribute key: wire [1, identifier, key, [[epoch, part], …], epoch].
 
     `key` is empty where the one that the caller named is still right: then `parts` take it on to further epochs.
     Everything but `epoch` is empty where the caller holds no attribute.
     """
 
-    identifier: bytes  # of holder and set of traits: what to name in the next request
-    key: bytes = field(repr=False)
-    parts: tuple[tuple[int, bytes], ...] = field(repr=False)
-    epoch: int  # the current one; 0 before the first
-
-    def encode(self) -> bytes:
-        return wire.encode([1, self.identifier, self.key, [list(part) for part in self.parts], self.epoch])
-
-    @classmethod
-    def decode(cls, data: bytes) -> AttributeAnswer:
-        """Raises `Malformed`."""
-        fields = Fields.parse(data, "attribute key", 5)
-        fields.version(1)
-        identifier, key = fields.octets(at_most=16), fields.octets(at_most=_KEY_BYTES_MAX)
-        parts = [Fields(item, "attribute key", 2) for item in fields.items(_PARTS_MAX)]
-        return cls(identifier, key, tuple((part.number(), part.octets(48)) for part in parts), fields.number())
+    what = "attribute key"
+    identifier: Annotated[bytes, octets(at_most=16)]  # of holder and set of traits: what to name in the next request
+    key: Annotated[bytes, octets(at_most=4 << 20)] = field(repr=False)
+    parts: Annotated[tuple[tuple[int, bytes], ...], items(row(number(), octets(48)), at_most=1 << 16)] = field(
+        repr=False
+    )
+    epoch: Number  # the current one; 0 before the first

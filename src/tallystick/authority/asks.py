@@ -1,5 +1,5 @@
-"""The requests of the authority: each is one dataclass. Its docstring, path and fields are the route and its
-description; `answers` is what comes back, and `serve` what the authority does.
+"""The requests of the authority: each is one class. Its docstring, path and fields are the route and its description;
+`answers` is what comes back, and `serve` what the authority does.
 
 The first field of every signed request is its nonce, 16 bytes that the caller drew: sealed answers are bound to it, and
 a request sent again with the same nonce is the same request.
@@ -7,493 +7,477 @@ a request sent again with the same nonce is the same request.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
 
 from tallystick import wire
 from tallystick.authority import codec
-from tallystick.authority.answers import Caller
-from tallystick.authority.codec import answered, items, number, octets, pairs, sealed, text
+from tallystick.authority.answers import Caller, Draft, Enrolled, Erased, Resolved, Rotation
+from tallystick.authority.codec import Identifier, Number, answered, items, number, octets, sealed, text
 from tallystick.authority.settings import AuthorityLimits
-from tallystick.errors import Malformed
+from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.policy.parse import TEXT_MAX
-from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.permit import LAST_EPOCH, Operation
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 if TYPE_CHECKING:
     from tallystick.authority.authority import Authority
 
+A = TypeVar("A")
+
 NONCE_BYTES = 16
 GROUP_MAX = 255  # of column groups, as the ledger's contract has it
 _RECIPIENTS_MAX = 64  # of one backup
+_POLL_SLACK_S = 10.0  # beyond the wait itself, for the answer to travel
 _REQUEST = "request_bytes_max"
 
+_TEXT = text(at_most=_REQUEST)  # in a list: as long as fits
 
-class Ask:
-    """A request. What it is answered with is a value for each of `answers`: one alone, several in order."""
+_Name = Annotated[str, text()]
+_FirstEpoch = Annotated[int, number("0: the current one", at_most=LAST_EPOCH)]
+_After = Annotated[bytes, octets(about="empty, or what the last page ended with", at_most=16)]
+
+ASKS: list[type[Ask[Any]]] = []  # every request, in the order of this page
+
+
+@dataclass_transform(frozen_default=True)
+class Ask(ABC, Generic[A]):
+    """A request, a frozen dataclass. What it is answered with is a value for each of `answers`: one alone, several in
+    order, or the dataclass that `answers` names."""
 
     path: ClassVar[str]
-    answers: ClassVar[Mapping[str, Any]]
-    signed: ClassVar[bool] = True
-    waits: ClassVar[bool] = False  # a long poll; its last field is the wait in milliseconds
+    answers: ClassVar[type | Mapping[str, codec.Spec]]
+    signed: ClassVar[bool]
+    by_operator: ClassVar[bool]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        raise NotImplementedError
+    def __init_subclass__(cls, *, path: str, signed: bool = True, by_operator: bool = False) -> None:
+        cls.path, cls.signed, cls.by_operator = path, signed, by_operator
+        ASKS.append(dataclass(frozen=True)(cls))
+
+    @abstractmethod
+    def serve(self, authority: Authority, caller: Caller) -> A:
+        """Do what is asked; called by `Authority.answer`, which has checked that it may be and seals the answer."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long the caller waits for the answer, where that is longer than for others."""
+        return None
+
+    @property
+    def is_sealed(self) -> bool:
+        return any(spec.is_sealed for spec in codec.specs(self.answers).values())
 
     def encode(self, nonce: bytes) -> bytes:
-        return wire.encode([*([nonce] if self.signed else ()), *codec.listed(self, codec.specs(self))])
+        return wire.encode([*([nonce] if self.signed else ()), *codec.plain(self)])
 
     @classmethod
     def decode(cls, body: bytes, limits: AuthorityLimits) -> tuple[Self, bytes]:
         """The request, and its nonce where it is signed."""
         found = Fields.parse(body, f"request {cls.path}", len(codec.specs(cls)) + int(cls.signed))
         nonce = found.octets(NONCE_BYTES) if cls.signed else b""
-        return cls(*codec.read(codec.specs(cls), found, limits)), nonce
+        return cls(*codec.read_all(cls, found, limits)), nonce
 
-    def encode_answer(self, answer: Any) -> bytes:
-        return wire.encode(codec.listed(answer, self.answers))
+    def encode_answer(self, answer: A) -> bytes:
+        values = codec.plain(answer)
+        return wire.encode([values] if len(codec.specs(self.answers)) == 1 else values or [])
 
-    def decode_answer(self, body: bytes) -> Any:
-        found = Fields.parse(body, f"answer of {self.path}", len(self.answers))
-        values = codec.read(self.answers, found, AuthorityLimits())
-        return values[0] if len(values) == 1 else values
+    def decode_answer(self, body: bytes) -> A:
+        found = Fields.parse(body, f"answer of {self.path}", len(codec.specs(self.answers)))
+        values = codec.read_all(self.answers, found)
+        make: Any = self.answers if isinstance(self.answers, type) else _one_or_all
+        answer: A = make(*values)
+        return answer
+
+
+def _one_or_all(*values: Any) -> Any:
+    return values[0] if len(values) == 1 else values
 
 
 # --- joining, and keys ---
 
 
-@dataclass(frozen=True)
-class Enrol(Ask):
+class Enrol(Ask[bytes], path="/v1/enrol", signed=False):
     """Begin to enrol: show the invitation and the possession of the signing key."""
 
-    path = "/v1/enrol"
     answers = answered(challenge=octets(about="sealed to the sealing key"))
-    signed = False
-    invite: str = text("the invitation", at_most=64)
-    name: str = text("kept by the authority alone")
-    signing_key: bytes = octets(about="Ed25519, 32 bytes")
-    sealing_key: bytes = octets(about="X25519 and ML-KEM-768, 1,216 bytes")
-    signature: bytes = octets(about='context "tallystick enrol 1"')
+    invite: Annotated[str, text("the invitation", at_most=64)]
+    name: Annotated[str, text("kept by the authority alone")]
+    signing_key: Annotated[bytes, octets(about="Ed25519, 32 bytes")]
+    sealing_key: Annotated[bytes, octets(about="X25519 and ML-KEM-768, 1,216 bytes")]
+    signature: Annotated[bytes, octets(about='context "tallystick enrol 1"')]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.enrol(self.invite, self.name, self.signing_key, self.sealing_key, self.signature)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return authority.enrolment.begin(self.invite, self.name, self.signing_key, self.sealing_key, self.signature)
 
 
-@dataclass(frozen=True)
-class ConfirmEnrolment(Ask):
+class ConfirmEnrolment(Ask[Enrolled], path="/v1/enrol/confirm", signed=False):
     """Show the opened challenge, and take the certificate home."""
 
-    path = "/v1/enrol/confirm"
-    answers = answered(
-        certificate=octets(),
-        authority=octets(about="the authority's certificate", at_most=CERTIFICATE_BYTES_MAX),
-        nodes=items(bytes, "certificates of the nodes"),
-        trust=text("trust.json", at_most=1 << 18),
-    )
-    signed = False
-    principal: bytes = octets(about="16 bytes")
-    challenge: bytes = octets(about="32 bytes, opened")
+    answers = Enrolled
+    principal: Annotated[bytes, octets(about="16 bytes")]
+    challenge: Annotated[bytes, octets(about="32 bytes, opened")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.confirm_enrolment(self.principal, self.challenge)
+    def serve(self, authority: Authority, caller: Caller) -> Enrolled:
+        authority.settle(authority.enrolment.prepare(self.principal, self.challenge))
+        return authority.enrolment.finish(self.principal)
 
 
-@dataclass(frozen=True)
-class Invite(Ask):
+class Invite(Ask[bytes], path="/v1/invites"):
     """An invitation to the caller's tenant."""
 
-    path = "/v1/invites"
     answers = answered(invite=sealed())
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.invite(caller)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return authority.enrolment.invite(caller).encode()
 
 
-@dataclass(frozen=True)
-class Revoke(Ask):
+class Revoke(Ask[None], path="/v1/revoke"):
     """Revoke a principal of the caller's tenant."""
 
-    path = "/v1/revoke"
     answers = answered()
-    principal: bytes = octets(16)
+    principal: Identifier
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        authority.revoke(caller, self.principal)
+    def serve(self, authority: Authority, caller: Caller) -> None:
+        authority.settle(authority.subjects.revoke(caller, self.principal))
+        authority.work()
 
 
-@dataclass(frozen=True)
-class Rekey(Ask):
+class Rekey(Ask[tuple[bytes, bytes]], path="/v1/rekey"):
     """Replace the caller's keys; its permits end. First without a challenge, then with the opened one."""
 
-    path = "/v1/rekey"
     answers = answered(
         challenge=octets(about="sealed to the new sealing key, or empty"),
         certificate=octets(about="of the new keys, or empty"),
     )
-    signing_key: bytes = octets(32, "the new one; Ed25519, 32 bytes")
-    sealing_key: bytes = octets(about="the new one; X25519 and ML-KEM-768, 1,216 bytes")
-    signature: bytes = octets(64, 'by the new signing key, context "tallystick rekey 1"')
-    challenge: bytes = octets(about="empty, or 32 bytes, opened")
+    signing_key: Annotated[bytes, octets(32, "the new one; Ed25519, 32 bytes")]
+    sealing_key: Annotated[bytes, octets(about="the new one; X25519 and ML-KEM-768, 1,216 bytes")]
+    signature: Annotated[bytes, octets(64, 'by the new signing key, context "tallystick rekey 1"')]
+    challenge: Annotated[bytes, octets(about="empty, or 32 bytes, opened")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.rekey(caller, self.signing_key, self.sealing_key, self.signature, self.challenge)
+    def serve(self, authority: Authority, caller: Caller) -> tuple[bytes, bytes]:
+        enrolment, keys = authority.enrolment, (self.signing_key, self.sealing_key)
+        sealed = enrolment.begin_rekey(caller, *keys, self.signature)
+        if sealed is not None and not self.challenge:
+            return sealed, b""
+        if sealed is not None:
+            authority.settle(enrolment.prepare_rekey(caller, *keys, self.challenge))
+            authority.work()  # the permits of the old key end
+        return b"", enrolment.finish_rekey(caller, self.signing_key)
 
 
 # --- topics and rights ---
 
 
-@dataclass(frozen=True)
-class DraftTopic(Ask):
+class DraftTopic(Ask[Draft], path="/v1/topics"):
     """Draft a topic: the owner signs and submits the entries itself."""
 
-    path = "/v1/topics"
-    answers = answered(
-        token=octets(16),
-        tenant=octets(16),
-        schema_hash=octets(32),
-        partitions=number(),
-        flags=number(),
-        nodes=items(bytes, "identifiers of the nodes"),
-        public=octets(about="public half of epoch 1; empty where the topic exists"),
-        rights=items(bytes, "grant entries of remembered patterns"),
-    )
-    name: str = text()
-    schema: bytes = octets(about="version 1", at_most="schema_bytes_max")
-    partitions: int = number()
-    flags: int = number("1 erasable, 2 padded")
+    answers = Draft
+    name: _Name
+    schema: Annotated[bytes, octets(about="version 1", at_most="schema_bytes_max")]
+    partitions: Number
+    flags: Annotated[int, number("1 erasable, 2 padded")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.create_topic(caller, self.name, self.schema, self.partitions, self.flags)
+    def serve(self, authority: Authority, caller: Caller) -> Draft:
+        return authority.topics.create(caller, self.name, self.schema, self.partitions, self.flags)
 
 
-@dataclass(frozen=True)
-class ProposeSchema(Ask):
+class ProposeSchema(Ask[tuple[int, bytes]], path="/v1/schemas"):
     """Hand in the next version of a topic's schema: the owner signs and submits the entry itself."""
 
-    path = "/v1/schemas"
     answers = answered(version=number(), schema_hash=octets(32))
-    token: bytes = octets(16)
-    schema: bytes = octets(at_most="schema_bytes_max")
+    token: Identifier
+    schema: Annotated[bytes, octets(at_most="schema_bytes_max")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.propose_schema(caller, self.token, self.schema)
+    def serve(self, authority: Authority, caller: Caller) -> tuple[int, bytes]:
+        return authority.topics.propose_schema(caller, self.token, self.schema)
 
 
-@dataclass(frozen=True)
-class ReadSchemas(Ask):
+class ReadSchemas(Ask[bytes], path="/v1/topics/schemas"):
     """Every version of a topic's schema, for who owns the topic or may describe it."""
 
-    path = "/v1/topics/schemas"
     answers = answered(schemas=sealed("wire [text, …], {}"))
-    token: bytes = octets(16)
+    token: Identifier
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.schemas(caller, self.token)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return wire.encode(authority.topics.schemas(authority.topics.require_described(caller, self.token)))
 
 
-@dataclass(frozen=True)
-class AskLabels(Ask):
+class AskLabels(Ask[bytes], path="/v1/topics/labels"):
     """The code of a topic's labels, for who may describe it; its owner declares another."""
 
-    path = "/v1/topics/labels"
     answers = answered(code=sealed("that counts, or empty; {}"))
-    token: bytes = octets(16)
-    code: bytes = octets(about="empty: only show it")
+    token: Identifier
+    code: Annotated[bytes, octets(about="empty: only show it")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.labels(caller, self.token, self.code)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return authority.labels.declare(caller, self.token, self.code)
 
 
-@dataclass(frozen=True)
-class ResolveRights(Ask):
+class ResolveRights(Ask[Resolved], path="/v1/rights/resolve"):
     """Expand a pattern over the caller's topics into the entries still to be signed."""
 
-    path = "/v1/rights/resolve"
-    answers = answered(tokens=items(bytes), entries=items(bytes))
-    pattern: str = text("a name, or the beginning of one and *")
-    principal: bytes = octets(16)
-    allow: int = number("1 allow, 0 deny", at_most=1)
-    operations: int = number("1 read, 2 write, 4 describe, 8 delete, added", at_most=15, at_least=1)
-    host: str = text("* or one host", at_most=64)
-    mode: int = number("0 show, 1 remember for topics to come, 2 forget and withdraw", at_most=2)
+    answers = Resolved
+    pattern: Annotated[str, text("a name, or the beginning of one and *")]
+    principal: Identifier
+    allow: Annotated[int, number("1 allow, 0 deny", at_most=1)]
+    operations: Annotated[int, number("1 read, 2 write, 4 describe, 8 delete, added", at_most=15, at_least=1)]
+    host: Annotated[str, text("* or one host", at_most=64)]
+    mode: Annotated[int, number("0 show, 1 remember for topics to come, 2 forget and withdraw", at_most=2)]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
+    def serve(self, authority: Authority, caller: Caller) -> Resolved:
         rule = self.principal, bool(self.allow), self.operations, self.host, self.mode
-        return authority.resolve_rights(caller, self.pattern, *rule)
+        return authority.topics.resolve(caller, self.pattern, *rule)
 
 
 # --- permits and their keys ---
 
 
-@dataclass(frozen=True)
-class AskPermit(Ask):
+class AskPermit(Ask[bytes], path="/v1/permits"):
     """A permit to subscribe or advertise, with its keys."""
 
-    path = "/v1/permits"
     answers = answered(grant=sealed())
-    operation: int = number("1 subscribe, 2 advertise", at_most=2, at_least=1)
-    name: str = text("in the caller's tenant; empty: by token")
-    token: bytes = octets(about="16 bytes; empty: by name", at_most=16)
-    first_epoch: int = number("0: the current one", at_most=LAST_EPOCH)
-    interest: str = text("to subscribe: what of the content is wanted; empty: everything", at_most=TEXT_MAX)
+    operation: Annotated[int, number("1 subscribe, 2 advertise", at_most=2, at_least=1)]
+    name: Annotated[str, text("in the caller's tenant; empty: by token")]
+    token: Annotated[bytes, octets(about="16 bytes; empty: by name", at_most=16)]
+    first_epoch: _FirstEpoch
+    interest: Annotated[str, text("to subscribe: what of the content is wanted; empty: everything", at_most=TEXT_MAX)]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
         if bool(self.name) == bool(self.token) or len(self.token) not in (0, 16):
             raise Malformed("permit: either a topic's name or its token of 16 bytes expected")
+        permits = authority.permits
         wanted = Operation(self.operation), self.name or self.token, self.first_epoch, self.interest
-        return authority.permit(caller, *wanted)
+        try:
+            identifier, place = permits.prepare(caller, *wanted)
+        except Refused as error:
+            if error.reason not in ("unknown-topic", "no-right"):
+                raise
+            authority.work()  # the topic, or the right, may be on the ledger for a moment only: look before saying no
+            identifier, place = permits.prepare(caller, *wanted)
+        try:
+            authority.settle(place)
+        except Refused:
+            permits.abandon(caller, identifier)
+            raise
+        return permits.grant(caller, identifier)
 
 
-@dataclass(frozen=True)
-class AskKeys(Ask):
+class AskKeys(Ask[bytes | None], path="/v1/keys"):
     """What changed about a grant; waits for news."""
 
-    path = "/v1/keys"
     answers = answered(update=sealed("{}; empty: nothing new"))
-    waits = True
-    permit: bytes = octets(16, "its identifier, 16 bytes")
-    version: int = number("of the last grant or update")
-    wait_ms: int = number()
+    permit: Annotated[bytes, octets(16, "its identifier, 16 bytes")]
+    version: Annotated[int, number("of the last grant or update")]
+    wait_ms: Number
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.keys(caller, self.permit, self.version) or b""
+    @property
+    def timeout_s(self) -> float:
+        return self.wait_ms / 1000 + _POLL_SLACK_S
+
+    def serve(self, authority: Authority, caller: Caller) -> bytes | None:
+        return authority.permits.update(caller, self.permit, self.version)
 
 
-@dataclass(frozen=True)
-class Undo(Ask):
+class Undo(Ask[bytes], path="/v1/undo"):
     """Take a permit back."""
 
-    path = "/v1/undo"
     answers = answered(order=octets(about="the signed undo order, for the guards"))
-    permit: bytes = octets(about="the whole permit")
-    undo_token: bytes = octets(32)
+    permit: Annotated[bytes, octets(about="the whole permit")]
+    undo_token: Annotated[bytes, octets(32)]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.undo(caller, self.permit, self.undo_token)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        order, place = authority.permits.undo(caller, self.permit, self.undo_token)
+        authority.settle(place)
+        return order
 
 
-@dataclass(frozen=True)
-class Erase(Ask):
+class Erase(Ask[Erased], path="/v1/erase"):
     """Destroy erasure keys of a publisher on an erasable topic."""
 
-    path = "/v1/erase"
-    answers = answered(
-        periods=pairs("[publisher, period] destroyed"),
-        holders=items(bytes, "principals that were handed a key"),
-        backups=items(bytes, "identifiers of backups that hold a key"),
-    )
-    token: bytes = octets(16)
-    publisher: bytes = octets(16)
-    periods: tuple[int, ...] = items(int, "empty: all", at_most="periods_max")
+    answers = Erased
+    token: Identifier
+    publisher: Identifier
+    periods: Annotated[tuple[int, ...], items(number(), "empty: all", at_most="periods_max")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.erase(caller, self.token, self.publisher, list(self.periods))
+    def serve(self, authority: Authority, caller: Caller) -> Erased:
+        erased, place = authority.erasure.destroy(caller, self.token, self.publisher, self.periods)
+        authority.settle(place)
+        return erased
 
 
-@dataclass(frozen=True)
-class Rotate(Ask):
+class Rotate(Ask[Rotation], path="/v1/rotate"):
     """Let a topic's next epoch begin."""
 
-    path = "/v1/rotate"
-    answers = answered(epoch=number(), begins_ms=number())
-    token: bytes = octets(16)
+    answers = Rotation
+    token: Identifier
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.rotate(caller, self.token)
+    def serve(self, authority: Authority, caller: Caller) -> Rotation:
+        authority.topics.require_owned(caller, self.token)
+        with authority.core.store.transaction():
+            authority.epochs.rekey(self.token)
+        authority.settle(None)
+        now_ms, announced = authority.core.now_ms, authority.epochs.announced(self.token)
+        for epoch in announced:
+            if epoch.begins_ms > now_ms:
+                return Rotation(epoch.number, epoch.begins_ms)
+        raise Unavailable("the topic has no epoch prepared", retry_after_s=1.0)
 
 
 # --- attributes and policies ---
 
 
-@dataclass(frozen=True)
-class DeclareAttributes(Ask):
+class DeclareAttributes(Ask[None], path="/v1/attributes/declare"):
     """Declare the attribute space of the caller's tenant; by the tenant's owner."""
 
-    path = "/v1/attributes/declare"
     answers = answered()
-    space: bytes = octets(about="as policy-locks.md has it", at_most=_REQUEST)
+    space: Annotated[bytes, octets(about="as policy-locks.md has it", at_most=_REQUEST)]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        authority.declare_attributes(caller, self.space)
+    def serve(self, authority: Authority, caller: Caller) -> None:
+        authority.spaces.declare(caller, self.space)
+        authority.work()  # the first epochs are announced
 
 
-@dataclass(frozen=True)
-class ReadSpace(Ask):
+class ReadSpace(Ask[bytes], path="/v1/attributes/space"):
     """The attribute space of the caller's tenant."""
 
-    path = "/v1/attributes/space"
     answers = answered(space=sealed())
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.attribute_space(caller)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return authority.spaces.require(authority.subjects.require_caller(caller).tenant).encode()
 
 
-@dataclass(frozen=True)
-class DraftAttributes(Ask):
+class DraftAttributes(Ask[tuple[bytes, ...]], path="/v1/attributes/draft"):
     """Draft attributes of a principal: the tenant's owner signs and submits the entries itself."""
 
-    path = "/v1/attributes/draft"
-    answers = answered(pseudonyms=items(bytes, "in the order of the set"))
-    principal: bytes = octets(16)
-    attributes: bytes = octets(about="an attribute set, as policy-locks.md has it", at_most=_REQUEST)
-    salt: bytes = octets(32, "32 bytes, of the commitments")
+    answers = answered(pseudonyms=items(octets(), "in the order of the set"))
+    principal: Identifier
+    attributes: Annotated[bytes, octets(about="an attribute set, as policy-locks.md has it", at_most=_REQUEST)]
+    salt: Annotated[bytes, octets(32, "32 bytes, of the commitments")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.draft_attributes(caller, self.principal, self.attributes, self.salt)
+    def serve(self, authority: Authority, caller: Caller) -> tuple[bytes, ...]:
+        return authority.attributes.draft(caller, self.principal, self.attributes, self.salt)
 
 
-@dataclass(frozen=True)
-class AskPseudonyms(Ask):
+class AskPseudonyms(Ask[tuple[bytes, ...]], path="/v1/attributes/pseudonyms"):
     """What stands on the ledger for attributes of a principal; by the tenant's owner, to withdraw them."""
 
-    path = "/v1/attributes/pseudonyms"
-    answers = answered(pseudonyms=items(bytes, "in the order of the names"))
-    principal: bytes = octets(16)
-    names: tuple[str, ...] = items(str, "in full, or bare within the tenant's own space", at_most="attributes_max")
+    answers = answered(pseudonyms=items(octets(), "in the order of the names"))
+    principal: Identifier
+    names: Annotated[
+        tuple[str, ...], items(_TEXT, "in full, or bare within the tenant's own space", at_most="attributes_max")
+    ]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.attribute_pseudonyms(caller, self.principal, list(self.names))
+    def serve(self, authority: Authority, caller: Caller) -> tuple[bytes, ...]:
+        return authority.attributes.pseudonyms(caller, self.principal, self.names)
 
 
-@dataclass(frozen=True)
-class ListAttributes(Ask):
+class ListAttributes(Ask[bytes], path="/v1/attributes/list"):
     """What the caller's tenant granted, by its owner; what the caller holds itself, by anybody else."""
 
-    path = "/v1/attributes/list"
     answers = answered(attributes=sealed("wire [[[principal, name, [value, …], not after ms], …], after], {}"))
-    principal: bytes = octets(about="16 bytes; empty: all", at_most=16)
-    after: bytes = octets(about="empty, or what the last page ended with", at_most=16)
+    principal: Annotated[bytes, octets(about="16 bytes; empty: all", at_most=16)]
+    after: _After
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.attributes(caller, self.principal, self.after)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return wire.encode(codec.plain(authority.attributes.listed(caller, self.principal, self.after)))
 
 
-@dataclass(frozen=True)
-class AskAttributeKey(Ask):
+class AskAttributeKey(Ask[bytes], path="/v1/attributes/key"):
     """The caller's attribute key, or what takes the one it has to further epochs."""
 
-    path = "/v1/attributes/key"
     answers = answered(key=sealed("wire [1, identifier, key, [[epoch, part], …], current epoch], {}"))
-    known: bytes = octets(about="the identifier of the key that the caller has, or empty", at_most=16)
-    first_epoch: int = number("0: the current one", at_most=LAST_EPOCH)
+    known: Annotated[bytes, octets(about="the identifier of the key that the caller has, or empty", at_most=16)]
+    first_epoch: _FirstEpoch
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.attribute_key(caller, self.known, self.first_epoch)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return authority.attributes.key(caller, self.known, self.first_epoch).encode()
 
 
-@dataclass(frozen=True)
-class DraftPolicy(Ask):
+class DraftPolicy(Ask[int], path="/v1/topics/policy"):
     """Draft the next policy of a column group: the topic's owner signs and submits the entry itself."""
 
-    path = "/v1/topics/policy"
     answers = answered(version=number("to write on the ledger"))
-    token: bytes = octets(16)
-    group: int = number(at_most=GROUP_MAX)
-    formula: bytes = octets(about="as policy-locks.md has it; empty: to lift the policy", at_most=_REQUEST)
-    salt: bytes = octets(32, "32 bytes, of the commitment")
+    token: Identifier
+    group: Annotated[int, number(at_most=GROUP_MAX)]
+    formula: Annotated[bytes, octets(about="as policy-locks.md has it; empty: to lift the policy", at_most=_REQUEST)]
+    salt: Annotated[bytes, octets(32, "32 bytes, of the commitment")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.draft_policy(caller, self.token, self.group, self.formula, self.salt)
+    def serve(self, authority: Authority, caller: Caller) -> int:
+        return authority.policies.draft(caller, self.token, self.group, self.formula, self.salt)
 
 
-@dataclass(frozen=True)
-class ReadPolicies(Ask):
+class ReadPolicies(Ask[bytes], path="/v1/topics/policies"):
     """The policies of a topic, to its owner."""
 
-    path = "/v1/topics/policies"
     answers = answered(policies=sealed("wire [[group, version, formula or empty where lost], …], {}"))
-    token: bytes = octets(16)
+    token: Identifier
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.topic_policies(caller, self.token)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return wire.encode(codec.plain(authority.policies.listed(caller, self.token)))
 
 
-@dataclass(frozen=True)
-class ReadNames(Ask):
+class ReadNames(Ask[bytes], path="/v1/names"):
     """The names behind tokens and identifiers, as far as the caller may know them."""
 
-    path = "/v1/names"
     answers = answered(names=sealed("wire [1, [[token, name], …], [[principal, name], …], after], {}"))
-    after: bytes = octets(about="empty, or what the last page ended with", at_most=16)
+    after: _After
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        return authority.names(caller, self.after)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return authority.subjects.names(caller, self.after).encode()
 
 
 # --- the operator's ---
 
 
-@dataclass(frozen=True)
-class CreateTenant(Ask):
+class CreateTenant(Ask[str], path="/v1/operator/tenants", by_operator=True):
     """A new tenant; by the operator."""
 
-    path = "/v1/operator/tenants"
     answers = answered(invite=text("for the principal that will own the tenant"))
-    name: str = text()
+    name: _Name
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        authority.require_operator(caller)
-        return authority.create_tenant(self.name)
+    def serve(self, authority: Authority, caller: Caller) -> str:
+        return authority.enrolment.create_tenant(self.name)
 
 
-@dataclass(frozen=True)
-class ListTenants(Ask):
+class ListTenants(Ask[tuple[str, ...]], path="/v1/operator/tenants/list", by_operator=True):
     """All tenants; by the operator."""
 
-    path = "/v1/operator/tenants/list"
-    answers = answered(names=items(str))
+    answers = answered(names=items(_TEXT))
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        authority.require_operator(caller)
-        return authority.tenants()
+    def serve(self, authority: Authority, caller: Caller) -> tuple[str, ...]:
+        return authority.enrolment.tenants()
 
 
-@dataclass(frozen=True)
-class InviteTo(Ask):
+class InviteTo(Ask[str], path="/v1/operator/invites", by_operator=True):
     """An invitation to any tenant; by the operator."""
 
-    path = "/v1/operator/invites"
     answers = answered(invite=text())
-    tenant: str = text("its name")
-    owns: int = number("1: the principal will own the tenant", at_most=1)
+    tenant: Annotated[str, text("its name")]
+    owns: Annotated[int, number("1: the principal will own the tenant", at_most=1)]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        authority.require_operator(caller)
-        return authority.invite_to(self.tenant, owns=bool(self.owns))
+    def serve(self, authority: Authority, caller: Caller) -> str:
+        return authority.enrolment.invite_to(self.tenant, owns=bool(self.owns))
 
 
-@dataclass(frozen=True)
-class BeginBackup(Ask):
+class BeginBackup(Ask[tuple[bytes, int]], path="/v1/operator/backup", by_operator=True):
     """Back up the whole store, encrypted, to be fetched in parts; by the operator."""
 
-    path = "/v1/operator/backup"
     answers = answered(identifier=octets(16), size=number("of the age file, in bytes"))
-    recipients: tuple[str, ...] = items(str, "age recipients, as text", at_most=_RECIPIENTS_MAX)
+    timeout_s = 600.0  # a store of gigabytes is copied and encrypted before the answer comes
+    recipients: Annotated[tuple[str, ...], items(_TEXT, "age recipients, as text", at_most=_RECIPIENTS_MAX)]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        authority.require_operator(caller)
+    def serve(self, authority: Authority, caller: Caller) -> tuple[bytes, int]:
         return authority.begin_backup(list(self.recipients))
 
 
-@dataclass(frozen=True)
-class ReadBackup(Ask):
+class ReadBackup(Ask[bytes], path="/v1/operator/backup/part", by_operator=True):
     """A part of the newest backup; with the last one the authority forgets it; by the operator."""
 
-    path = "/v1/operator/backup/part"
     answers = answered(part=octets(about="of the age file, from the offset on", at_most=codec.SEALED_BYTES_MAX))
-    identifier: bytes = octets(16)
-    offset: int = number("in the age file")
+    identifier: Identifier
+    offset: Annotated[int, number("in the age file")]
 
-    def serve(self, authority: Authority, caller: Caller) -> Any:
-        authority.require_operator(caller)
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
         return authority.backup_part(self.identifier, self.offset)
-
-
-ASKS: tuple[type[Ask], ...] = (
-    *(Enrol, ConfirmEnrolment, Invite, Revoke, Rekey, DraftTopic, ProposeSchema, ReadSchemas, AskLabels, ResolveRights),
-    *(AskPermit, AskKeys, Undo, Erase, Rotate, DeclareAttributes, ReadSpace, DraftAttributes, AskPseudonyms),
-    *(ListAttributes, AskAttributeKey, DraftPolicy, ReadPolicies, ReadNames, CreateTenant, ListTenants, InviteTo),
-    *(BeginBackup, ReadBackup),
-)

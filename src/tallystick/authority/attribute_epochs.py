@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tallystick.authority.core import Core
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
@@ -49,7 +49,7 @@ def authority_hash(public: bytes) -> bytes:
 
 class AttributeEpochs:
     def __init__(self, core: Core) -> None:
-        self._core = core
+        self._core, self._store = core, core.store
         self._told = False
 
     @cached_property
@@ -58,7 +58,7 @@ class AttributeEpochs:
         from tallystick.crypto.abe.keys import AttributeMasterKey
 
         self.require_library()
-        return AttributeMasterKey.decode(self._core.master.abe_seed)
+        return AttributeMasterKey.decode(self._core.keys.master.abe_seed)
 
     def require_library(self) -> None:
         """Raises `Misuse` by name where there is nothing to make keys with."""
@@ -69,7 +69,7 @@ class AttributeEpochs:
     @property
     def in_use(self) -> bool:
         """Whether a tenant has declared attributes, and keys can be made for them."""
-        if self._core.store.row("SELECT 1 FROM attribute_spaces") is None:
+        if self._store.row("SELECT 1 FROM attribute_spaces") is None:
             return False
         try:
             self.require_library()
@@ -82,23 +82,21 @@ class AttributeEpochs:
 
     def announced(self) -> list[AttributeEpoch]:
         """In order."""
-        rows = self._core.store.rows(
-            "SELECT epoch, not_before_ms, changed FROM attribute_epochs WHERE announced = 1 ORDER BY epoch"
-        )
+        known = "SELECT epoch, not_before_ms, changed FROM attribute_epochs WHERE announced = 1 ORDER BY epoch"
+        rows = self._store.rows(known)
         last_ms = rows[-1][1] + self._core.settings.attribute_epoch_s * 1000 if rows else 0
         ends = [*(row[1] for row in rows[1:]), last_ms]
         return [AttributeEpoch(row[0], row[1], end, row[2]) for row, end in zip(rows, ends, strict=False)]
 
     def current(self) -> int | None:
         """The newest epoch that has begun: the last one that keys are made for."""
-        number: int | None = self._core.store.scalar(
-            "SELECT max(epoch) FROM attribute_epochs WHERE announced = 1 AND not_before_ms <= ?", (self._core.now_ms,)
-        )
+        begun = "SELECT max(epoch) FROM attribute_epochs WHERE announced = 1 AND not_before_ms <= ?"
+        number: int | None = self._store.scalar(begun, (self._core.now_ms,))
         return number
 
     def last(self) -> int:
         """The last one announced; 0 before the first."""
-        return self._core.store.scalar("SELECT max(epoch) FROM attribute_epochs WHERE announced = 1") or 0
+        return self._store.scalar("SELECT max(epoch) FROM attribute_epochs WHERE announced = 1") or 0
 
     def tick(self) -> None:
         """Announce what is due."""
@@ -135,51 +133,38 @@ class AttributeEpochs:
 
         `tenant` causes it, and may have to wait for its turn; None is the authority itself, which need not.
         """
-        core = self._core
-        begins_ms = core.revoked_ms
-        if tenant is not None:
-            begins_ms = max(begins_ms, self._turn_ms(tenant))
+        core, gather_ms = self._core, self._core.settings.attribute_gather_s * 1000
+        # Until when the turns that the tenant took would last, were they taken one per `attribute_gather_s`.
+        paid_ms = core.store.scalar("SELECT paid_ms FROM attribute_turns WHERE tenant = ?", (tenant,)) or 0
+        # Long ago while the tenant, or the authority, has turns left.
+        turn_ms = paid_ms - (core.settings.attribute_burst - 1) * gather_ms
+        begins_ms = max(core.revoked_ms, turn_ms)
         coming = [one for one in self.announced() if one.begins_ms > core.now_ms]
         if not coming or coming[0].begins_ms <= begins_ms:
             return
         if tenant is not None:
-            self._take_turn(tenant, begins_ms)
+            taken = (tenant, max(paid_ms, begins_ms) + gather_ms)
+            core.store.write("INSERT OR REPLACE INTO attribute_turns VALUES (?, ?)", taken)
         self._bring_forward(coming[0], begins_ms)
 
     def _bring_forward(self, epoch: AttributeEpoch, begins_ms: int) -> None:
         core = self._core
-        core.store.write(
-            "UPDATE attribute_epochs SET not_before_ms = ?, changed = ? WHERE epoch = ?",
-            (begins_ms, core.touch_all(), epoch.number),
-        )
+        values = {"not_before_ms": begins_ms, "changed": core.touch_all()}
+        core.store.update("attribute_epochs", {"epoch": epoch.number}, **values)
         # The hash that the ledger has: an authority whose library is missing still takes away what must go.
-        announced = core.ledger.row(ATTRIBUTE_EPOCHS(core.certificate.subject, epoch.number))
+        announced = core.ledger.row(ATTRIBUTE_EPOCHS(core.keys.certificate.subject, epoch.number))
         assert announced is not None  # or nobody could have brought it forward
         core.queue([entries.attribute_epoch(epoch.number, announced.key_hash, begins_ms)])
-
-    def _turn_ms(self, tenant: bytes) -> int:
-        """When the tenant may cause an early epoch again; long ago if it has turns left."""
-        settings = self._core.settings
-        return self._paid_ms(tenant) - (settings.attribute_burst - 1) * settings.attribute_gather_s * 1000
-
-    def _take_turn(self, tenant: bytes, begins_ms: int) -> None:
-        paid_ms = max(self._paid_ms(tenant), begins_ms) + self._core.settings.attribute_gather_s * 1000
-        self._core.store.write("INSERT OR REPLACE INTO attribute_turns VALUES (?, ?)", (tenant, paid_ms))
-
-    def _paid_ms(self, tenant: bytes) -> int:
-        """Until when the turns that the tenant took would last, were they taken one per `attribute_gather_s`."""
-        return self._core.store.scalar("SELECT paid_ms FROM attribute_turns WHERE tenant = ?", (tenant,)) or 0
 
     def apply(self, number: int) -> None:
         """Take over what the ledger holds of one epoch of ours."""
         core = self._core
-        found = core.ledger.row(ATTRIBUTE_EPOCHS(core.certificate.subject, number))
+        found = core.ledger.row(ATTRIBUTE_EPOCHS(core.keys.certificate.subject, number))
         if found is None:
             return
         known = core.store.row("SELECT not_before_ms, announced FROM attribute_epochs WHERE epoch = ?", (number,))
         # A beginning that was brought forward here, and is on its way to the ledger, stays.
         begins_ms = found.not_before_ms if known is None else min(found.not_before_ms, known[0])
         if known != (begins_ms, 1):
-            core.store.write(
-                "INSERT OR REPLACE INTO attribute_epochs VALUES (?, ?, 1, ?)", (number, begins_ms, core.touch_all())
-            )
+            values = (number, begins_ms, core.touch_all())
+            core.store.write("INSERT OR REPLACE INTO attribute_epochs VALUES (?, ?, 1, ?)", values)

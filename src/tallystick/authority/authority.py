@@ -1,8 +1,9 @@
-"""The authority: the meta-service of EventGuard, as one class whose methods are its requests.
+"""The authority: the meta-service of EventGuard. Its parts decide and remember; this is what holds them together.
 
-It decides and remembers; it opens no socket and reads no clock of its own. `http.py` serves these methods to signed
-requests, `client.InProcess` calls them directly. A method that changes something goes the way that `core` describes;
-every method refuses while the view of the ledger is not current, above all after a restore.
+It opens no socket and reads no clock of its own. Every request (`asks.py`) comes in by `answer`, from `http.py` or from
+a client in this process, and is served by the parts. What changes something goes the way that `core` describes; nothing
+is served while the view of the ledger is not current, above all after a restore. `work` follows the ledger and does
+what time demands.
 
 An authority can read everything of its tenants. What it cannot do is grant without the owner's right on the ledger,
 or unseen.
@@ -12,28 +13,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from tallystick import wire
-from tallystick.authority.answers import Caller, Draft, Erased, Resolved, Rotation
+from tallystick.authority.answers import Caller
+from tallystick.authority.asks import Ask
 from tallystick.authority.attribute_epochs import AttributeEpochs
-from tallystick.authority.attribute_keys import AttributeKeys
-from tallystick.authority.attribute_spaces import AttributeSpaces
-from tallystick.authority.attributes import LIVE, Attributes
+from tallystick.authority.attributes import LIVE, Attributes, AttributeSpaces
 from tallystick.authority.backup import Backup, back_up, lay_out, read_part
-from tallystick.authority.core import Core
+from tallystick.authority.core import AuthorityKeys, Core
 from tallystick.authority.enrolment import Enrolment
 from tallystick.authority.epochs import Epochs
 from tallystick.authority.erasure import Erasure
-from tallystick.authority.follow import Follower
+from tallystick.authority.follow import Touched
 from tallystick.authority.labels import Labels
 from tallystick.authority.ledger_view import LedgerClient, LedgerView, Position
 from tallystick.authority.master import MASTER_FILE as MASTER_FILE
 from tallystick.authority.master import create_master, open_master, operator_id, write_private
-from tallystick.authority.names import NameBook
 from tallystick.authority.permits import Permits
 from tallystick.authority.policies import Policies
-from tallystick.authority.possession import Enrolled
-from tallystick.authority.rekey import Rekeying
 from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
 from tallystick.authority.store import STORE_FILE as STORE_FILE
 from tallystick.authority.store import AuthorityStore
@@ -45,16 +42,16 @@ from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.execute import newest
-from tallystick.ledger.contracts.identity import IDENTITIES
+from tallystick.ledger.contracts.identity import IDENTITIES, TRUST
 from tallystick.ledger.contracts.permits import Status
 from tallystick.ledger.contracts.settings import VERSIONS
-from tallystick.ledger.memory import CheckpointMemory
-from tallystick.runtime.clock import Clock
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
-from tallystick.trust.permit import Operation
 from tallystick.trust.trustfile import TrustFile
+
+A = TypeVar("A")
 
 CHECKPOINT_FOLDER = "checkpoints"
 
@@ -77,80 +74,63 @@ class AuthorityStatistics:
     attribute_epoch: int  # the current one; 0 before the first
     epochs: int
     erased: int
-    outbox: int  # decisions that wait for the ledger
+    outbox: int  # decisions in the queue; a metric, so the name stays
     backups: int
 
 
 class Authority:
-    def __init__(self, core: Core) -> None:
-        self.core = core
-        self._subjects = Subjects(core)
-        self._enrolment = Enrolment(core, self._subjects)
-        self._rekeying = Rekeying(core, self._subjects, self._enrolment)
-        self._epochs = Epochs(core)
-        self._topics = Topics(core, self._subjects, self._epochs)
-        self._erasure = Erasure(core, self._subjects, self._topics)
-        self._labels = Labels(core, self._subjects, self._topics)
-        self._attribute_epochs = AttributeEpochs(core)
-        self._spaces = AttributeSpaces(core, self._subjects, self._attribute_epochs)
-        self._attributes = Attributes(core, self._subjects, self._spaces, self._attribute_epochs)
-        self._attribute_keys = AttributeKeys(
-            core, self._subjects, self._spaces, self._attributes, self._attribute_epochs
-        )
-        self._policies = Policies(core, self._subjects, self._topics, self._spaces, self._attribute_epochs)
-        self._permits = Permits(
-            core, self._subjects, self._topics, self._epochs, self._erasure, self._labels, self._policies
-        )
-        self._names = NameBook(core, self._subjects)
-        self._follower = Follower(
-            core,
-            self._subjects,
-            self._topics,
-            self._permits,
-            self._attribute_epochs,
-            self._attributes,
-            {"policies": self._policies.apply, "epochs": self._epochs.apply, "erasures": self._erasure.apply},
-        )
+    def __init__(self, core: Core, folder: Path) -> None:
+        self.core, self.folder = core, folder
+        self.subjects = Subjects(core)
+        self.enrolment = Enrolment(core, self.subjects)
+        self.epochs = Epochs(core)
+        self.topics = Topics(core, self.subjects, self.epochs)
+        self.erasure = Erasure(core, self.topics)
+        self.labels = Labels(core, self.topics)
+        self.attribute_epochs = AttributeEpochs(core)
+        self.spaces = AttributeSpaces(core, self.subjects, self.attribute_epochs)
+        self.attributes = Attributes(core, self.subjects, self.spaces, self.attribute_epochs)
+        self.policies = Policies(core, self.topics, self.spaces, self.attribute_epochs)
+        self.permits = Permits(core, self.subjects, self.topics, self.epochs, self.erasure, self.labels, self.policies)
 
     @property
     def certificate(self) -> Certificate:
-        return self.core.certificate
-
-    @property
-    def key(self) -> SigningKey:
-        return self.core.key
-
-    @property
-    def trust(self) -> TrustFile:
-        return self.core.trust
-
-    @property
-    def limits(self) -> AuthorityLimits:
-        return self.core.limits
-
-    @property
-    def version(self) -> int:
-        """Rises with everything that a waiting caller may want to know."""
-        return self.core.version
+        return self.core.keys.certificate
 
     def resolve_key(self, principal: bytes) -> VerifyKey | None:
         """The key under which requests of this principal, or of the operator, count."""
-        operator = self.core.master.operator_key.public
-        return operator if principal == operator_id(operator) else self._subjects.resolve_key(principal)
+        operator = self.core.keys.master.operator_key.public
+        return operator if principal == operator_id(operator) else self.subjects.resolve_key(principal)
+
+    def answer(self, ask: Ask[A], caller: Caller) -> A:
+        """Serve a request whose signature, where it needs one, was verified; a secret answer is sealed to the caller.
+
+        Raises `Unavailable` while nothing may be served, and `Refused` for another's request in the operator's name.
+        """
+        if not ask.by_operator:
+            self.check_ready()
+        elif caller.principal != operator_id(self.core.keys.master.operator_key.public):
+            raise Refused("only the authority's operator may do this", reason="not-operator")
+        answer: Any = ask.serve(self, caller)
+        if ask.is_sealed:
+            certificate = self.subjects.require_caller(caller)
+            answer = b"" if answer is None else self.core.seal_for(certificate, caller, answer)
+        served: A = answer
+        return served
 
     # --- what the driver calls ---
 
     def work(self) -> None:
         """Follow the ledger, do what time demands, bring what waits to the ledger. Call it every second or so."""
-        self._follower.follow()
+        self.follow()
         self._finish_restore()
         if self.core.store.meta("restored") is not None:
             return  # nothing is decided on a view that may be yesterday's
         self._enrol_itself()
         self._bring_into_force()
         self._tick()
-        self.core.send_outbox()
-        self._follower.follow()
+        self.core.send_queue()
+        self.follow()
         self._tick()
         with self.core.store.transaction():
             old_ms = self.core.now_ms - _ANSWERS_KEPT_S * 1000
@@ -158,10 +138,10 @@ class Authority:
 
     def _tick(self) -> None:
         """Do what time demands."""
-        self._epochs.tick()
-        self._attributes.tick()
-        self._attribute_epochs.tick()
-        self._policies.tick()
+        self.epochs.tick()
+        self.attributes.tick()
+        self.attribute_epochs.tick()
+        self.policies.tick()
 
     def check_ready(self) -> None:
         """Raise `Unavailable` unless requests may be served."""
@@ -188,8 +168,8 @@ class Authority:
             return  # an old ledger would not know what was erased and issued since
         with core.store.transaction():
             core.store.write("UPDATE topics SET due_ms = 0")
-            self._erasure.skip_after_restore()
-            self._attribute_epochs.rotate()  # what was withdrawn since the backup may have been granted since
+            self.erasure.skip_after_restore()
+            self.attribute_epochs.rotate()  # what was withdrawn since the backup may have been granted since
             core.store.set_meta("restored", None)
 
     def _enrol_itself(self) -> None:
@@ -198,8 +178,8 @@ class Authority:
         with core.store.transaction():
             if core.store.meta("enrolled") is not None:
                 return
-            if core.ledger.raw(IDENTITIES(core.certificate.subject)) is None:
-                core.queue([entries.enrol(core.certificate)])
+            if core.ledger.raw(IDENTITIES(core.keys.certificate.subject)) is None:
+                core.queue([entries.enrol(core.keys.certificate)])
             core.store.set_meta("enrolled", b"\x01")
 
     def _bring_into_force(self) -> None:
@@ -216,220 +196,100 @@ class Authority:
             else:
                 core.store.set_meta("founding", None)
 
-    def _settle(self, place: int | None) -> None:
+    def settle(self, place: int | None) -> None:
         """Bring a queued decision to the ledger and take over what it did there.
 
         None stands for one that was made by an earlier request, whose answer may have been lost on the way.
         """
-        self.core.send_outbox()
-        self._follower.follow()
+        self.core.send_queue()
+        self.follow()
         if place is not None:
             self.core.check_sent(place)
         self._tick()
 
-    # --- the operator's ---
+    # --- following the ledger ---
 
-    def require_operator(self, caller: Caller) -> None:
-        """Raise `Refused` unless the request was signed with the key that the master key yields."""
-        if caller.principal != operator_id(self.core.master.operator_key.public):
-            raise Refused("only the authority's operator may do this", reason="not-operator")
+    def follow(self) -> None:
+        """Take over everything up to the newest checkpoint; `Withheld` if the ledger contradicts itself."""
+        core = self.core
+        with core.store.lock:
+            while True:
+                before = core.ledger.position
+                transactions = core.ledger.catch_up(core.limits.blocks_max)
+                if core.ledger.position != before:
+                    try:
+                        self._take_over(Touched.by(transactions))
+                    except BaseException:
+                        core.ledger.return_to(before)
+                        raise
+                if core.ledger.is_caught_up:
+                    return
 
-    def create_tenant(self, name: str) -> str:
-        """A new tenant; the invitation for its owner."""
-        return self._enrolment.create_tenant(name)
+    def _take_over(self, touched: Touched) -> None:
+        core = self.core
+        core.since_ms = touched.revoked_ms
+        try:
+            with core.store.transaction():
+                self._apply(touched)
+                core.store.set_meta("position", core.ledger.position.encode())
+        finally:
+            core.since_ms = None
 
-    def invite_to(self, tenant: str, *, owns: bool = False) -> str:
-        return self._enrolment.invite_to(tenant, owns=owns)
+    def _apply(self, touched: Touched) -> None:
+        places = touched.places
+        for text in touched.trust:
+            self._apply_trust(text)
+        for (tenant,) in places["tenants"]:
+            self.subjects.apply_tenant(tenant)
+        shaken = [
+            subject
+            for (subject,) in places["subjects"]
+            if self.subjects.apply_identity(subject, touched.certificates.get(subject))
+        ]
+        for (token,) in places["topics"]:
+            self.topics.apply(token)
+        for (number,) in places["attribute epochs"]:
+            self.attribute_epochs.apply(number)
+        for place in places["attributes"]:
+            self.attributes.apply(*place)
+        for name, part in (("policies", self.policies), ("epochs", self.epochs), ("erasures", self.erasure)):
+            for token, *rest in places[name]:
+                if self.topics.find(token) is not None:
+                    part.apply(token, *rest)
+        for (identifier,) in places["permits"]:
+            self.permits.apply(identifier)
+        for subject in shaken:
+            self.attributes.recheck(subject)
+            self.permits.recheck(subject, all_of_them=True)
+        for token, principal in places["rights"]:
+            self.permits.recheck(principal, token)
 
-    def tenants(self) -> list[str]:
-        """The names of all tenants."""
-        return [name for (name,) in self.core.store.rows("SELECT name FROM tenants ORDER BY name")]
+    def _apply_trust(self, text: str) -> None:
+        """A newer trust file counts if the one before it agrees; the contracts asked the same."""
+        core = self.core
+        if core.ledger.raw(TRUST()) is None:
+            return
+        new = TrustFile.parse(text)
+        if new.number != core.trust.number + 1:
+            return
+        core.trust.check_successor(new)
+        core.ledger.use_trust(new)
+        core.store.set_meta("trust", text.encode())
+
+    # --- backups ---
 
     def back_up(self, recipients: list[str]) -> Backup:
         """The whole store, encrypted to age recipients."""
-        return back_up(self.core.store, self.core.folder, recipients, self.core.now_ms, self.core.entropy)
+        return back_up(self.core.store, self.folder, recipients, self.core.now_ms, self.core.entropy)
 
     def begin_backup(self, recipients: list[str]) -> tuple[bytes, int]:
-        """Make a backup, to be fetched in parts: its identifier and size."""
+        """Make a backup, to be fetched in parts. Returns its identifier and size."""
         backup = self.back_up(recipients)
-        lay_out(backup, self.core.folder)
+        lay_out(backup, self.folder)
         return backup.identifier, len(backup.data)
 
     def backup_part(self, identifier: bytes, offset: int) -> bytes:
-        return read_part(self.core.folder, identifier, offset, self.core.limits.backup_part_bytes)
-
-    # --- requests ---
-
-    def enrol(self, invite: str, name: str, signing_key: bytes, sealing_key: bytes, signature: bytes) -> bytes:
-        """Begin to enrol: the sealed challenge."""
-        self.check_ready()
-        return self._enrolment.begin(invite, name, signing_key, sealing_key, signature)
-
-    def confirm_enrolment(self, principal: bytes, challenge: bytes) -> Enrolled:
-        self.check_ready()
-        self._settle(self._enrolment.prepare(principal, challenge))
-        return self._enrolment.finish(principal)
-
-    def invite(self, caller: Caller) -> bytes:
-        """An invitation to the caller's tenant, sealed; by the tenant's owner."""
-        self.check_ready()
-        code = self._enrolment.invite(caller).encode()
-        return self.core.seal_for(self._subjects.require_caller(caller), caller, code)
-
-    def revoke(self, caller: Caller, principal: bytes) -> None:
-        """Revoke a principal of the caller's tenant; by the tenant's owner."""
-        self.check_ready()
-        admin = self._subjects.require_admin(caller)
-        certificate = self._subjects.find(principal)
-        if certificate is None or certificate.tenant != admin.tenant or certificate.kind is not SubjectKind.PRINCIPAL:
-            raise Refused("the tenant has no such principal", reason="no-such-principal")
-        with self.core.store.transaction():
-            place = self.core.queue([entries.revoke(principal)])
-        self._settle(place)
-        self.work()
-
-    def rekey(
-        self, caller: Caller, signing_key: bytes, sealing_key: bytes, signature: bytes, challenge: bytes
-    ) -> tuple[bytes, bytes]:
-        """Replace the caller's keys: without an opened challenge the sealed one, with it the new certificate."""
-        self.check_ready()
-        sealed = self._rekeying.begin(caller, signing_key, sealing_key, signature)
-        if sealed is not None and not challenge:
-            return sealed, b""
-        if sealed is not None:
-            self._settle(self._rekeying.prepare(caller, signing_key, sealing_key, challenge))
-            self.work()  # the permits of the old key end
-        return b"", self._rekeying.finish(caller, signing_key)
-
-    def create_topic(self, caller: Caller, name: str, schema: bytes, partitions: int, flags: int) -> Draft:
-        self.check_ready()
-        return self._topics.create(caller, name, schema, partitions, flags)
-
-    def propose_schema(self, caller: Caller, token: bytes, schema: bytes) -> tuple[int, bytes]:
-        self.check_ready()
-        return self._topics.propose_schema(caller, token, schema)
-
-    def schemas(self, caller: Caller, token: bytes) -> bytes:
-        """Every version of a topic's schema, sealed; for who owns the topic or may describe it."""
-        self.check_ready()
-        certificate = self._subjects.require_caller(caller)
-        topic = self._topics.require_described(certificate, token)
-        return self.core.seal_for(certificate, caller, wire.encode(self._topics.schemas(topic)))
-
-    def resolve_rights(
-        self, caller: Caller, pattern: str, principal: bytes, allow: bool, operations: int, host: str, mode: int
-    ) -> Resolved:
-        self.check_ready()
-        return self._topics.resolve(caller, pattern, principal, allow, operations, host, mode)
-
-    def labels(self, caller: Caller, token: bytes, code: bytes) -> bytes:
-        """The code of a topic's labels, sealed; declared anew where `code` is not empty."""
-        self.check_ready()
-        return self._labels.declare(caller, token, code)
-
-    def permit(
-        self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = ""
-    ) -> bytes:
-        """A permit and everything that goes with it: the sealed grant. `first_epoch` 0 means the current one. To
-        subscribe with an `interest` brings the labels that cover it, where the topic has labels."""
-        self.check_ready()
-        try:
-            identifier, place = self._permits.prepare(caller, operation, topic, first_epoch, interest)
-        except Refused as error:
-            if error.reason not in ("unknown-topic", "no-right"):
-                raise
-            self.work()  # the topic, or the right, may be on the ledger for a moment only: look before saying no
-            identifier, place = self._permits.prepare(caller, operation, topic, first_epoch, interest)
-        try:
-            self._settle(place)
-        except Refused:
-            self._permits.abandon(caller, identifier)
-            raise
-        return self._permits.grant(caller, identifier)
-
-    def keys(self, caller: Caller, permit: bytes, seen: int) -> bytes | None:
-        """The sealed update of a grant since version `seen`, or None; the service makes a long poll of it."""
-        self.check_ready()
-        return self._permits.update(caller, permit, seen)
-
-    def undo(self, caller: Caller, permit: bytes, undo_token: bytes) -> bytes:
-        """The signed undo order of a permit, against its undo token."""
-        self.check_ready()
-        order, place = self._permits.undo(caller, permit, undo_token)
-        self._settle(place)
-        return order
-
-    def erase(self, caller: Caller, token: bytes, publisher: bytes, periods: list[int]) -> Erased:
-        self.check_ready()
-        erased, place = self._erasure.destroy(caller, token, publisher, periods)
-        self._settle(place)
-        return erased
-
-    def rotate(self, caller: Caller, token: bytes) -> Rotation:
-        """Let the topic's next epoch begin `revoke_s` from now; by its owner."""
-        self.check_ready()
-        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
-        with self.core.store.transaction():
-            self._epochs.rekey(topic.token)
-        self.core.send_outbox()
-        self._follower.follow()
-        coming = [one for one in self._epochs.announced(token) if one.begins_ms > self.core.now_ms]
-        if not coming:
-            raise Unavailable("the topic has no epoch prepared", retry_after_s=1.0)
-        return Rotation(coming[0].number, coming[0].begins_ms)
-
-    # --- attributes and policies ---
-
-    def declare_attributes(self, caller: Caller, space: bytes) -> None:
-        """Keep the attribute space of the caller's tenant; by the tenant's owner."""
-        self.check_ready()
-        self._spaces.declare(caller, space)
-        self.work()  # the first epochs are announced
-
-    def attribute_space(self, caller: Caller) -> bytes:
-        """The attribute space of the caller's tenant, sealed."""
-        self.check_ready()
-        certificate = self._subjects.require_caller(caller)
-        return self.core.seal_for(certificate, caller, self._spaces.require(certificate.tenant).encode())
-
-    def draft_attributes(self, caller: Caller, principal: bytes, attributes: bytes, salt: bytes) -> list[bytes]:
-        """Keep what is to be granted. Returns the pseudonyms that the tenant's owner writes on the ledger."""
-        self.check_ready()
-        return self._attributes.draft(caller, principal, attributes, salt)
-
-    def attribute_pseudonyms(self, caller: Caller, principal: bytes, names: list[str]) -> list[bytes]:
-        self.check_ready()
-        return self._attributes.pseudonyms(caller, principal, names)
-
-    def attributes(self, caller: Caller, principal: bytes, after: bytes = b"") -> bytes:
-        """What was granted, one sealed page: wire [[[principal, name, [value, …], not after ms], …], after]."""
-        self.check_ready()
-        found, after = self._attributes.listed(caller, principal, after)
-        page = wire.encode([[one.fields() for one in found], after])
-        return self.core.seal_for(self._subjects.require_caller(caller), caller, page)
-
-    def attribute_key(self, caller: Caller, known: bytes, first: int) -> bytes:
-        """The caller's attribute key, or the parts that take it further; sealed."""
-        self.check_ready()
-        answer = self._attribute_keys.answer(caller, known, first)
-        return self.core.seal_for(self._subjects.require_caller(caller), caller, answer.encode())
-
-    def draft_policy(self, caller: Caller, token: bytes, group: int, formula: bytes, salt: bytes) -> int:
-        """Keep a column group's next policy. Returns the version that the topic's owner writes on the ledger."""
-        self.check_ready()
-        return self._policies.draft(caller, token, group, formula, salt)
-
-    def topic_policies(self, caller: Caller, token: bytes) -> bytes:
-        """The policies of a topic, to its owner, sealed: wire [[group, version, formula], …]."""
-        self.check_ready()
-        found = [list(one) for one in self._policies.listed(caller, token)]
-        return self.core.seal_for(self._subjects.require_caller(caller), caller, wire.encode(found))
-
-    def names(self, caller: Caller, after: bytes = b"") -> bytes:
-        """One sealed page of the names that the caller may know."""
-        self.check_ready()
-        page = self._names.page(caller, after)
-        return self.core.seal_for(self._subjects.require_caller(caller), caller, page.encode())
+        return read_part(self.folder, identifier, offset, self.core.limits.backup_part_bytes)
 
     # --- telling ---
 
@@ -451,7 +311,7 @@ class Authority:
             topics=count("topics WHERE closed = 0"),
             permits_live=count(live, int(Status.ISSUED), core.now_ms),
             attributes=count("attributes WHERE state = ?", LIVE),
-            attribute_epoch=self._attribute_epochs.current() or 0,
+            attribute_epoch=self.attribute_epochs.current() or 0,
             epochs=count("epochs WHERE announced = 1"),
             erased=count("erasure_keys WHERE erased != 0"),
             outbox=count("outbox"),
@@ -531,4 +391,4 @@ def open_authority(
     stored = store.meta("position")
     memory = CheckpointMemory(trust_file, RealDisk(folder / CHECKPOINT_FOLDER))
     view = LedgerView(ledger, memory, None if stored is None else Position.decode(stored))
-    return Authority(Core(folder, own, key, master, store, view, trust_file, clock, entropy, settings, limits))
+    return Authority(Core(AuthorityKeys(own, key, master), store, view, clock, entropy, settings, limits), folder)

@@ -29,9 +29,9 @@ from tallystick import wire
 from tallystick.authority.master import MASTER_FILE, write_private
 from tallystick.authority.store import STORE_FILE, AuthorityStore
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 KIND = "tallystick authority backup"
 BYTES_MAX = 8 << 30  # SQLite hands the whole store over in memory
@@ -44,15 +44,6 @@ class Backup:
 
     identifier: bytes
     data: bytes
-
-
-@dataclass(frozen=True)
-class BackupNote:
-    """What the store remembers of a backup."""
-
-    identifier: bytes
-    time_ms: int
-    recipients: tuple[str, ...]
 
 
 def back_up(store: AuthorityStore, folder: Path, recipients: list[str], now_ms: int, entropy: Entropy) -> Backup:
@@ -98,12 +89,6 @@ def read_part(folder: Path, identifier: bytes, offset: int, bytes_max: int) -> b
 
 def _outgoing(folder: Path, identifier: bytes) -> Path:
     return folder / f"{_OUTGOING}{identifier.hex()}.age"
-
-
-def list_backups(store: AuthorityStore) -> list[BackupNote]:
-    """Every backup that was made of this store, oldest first."""
-    rows = store.rows("SELECT id, time_ms, recipients FROM backups ORDER BY time_ms")
-    return [BackupNote(identifier, time_ms, tuple(names.split())) for identifier, time_ms, names in rows]
 
 
 def restore(data: bytes, age_identity: str, folder: Path) -> bytes:

@@ -3,53 +3,39 @@
 `AuthorityClient` is what publishers, subscribers and commands are written against. Every request draws a nonce of
 its own; the sealed answer opens only for that principal and that nonce, so an old answer, or another's, cannot be
 slipped in; a request that is sent again carries the same nonce and gets the same answer.
+
+An owner signs its entries itself (`topic_entries` and what follows it). Of attributes and policies it draws the salts
+and computes the commitments too. So it knows what it signs, and the authority can show nothing else for it later: a
+commitment opens to one name and value, or to one formula.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from tallystick import wire
-from tallystick.authority import asks
-from tallystick.authority.answers import (
-    SHOW,
-    AttributeAnswer,
-    Caller,
-    Draft,
-    Erased,
-    ListedAttribute,
-    NamePage,
-    Resolved,
-    Rotation,
-    answer_info,
-)
+from tallystick.authority import answers, asks, possession
+from tallystick.authority.answers import AttributeAnswer, Caller, Draft, Erased, ListedAttribute, NamePage, Resolved
 from tallystick.authority.asks import Ask
-from tallystick.authority.codec import ITEMS_MAX
+from tallystick.authority.codec import items, number, octets, read_opened, record, row
 from tallystick.authority.grant import Grant
-from tallystick.authority.possession import (
-    Enrolled,
-    enrol_challenge_info,
-    rekey_challenge_info,
-    sign_enrolment,
-    sign_rekey,
-)
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Forged, Malformed
+from tallystick.errors import Forged
 from tallystick.ledger import entries
+from tallystick.policy.formula import Formula
+from tallystick.policy.space import AttributeSet
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder
-from tallystick.trust.signed import Fields
 
-if TYPE_CHECKING:
-    from tallystick.authority.authority import Authority
+A = TypeVar("A")
 
-T = TypeVar("T")
-
-_POLL_SLACK_S = 10.0  # beyond the wait itself, for the answer to travel
+_SCHEMAS = items(octets(at_most=1 << 20))
+_ATTRIBUTES = row(items(record(ListedAttribute)), octets(at_most=16))  # a page, and what to name for the next one
+_POLICIES = items(row(number(), number(), octets(at_most=1 << 16)))  # (group, version, formula)
 
 
 @dataclass(frozen=True)
@@ -63,19 +49,12 @@ class Holder:
 
 
 class Transport(Protocol):
-    """How requests reach the authority; `Refused`, `Unavailable` or `Misuse` where they get nothing."""
+    """How requests reach the authority, or the authority itself in this process, which answers a long poll at once.
 
-    def ask(self, ask: Ask, caller: Caller, timeout_s: float | None = None) -> Any: ...
+    `Refused`, `Unavailable` or `Misuse` where they get nothing.
+    """
 
-
-class InProcess:
-    """The authority in this process; there is nobody to wait for, so a long poll is answered at once."""
-
-    def __init__(self, authority: Authority) -> None:
-        self._authority = authority
-
-    def ask(self, ask: Ask, caller: Caller, timeout_s: float | None = None) -> Any:
-        return ask.serve(self._authority, caller)
+    def answer(self, ask: Ask[A], caller: Caller) -> A: ...
 
 
 class OverHttp:
@@ -84,8 +63,11 @@ class OverHttp:
     def __init__(self, http: HttpClient) -> None:
         self._http = http
 
-    def ask(self, ask: Ask, caller: Caller, timeout_s: float | None = None) -> Any:
-        response = self._http.request("POST", ask.path, body=ask.encode(caller.nonce), timeout_s=timeout_s)
+    def answer(self, ask: Ask[A], caller: Caller) -> A:
+        # The operator's once: a tenant that was made without our hearing of it is made, and asking again says so.
+        attempts_max = 1 if ask.by_operator else None
+        body = ask.encode(caller.nonce)
+        response = self._http.request("POST", ask.path, "", body, timeout_s=ask.timeout_s, attempts_max=attempts_max)
         return ask.decode_answer(response.body)
 
 
@@ -105,27 +87,22 @@ class AuthorityClient:
     def rekey(self, key: SigningKey, sealing: hpke.PrivateKey) -> Certificate:
         """New keys; both requests, one if it was done before; the certificate is checked to be for these keys."""
         holder, public = self._holder, sealing.public.encode()
-        fields = (key.public.raw, public, sign_rekey(holder.instance, holder.principal, key, public))
-        sealed, encoded = self._ask(asks.Rekey(*fields, b""))
+        signature = possession.sign_rekey(holder.instance, holder.principal, key, public)
+        sealed, encoded = self._ask(asks.Rekey(key.public.raw, public, signature, b""))
         if sealed:
-            opened = hpke.open_(sealing, sealed, rekey_challenge_info(holder.instance, holder.principal))
-            _, encoded = self._ask(asks.Rekey(*fields, opened))
-        certificate = Certificate.decode(encoded)
-        certificate.verify_issued_by(self._certificate)
-        expected = (holder.principal, key.public.raw, public)
-        if (certificate.subject, certificate.signing_key, certificate.sealing_key) != expected:
-            raise Forged("rekey: the certificate is for other keys")
-        return certificate
+            info = possession.rekey_challenge_info(holder.instance, holder.principal)
+            opened = hpke.open_(sealing, sealed, info)
+            _, encoded = self._ask(asks.Rekey(key.public.raw, public, signature, opened))
+        return _check_issued("rekey", encoded, self._certificate, holder.principal, key, public)
 
     def create_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> Draft:
-        return _made(Draft, self._ask(asks.DraftTopic(name, schema, partitions, flags)))
+        return self._ask(asks.DraftTopic(name, schema, partitions, flags))
 
     def propose_schema(self, token: bytes, schema: bytes) -> tuple[int, bytes]:
-        version, schema_hash = self._ask(asks.ProposeSchema(token, schema))
-        return version, schema_hash
+        return self._ask(asks.ProposeSchema(token, schema))
 
     def schemas(self, token: bytes) -> list[bytes]:
-        return list(_octets(wire.decode(self._ask_sealed(asks.ReadSchemas(token)), "schemas")))
+        return list(read_opened(_SCHEMAS, self._ask_sealed(asks.ReadSchemas(token)), "schemas"))
 
     def resolve_rights(
         self,
@@ -135,10 +112,9 @@ class AuthorityClient:
         *,
         allow: bool = True,
         host: str = "*",
-        mode: int = SHOW,
+        mode: int = answers.SHOW,
     ) -> Resolved:
-        rule = asks.ResolveRights(pattern, principal, int(allow), operations, host, mode)
-        return _made(Resolved, self._ask(rule))
+        return self._ask(asks.ResolveRights(pattern, principal, int(allow), operations, host, mode))
 
     def labels(self, token: bytes, code: bytes = b"") -> bytes:
         return self._ask_sealed(asks.AskLabels(token, code))
@@ -154,8 +130,8 @@ class AuthorityClient:
         return grant
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
-        ask, caller = asks.AskKeys(permit, seen, wait_ms), self._caller()
-        sealed = self._transport.ask(ask, caller, wait_ms / 1000 + _POLL_SLACK_S)
+        caller = self._caller()
+        sealed = self._transport.answer(asks.AskKeys(permit, seen, wait_ms), caller)
         return Grant.decode(self._open(caller, sealed)) if sealed else None
 
     def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder:
@@ -163,11 +139,11 @@ class AuthorityClient:
         order.verify(self._certificate)
         return order
 
-    def erase(self, token: bytes, publisher: bytes, periods: list[int]) -> Erased:
-        return _made(Erased, self._ask(asks.Erase(token, publisher, tuple(periods))))
+    def erase(self, token: bytes, publisher: bytes, periods: Sequence[int]) -> Erased:
+        return self._ask(asks.Erase(token, publisher, tuple(periods)))
 
-    def rotate(self, token: bytes) -> Rotation:
-        return _made(Rotation, self._ask(asks.Rotate(token)))
+    def rotate(self, token: bytes) -> answers.Rotation:
+        return self._ask(asks.Rotate(token))
 
     def declare_attributes(self, space: bytes) -> None:
         self._ask(asks.DeclareAttributes(space))
@@ -176,19 +152,19 @@ class AuthorityClient:
         return self._ask_sealed(asks.ReadSpace())
 
     def draft_attributes(self, principal: bytes, attributes: bytes, salt: bytes) -> tuple[bytes, ...]:
-        return tuple(self._ask(asks.DraftAttributes(principal, attributes, salt)))
+        return self._ask(asks.DraftAttributes(principal, attributes, salt))
 
-    def attribute_pseudonyms(self, principal: bytes, names: list[str]) -> tuple[bytes, ...]:
-        return tuple(self._ask(asks.AskPseudonyms(principal, tuple(names))))
+    def attribute_pseudonyms(self, principal: bytes, names: Sequence[str]) -> tuple[bytes, ...]:
+        return self._ask(asks.AskPseudonyms(principal, tuple(names)))
 
     def attributes(self, principal: bytes = b"") -> list[ListedAttribute]:
         """Those of all pages."""
         found: list[ListedAttribute] = []
         after = b""
         while True:
-            fields = Fields.parse(self._ask_sealed(asks.ListAttributes(principal, after)), "attributes", 2)
-            found += [ListedAttribute.of_fields(item) for item in fields.items(ITEMS_MAX)]
-            after = fields.octets(at_most=16)
+            opened = self._ask_sealed(asks.ListAttributes(principal, after))
+            page, after = read_opened(_ATTRIBUTES, opened, "attributes")
+            found += page
             if not after:
                 return found
 
@@ -196,51 +172,57 @@ class AuthorityClient:
         return AttributeAnswer.decode(self._ask_sealed(asks.AskAttributeKey(known, first)))
 
     def draft_policy(self, token: bytes, group: int, formula: bytes, salt: bytes) -> int:
-        version: int = self._ask(asks.DraftPolicy(token, group, formula, salt))
-        return version
+        return self._ask(asks.DraftPolicy(token, group, formula, salt))
 
     def topic_policies(self, token: bytes) -> list[tuple[int, int, bytes]]:
-        opened = self._ask_sealed(asks.ReadPolicies(token))
-        items = Fields([wire.decode(opened, "policies")], "policies", 1).items(ITEMS_MAX)
-        parts = [Fields(item, "policies", 3) for item in items]
-        return [(part.number(), part.number(), part.octets(at_most=1 << 16)) for part in parts]
+        return list(read_opened(_POLICIES, self._ask_sealed(asks.ReadPolicies(token)), "policies"))
 
     def names(self, after: bytes = b"") -> NamePage:
         return NamePage.decode(self._ask_sealed(asks.ReadNames(after)))
 
-    def _ask(self, ask: Ask) -> Any:
-        return self._transport.ask(ask, self._caller())
+    def _ask(self, ask: Ask[A]) -> A:
+        return self._transport.answer(ask, self._caller())
 
-    def _ask_sealed(self, ask: Ask) -> bytes:
+    def _ask_sealed(self, ask: Ask[bytes]) -> bytes:
         caller = self._caller()
-        return self._open(caller, self._transport.ask(ask, caller))
+        return self._open(caller, self._transport.answer(ask, caller))
 
     def _open(self, caller: Caller, sealed: bytes) -> bytes:
-        info = answer_info(self._holder.instance, caller.principal, caller.nonce)
+        info = answers.answer_info(self._holder.instance, caller.principal, caller.nonce)
         return hpke.open_(self._holder.sealing_key, sealed, info)
 
     def _caller(self) -> Caller:
         return Caller(self._holder.principal, self._entropy.bytes(asks.NONCE_BYTES))
 
 
-_NOBODY = Caller(b"", b"")  # who is not yet a principal
-
-
 def enrol(
     service: Transport, instance: bytes, invite: str, name: str, key: SigningKey, sealing: hpke.PrivateKey
-) -> Enrolled:
+) -> answers.Enrolled:
     """Enrol with both keys; the certificate is checked to be for them. `instance` is what one was told to join."""
     public = sealing.public.encode()
-    signature = sign_enrolment(instance, invite, name, key, public)
-    sealed = service.ask(asks.Enrol(invite, name, key.public.raw, public, signature), _NOBODY)
+    signature = possession.sign_enrolment(instance, invite, name, key, public)
+    sealed = service.answer(asks.Enrol(invite, name, key.public.raw, public, signature), answers.NOBODY)
     principal = subject_id(instance, key.public.raw)
-    challenge = hpke.open_(sealing, sealed, enrol_challenge_info(instance, principal))
-    enrolled = _made(Enrolled, service.ask(asks.ConfirmEnrolment(principal, challenge), _NOBODY))
-    certificate = Certificate.decode(enrolled.certificate)
-    certificate.verify_issued_by(Certificate.decode(enrolled.authority))
-    if (certificate.subject, certificate.signing_key, certificate.sealing_key) != (principal, key.public.raw, public):
-        raise Forged("enrolment: the certificate is for other keys")
+    challenge = hpke.open_(sealing, sealed, possession.enrol_challenge_info(instance, principal))
+    enrolled = service.answer(asks.ConfirmEnrolment(principal, challenge), answers.NOBODY)
+    issuer = Certificate.decode(enrolled.authority)
+    _check_issued("enrolment", enrolled.certificate, issuer, principal, key, public)
     return enrolled
+
+
+def _check_issued(
+    what: str, encoded: bytes, issuer: Certificate, principal: bytes, key: SigningKey, sealing_key: bytes
+) -> Certificate:
+    """The certificate, if this authority issued it for these keys."""
+    certificate = Certificate.decode(encoded)
+    certificate.verify_issued_by(issuer)
+    expected = (principal, key.public.raw, sealing_key)
+    if (certificate.subject, certificate.signing_key, certificate.sealing_key) != expected:
+        raise Forged(f"{what}: the certificate is for other keys")
+    return certificate
+
+
+# --- entries that an owner signs ---
 
 
 def topic_entries(draft: Draft, holder: Holder, nodes: tuple[bytes, ...] = (), replicas: int = 1) -> list[bytes]:
@@ -260,12 +242,32 @@ def topic_entries(draft: Draft, holder: Holder, nodes: tuple[bytes, ...] = (), r
     return [create, *draft.rights]
 
 
-def _made(kind: type[T], answer: Any) -> T:
-    """The answer as this kind: what came over the wire has its fields in order."""
-    return answer if isinstance(answer, kind) else kind(*answer)
+def grant_entries(
+    authority: AuthorityClient, tenant: bytes, principal: bytes, held: AttributeSet, salt: bytes, not_after_ms: int = 0
+) -> list[bytes]:
+    """The entries that give `principal` these attributes of `tenant`; the salt has 32 fresh random bytes."""
+    pseudonyms = authority.draft_attributes(principal, held.encode(), salt)
+    if len(set(pseudonyms)) != len(held.values):
+        raise Forged("attributes: the authority names another number of them")
+    return [
+        entries.grant_attribute(
+            tenant, principal, pseudonym, answers.attribute_commitment(salt, principal, name, value), not_after_ms
+        )
+        for pseudonym, (name, value) in zip(pseudonyms, held.values, strict=True)
+    ]
 
 
-def _octets(items: object) -> tuple[bytes, ...]:
-    if not isinstance(items, list) or not all(type(item) is bytes for item in items):
-        raise Malformed("answer: expected byte strings")
-    return tuple(items)
+def withdraw_entries(authority: AuthorityClient, tenant: bytes, principal: bytes, names: list[str]) -> list[bytes]:
+    """The entries that take attributes back, by full or bare names."""
+    return [
+        entries.withdraw_attribute(tenant, principal, pseudonym)
+        for pseudonym in authority.attribute_pseudonyms(principal, names)
+    ]
+
+
+def policy_entry(authority: AuthorityClient, token: bytes, group: int, formula: Formula | None, salt: bytes) -> bytes:
+    """The entry that sets the policy of a column group, or lifts it; the salt has 32 fresh random bytes."""
+    encoded = b"" if formula is None else formula.encode()
+    version = authority.draft_policy(token, group, encoded, salt)
+    commitment = answers.policy_commitment(salt, token, group, version, encoded) if encoded else b""
+    return entries.topic_policy(token, group, version, commitment)

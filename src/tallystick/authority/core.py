@@ -1,13 +1,13 @@
 """What every part of the authority shares: its keys, its store, its view of the ledger, and the way entries go out.
 
 How a decision is made durable, in this order: (1) what it needs is written to the store together with its entries
-in the *outbox*, in one SQLite transaction; (2) the entries go to the ledger; (3) the authority follows the ledger and
+in the *queue*, in one SQLite transaction; (2) the entries go to the ledger; (3) the authority follows the ledger and
 takes the decision as made when it sees it there; (4) the answer goes out. A crash after (1) finishes the way on the
 next start; a crash after (2) finds the entries on the ledger. Nothing is granted that the store and the ledger do
 not both know.
 
 Decisions of many requests share one transaction on the ledger (BPS 4.5): while one waits for its block, the others
-gather in the outbox, and the next one takes them all along.
+gather in the queue, and the next one takes them all along.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.authority.answers import Caller, answer_info
@@ -27,15 +27,13 @@ from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.ledger.block import ENTRIES_MAX, compose
 from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
-from tallystick.ledger.contracts.epochs import EPOCHS
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import EPOCHS, ERASURES
 from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.permits import PERMITS, Status
-from tallystick.ledger.transaction import ENTRIES_MAX, compose
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 
@@ -45,28 +43,37 @@ _REFUSED_MAX = 1_000  # refusals kept for those who wait
 _TRANSACTION_BYTES = 2 << 20  # of entries; the ledger takes 3 MiB
 
 
+class AuthorityKeys(NamedTuple):
+    """What an authority signs with, who says that it may, and what its secrets are wrapped with."""
+
+    certificate: Certificate
+    signing: SigningKey
+    master: MasterKey
+
+
 @dataclass
 class Core:
-    folder: Path
-    certificate: Certificate
-    key: SigningKey = field(repr=False)
-    master: MasterKey
+    keys: AuthorityKeys = field(repr=False)
     store: AuthorityStore
     ledger: LedgerView
-    trust: TrustFile
     clock: Clock
     entropy: Entropy
     settings: AuthoritySettings
     limits: AuthorityLimits
-    refused: dict[int, Refused] = field(default_factory=dict)  # outbox place → why the ledger said no
-    held: set[int] = field(default_factory=set)  # outbox places that wait for the next attempt
-    submitting: threading.Lock = field(default_factory=threading.Lock)
-    version: int = 0  # the newest in this run: whoever waits for news compares it
-    since_ms: int | None = None  # while blocks are taken over: the time of the first that revokes something
+    refused: dict[int, Refused] = field(default_factory=dict, init=False)  # place in the queue → why the ledger said no
+    held: set[int] = field(default_factory=set, init=False)  # places in the queue that wait for the next attempt
+    submitting: threading.Lock = field(default_factory=threading.Lock, init=False)
+    version: int = field(default=0, init=False)  # the newest in this run: whoever waits for news compares it
+    since_ms: int | None = field(default=None, init=False)  # of the first block taken over now that revokes something
+
+    @property
+    def trust(self) -> TrustFile:
+        """By which checkpoints, and the certificates of newcomers, are judged."""
+        return self.ledger.trust
 
     @property
     def instance(self) -> bytes:
-        return self.certificate.instance
+        return self.keys.certificate.instance
 
     @property
     def now_ms(self) -> int:
@@ -80,12 +87,15 @@ class Core:
         return max(self.now_ms, since_ms + self.settings.revoke_s * 1000)
 
     def next_version(self) -> int:
-        """A number above every earlier one: the clock's, so that a restored store does not count again."""
-        stored = self.store.meta("version")
-        version = max(self.now_ms, 0 if stored is None else int.from_bytes(stored, "big") + 1)
-        self.store.set_meta("version", version.to_bytes(8, "big"))
-        self.version = version
-        return version
+        """A version above every earlier one: the clock's, so that a restored store does not count again."""
+        self.version = self._rise("version", self.now_ms)
+        return self.version
+
+    def _rise(self, name: str, at_least: int) -> int:
+        stored = self.store.meta(name)
+        number = max(at_least, 0 if stored is None else int.from_bytes(stored, "big") + 1)
+        self.store.set_meta(name, number.to_bytes(8, "big"))
+        return number
 
     def touch(self, token: bytes) -> int:
         """Note that something about a topic changed. Returns the topic's new version."""
@@ -104,16 +114,17 @@ class Core:
         public = hpke.PublicKey.decode(certificate.sealing_key)
         return hpke.seal(public, answer, answer_info(self.instance, caller.principal, caller.nonce))
 
-    # --- the outbox ---
+    # --- the queue, in the table `outbox` ---
 
     def queue(self, entries: Iterable[bytes]) -> int:
-        """Put the entries of one decision in the outbox; call it in the decision's own transaction."""
-        return self.store.insert("outbox", entries=wire.encode(list(entries)))
+        """Put the entries of one decision in the queue, in the decision's own transaction. Returns its place."""
+        with self.store.transaction():
+            return self.store.insert("outbox", entries=wire.encode(list(entries)))
 
-    def send_outbox(self) -> None:
-        """Bring everything in the outbox to the ledger; returns when it is in a block or was refused.
+    def send_queue(self) -> None:
+        """Bring everything in the queue to the ledger; returns when it is in a block or was refused.
 
-        `Unavailable` leaves the outbox as it is. The caller must not hold the store's lock.
+        `Unavailable` leaves the queue as it is. The caller must not hold the store's lock.
         """
         with self.submitting:
             for number, data in self.store.rows("SELECT number, data FROM sent ORDER BY number"):
@@ -159,7 +170,7 @@ class Core:
 
     def _is_so_already(self, entry: bytes) -> bool:
         """Whether the proven state has what the entry would take away gone already; true of entries that give."""
-        match wire.decode(entry, "outbox"):
+        match wire.decode(entry, "queue"):
             case [EntryKind.UNDO_PERMIT | EntryKind.REVOKE_PERMIT, identifier]:
                 permit = self.ledger.row(PERMITS(identifier))
                 return permit is None or permit.status != Status.ISSUED
@@ -167,7 +178,7 @@ class Core:
                 epoch = self.ledger.row(EPOCHS(token, number))
                 return epoch is None or epoch.end_ms != 0
             case [EntryKind.ATTRIBUTE_EPOCH, number, _, not_before_ms]:
-                coming = self.ledger.row(ATTRIBUTE_EPOCHS(self.certificate.subject, number))
+                coming = self.ledger.row(ATTRIBUTE_EPOCHS(self.keys.certificate.subject, number))
                 return coming is None or coming.not_before_ms <= max(not_before_ms, self.now_ms)
             case [EntryKind.ERASE, token, publisher, period]:
                 return self.ledger.raw(ERASURES(token, publisher, period)) is not None
@@ -178,12 +189,9 @@ class Core:
 
     def _compose(self, groups: list[tuple[int, list[bytes]]]) -> tuple[int, bytes]:
         with self.store.transaction():
-            stored = self.store.meta("number")
-            last = 0 if stored is None else int.from_bytes(stored, "big")
-            number = max(self.now_ms * 1000, last + 1)
+            number = self._rise("number", self.now_ms * 1000)
             entries = [entry for _, group in groups for entry in group]
-            data = compose(self.instance, self.certificate.subject, number, entries, self.key).data
-            self.store.set_meta("number", number.to_bytes(8, "big"))
+            data = compose(self.instance, self.keys.certificate.subject, number, entries, self.keys.signing).data
             self.store.insert("sent", number=number, data=data)
             for place, _ in groups:
                 self.store.write("UPDATE outbox SET number = ? WHERE place = ?", (number, place))
@@ -195,7 +203,7 @@ class Core:
         It is after a restore with a clock that was set back: the store before it had sent more.
         """
         with self.store.transaction():
-            last = self.ledger.row(NUMBERS(self.certificate.subject)) or 0
+            last = self.ledger.row(NUMBERS(self.keys.certificate.subject)) or 0
             self.store.set_meta("number", max(last, number).to_bytes(8, "big"))
         return last >= number
 
@@ -217,7 +225,7 @@ class Core:
         return None
 
     def check_sent(self, place: int) -> None:
-        """Raise what the ledger said of an outbox group, if it refused it."""
+        """Raise what the ledger said of a queued decision, if it refused it."""
         refusal = self.refused.pop(place, None)
         if refusal is not None:
             raise refusal
@@ -230,9 +238,9 @@ def _first_fitting(waiting: list[tuple[int, bytes]]) -> list[tuple[int, list[byt
     groups: list[tuple[int, list[bytes]]] = []
     count = size = 0
     for place, encoded in waiting:
-        entries = wire.decode(encoded, "outbox")
+        entries = wire.decode(encoded, "queue")
         if len(entries) > ENTRIES_MAX:
-            raise Misuse(f"outbox: {len(entries)} entries in one decision, at most {ENTRIES_MAX}")
+            raise Misuse(f"queue: {len(entries)} entries in one decision, at most {ENTRIES_MAX}")
         count, size = count + len(entries), size + len(encoded)
         if groups and (count > ENTRIES_MAX or size > _TRANSACTION_BYTES):
             break

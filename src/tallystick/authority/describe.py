@@ -7,7 +7,7 @@ from inspect import getdoc
 from typing import Any
 
 from tallystick.authority.asks import ASKS, NONCE_BYTES, Ask
-from tallystick.authority.codec import octets, spec_of, specs
+from tallystick.authority.codec import Spec, octets, specs
 
 
 def describe() -> dict[str, Any]:
@@ -34,22 +34,20 @@ def table() -> str:
     return "\n".join(_section(ask) for ask in ASKS)
 
 
-def _section(ask: type[Ask]) -> str:
+def _section(ask: type[Ask[Any]]) -> str:
     lines = [f"### `POST {ask.path}`", "", _about(ask), "", "| | field | type | |", "|---|---|---|---|"]
-    for side, named in (("asks", _asked(ask)), ("answers", ask.answers)):
-        for name, one in named.items():
-            spec = spec_of(one)
-            lines.append(f"| {side} | {_words(name)} | {spec.kind} | {spec.about} |")
+    for side, named in (("asks", _asked(ask)), ("answers", specs(ask.answers))):
+        lines += [f"| {side} | {_words(name)} | {spec.kind} | {spec.about} |" for name, spec in named.items()]
     return "\n".join([*lines, ""])
 
 
-def _describe(ask: type[Ask]) -> dict[str, Any]:
+def _describe(ask: type[Ask[Any]]) -> dict[str, Any]:
     return {
         "summary": _about(ask),
         "security": [{"signature": []}] if ask.signed else [],
         "requestBody": {"required": True, "content": _content(_asked(ask))},
         "responses": {
-            "200": {"description": "the answer", "content": _content(ask.answers)},
+            "200": {"description": "the answer", "content": _content(specs(ask.answers))},
             "400": {"description": "malformed or misused: [reason, message, hint, extra]"},
             "403": {"description": "refused: [reason, message, hint, extra]; without a body to strangers"},
             "429": {"description": "try again after Retry-After"},
@@ -58,23 +56,23 @@ def _describe(ask: type[Ask]) -> dict[str, Any]:
     }
 
 
-def _about(ask: type[Ask]) -> str:
+def _about(ask: type[Ask[Any]]) -> str:
     return getdoc(ask) or ""
 
 
-def _asked(ask: type[Ask]) -> dict[str, Any]:
-    return ({"nonce": octets(NONCE_BYTES)} if ask.signed else {}) | specs(ask)
+def _asked(ask: type[Ask[Any]]) -> dict[str, Spec]:
+    return {**({"nonce": octets(NONCE_BYTES)} if ask.signed else {}), **specs(ask)}
 
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _content(named: Mapping[str, Any]) -> dict[str, Any]:
-    items = []
-    for name, one in named.items():
-        spec = spec_of(one)
-        items.append({"title": _words(name), "x-cbor": spec.kind} | ({"description": spec.about} if spec.about else {}))
+def _content(named: Mapping[str, Spec]) -> dict[str, Any]:
+    items = [
+        {"title": _words(name), "x-cbor": spec.kind} | ({"description": spec.about} if spec.about else {})
+        for name, spec in named.items()
+    ]
     schema = {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     return {"application/cbor": {"schema": schema}}
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tallystick.authority.core import Core
 from tallystick.crypto import hpke
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
@@ -29,13 +29,14 @@ from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
 class Epoch:
     """One epoch of a topic, with the times at which it counts."""
 
+    begins_ms: int
+    ends_ms: int
     number: int
     public: bytes | None
     secret: bytes | None  # wrapped; None where it was lost
     not_before_ms: int
     end_ms: int  # 0 while it has no early end
-    begins_ms: int
-    ends_ms: int
+    begun: int
     changed: int
 
     @property
@@ -50,21 +51,18 @@ def key_hash(public: bytes) -> bytes:
 
 class Epochs:
     def __init__(self, core: Core) -> None:
-        self._core = core
+        self._core, self._store = core, core.store
 
     def announced(self, token: bytes) -> list[Epoch]:
         """The topic's announced epochs in order."""
-        rows = self._core.store.rows(
-            "SELECT epoch, public, secret, not_before_ms, end_ms, changed FROM epochs"
+        rows = self._store.rows(
+            "SELECT epoch, public, secret, not_before_ms, end_ms, begun, changed FROM epochs"
             " WHERE token = ? AND announced = 1 ORDER BY epoch",
             (token,),
         )
         begins = [min(row[3], rows[at - 1][4]) if at and rows[at - 1][4] else row[3] for at, row in enumerate(rows)]
         after = [*begins[1:], rows[-1][3] + self._core.settings.epoch_s * 1000] if rows else []
-        return [
-            Epoch(row[0], row[1], row[2], row[3], row[4], begins[at], row[4] or after[at], row[5])
-            for at, row in enumerate(rows)
-        ]
+        return [Epoch(begins[at], row[4] or after[at], *row) for at, row in enumerate(rows)]
 
     def current(self, token: bytes, known: list[Epoch] | None = None) -> Epoch | None:
         """The epoch under which to seal now; as the contract `epochs.current` has it."""
@@ -78,7 +76,7 @@ class Epochs:
         """The private half; `CannotOpen` if the row was moved or its public half exchanged."""
         assert epoch.secret is not None
         assert epoch.public is not None
-        return self._core.master.unwrap_key_pair(token, _place(epoch.number, epoch.public), epoch.secret)
+        return self._core.keys.master.unwrap_key_pair(token, _place(epoch.number, epoch.public), epoch.secret)
 
     def check_public(self, token: bytes, epoch: Epoch) -> bytes:
         """The public half, if it is the one that was drawn with the private half."""
@@ -86,24 +84,29 @@ class Epochs:
         assert epoch.public is not None
         return epoch.public
 
-    def draw(self, token: bytes) -> tuple[bytes, bytes]:
-        """Public half and wrapped private half of a topic's first epoch, before there is a topic."""
-        return self._pair(token, 1)
+    def draw(self, token: bytes, number: int) -> tuple[bytes, bytes]:
+        """Public half and wrapped private half of an epoch that is to be announced."""
+        private = hpke.PrivateKey.generate(self._core.entropy.bytes(32))
+        public = private.public.encode()
+        secret = self._core.keys.master.wrap_key_pair(
+            token, _place(number, public), private.encode(), self._core.entropy
+        )
+        return public, secret
 
     # --- what time and revocation bring ---
 
     def tick(self) -> None:
         """Do what is due on all topics."""
-        rows = self._core.store.rows("SELECT token FROM topics WHERE due_ms <= ? AND closed = 0", (self._core.now_ms,))
+        rows = self._store.rows("SELECT token FROM topics WHERE due_ms <= ? AND closed = 0", (self._core.now_ms,))
         for (token,) in rows:
-            with self._core.store.transaction():
+            with self._store.transaction():
                 self._tick(token)
 
     def tick_topic(self, token: bytes) -> None:
         """Do what is due on one topic, in the caller's transaction: who asks for keys as soon as an epoch has begun
         shall not wait for the next round of work."""
         due = "SELECT 1 FROM topics WHERE token = ? AND due_ms <= ? AND closed = 0"
-        if self._core.store.row(due, (token, self._core.now_ms)):
+        if self._store.row(due, (token, self._core.now_ms)):
             self._tick(token)
 
     def _tick(self, token: bytes) -> None:
@@ -117,42 +120,33 @@ class Epochs:
             self.rekey(token)
         coming = [one.begins_ms for one in self.announced(token) if one.begins_ms > self._core.now_ms]
         due_ms = min([self._core.now_ms + self._core.settings.epoch_s * 1000, *coming])
-        self._core.store.write("UPDATE topics SET due_ms = ? WHERE token = ?", (due_ms, token))
+        self._store.write("UPDATE topics SET due_ms = ? WHERE token = ?", (due_ms, token))
 
     def _prepare(self, token: bytes) -> None:
         core, settings = self._core, self._core.settings
         known = self.announced(token)
         current = self.current(token, known)
         wanted = settings.epochs_ahead + (current.number if current else known[-1].number if known else 1)
-        last = core.store.row(
-            "SELECT epoch, not_before_ms, secret IS NULL FROM epochs WHERE token = ? ORDER BY epoch DESC LIMIT 1",
-            (token,),
-        )
-        number, begins_ms, lost = last if last else (0, core.now_ms - settings.epoch_s * 1000, 0)
+        newest = "SELECT epoch, not_before_ms, secret IS NULL FROM epochs WHERE token = ? ORDER BY epoch DESC LIMIT 1"
+        last = core.store.row(newest, (token,))
+        number, begins_ms, lost = last or (0, core.now_ms - settings.epoch_s * 1000, 0)
         group = []
         while number < wanted:
             number += 1
             # Behind a lost epoch the next one takes its place, at its time or when it is ended.
             begins_ms = begins_ms if lost else max(begins_ms + settings.epoch_s * 1000, core.now_ms)
             lost = 0
-            public, secret = self._pair(token, number)
-            self._insert(token, number, public, secret, begins_ms)
+            public, secret = self.draw(token, number)
+            self._insert(token, number, begins_ms, public=public, secret=secret)
             group.append(entries.announce_epoch(token, number, key_hash(public), begins_ms))
         if group:
             core.queue(group)
 
     def _begin(self, token: bytes) -> None:
         now_ms = self._core.now_ms
-        begun = {
-            number
-            for (number,) in self._core.store.rows("SELECT epoch FROM epochs WHERE token = ? AND begun", (token,))
-        }
         for epoch in self.announced(token):
-            if epoch.begins_ms <= now_ms and epoch.number not in begun:
-                self._core.store.write(
-                    "UPDATE epochs SET begun = 1, changed = ? WHERE token = ? AND epoch = ?",
-                    (self._core.touch(token), token, epoch.number),
-                )
+            if epoch.begins_ms <= now_ms and not epoch.begun:
+                self._update(token, epoch.number, begun=1)
 
     def rekey(self, token: bytes) -> None:
         """End the current epoch, and the late ones still taken, `revoke_s` after what revokes; once per `revoke_s`."""
@@ -173,67 +167,46 @@ class Epochs:
 
     def _end(self, token: bytes, epochs: list[Epoch], end_ms: int) -> None:
         for epoch in epochs:
-            self._core.store.write(
-                "UPDATE epochs SET end_ms = ?, changed = ? WHERE token = ? AND epoch = ?",
-                (end_ms, self._core.touch(token), token, epoch.number),
-            )
+            self._update(token, epoch.number, end_ms=end_ms)
         self._core.queue([entries.end_epoch(token, one.number, End.REVOCATION, end_ms) for one in epochs])
-        # The next one's beginning moved: publishers must hear of it.
-        self._core.store.write(
-            "UPDATE epochs SET changed = ? WHERE token = ? AND epoch = ?",
-            (self._core.touch(token), token, epochs[-1].number + 1),
-        )
+        self._update(token, epochs[-1].number + 1)  # its beginning moved: publishers must hear of it
 
     # --- what the ledger says ---
 
     def apply(self, token: bytes, number: int) -> None:
         """Take over what the ledger holds of one epoch."""
-        core = self._core
-        found = core.ledger.row(EPOCHS(token, number))
+        store, found = self._store, self._core.ledger.row(EPOCHS(token, number))
         if found is None:
             return
         hashed, not_before_ms, _, end_ms, _ = found
-        row = core.store.row(
-            "SELECT public, announced, end_ms FROM epochs WHERE token = ? AND epoch = ?", (token, number)
-        )
+        row = store.row("SELECT public, announced, end_ms FROM epochs WHERE token = ? AND epoch = ?", (token, number))
         if row is None:
-            self._insert(token, number, None, None, not_before_ms)
+            self._insert(token, number, not_before_ms)
         elif row[0] is not None and key_hash(row[0]) != hashed:
             if row[1]:
                 raise Forged(f"epoch {number} of topic {token.hex()}: the store holds another key than the ledger")
             # A restored store had drawn this number itself and not yet announced it: its pair never serves.
-            core.store.write(
-                "UPDATE epochs SET public = NULL, secret = NULL WHERE token = ? AND epoch = ?", (token, number)
-            )
+            self._update(token, number, public=None, secret=None)
         known_end = end_ms or (0 if row is None else row[2])
-        core.store.write(
+        store.write(
             "UPDATE epochs SET announced = 1, not_before_ms = ?, end_ms = ?, changed = ?"
             " WHERE token = ? AND epoch = ? AND (announced = 0 OR not_before_ms != ? OR end_ms != ?)",
-            (not_before_ms, known_end, core.touch(token), token, number, not_before_ms, known_end),
+            (not_before_ms, known_end, self._core.touch(token), token, number, not_before_ms, known_end),
         )
 
     def adopt(self, token: bytes, public: bytes, secret: bytes) -> None:
         """Epoch 1 of a topic that has just become live, with the pair its draft was given."""
-        self._insert(token, 1, public, secret, self._core.now_ms)
+        self._insert(token, 1, self._core.now_ms, public=public, secret=secret)
         if self._core.ledger.raw(LAST_EPOCHS(token)) is None:  # else a restored store meets its own announcement
             self._core.queue([entries.announce_epoch(token, 1, key_hash(public), self._core.now_ms)])
 
-    def _pair(self, token: bytes, number: int) -> tuple[bytes, bytes]:
-        private = hpke.PrivateKey.generate(self._core.entropy.bytes(32))
-        public = private.public.encode()
-        secret = self._core.master.wrap_key_pair(token, _place(number, public), private.encode(), self._core.entropy)
-        return public, secret
+    def _update(self, token: bytes, number: int, **values: object) -> None:
+        changed = self._core.touch(token)
+        self._store.update("epochs", {"token": token, "epoch": number}, changed=changed, **values)
 
-    def _insert(self, token: bytes, number: int, public: bytes | None, secret: bytes | None, begins_ms: int) -> None:
-        self._core.store.insert(
-            "epochs",
-            token=token,
-            epoch=number,
-            public=public,
-            secret=secret,
-            not_before_ms=begins_ms,
-            changed=self._core.touch(token),
-        )
+    def _insert(self, token: bytes, number: int, begins_ms: int, **halves: bytes) -> None:
+        changed = self._core.touch(token)
+        self._store.insert("epochs", token=token, epoch=number, not_before_ms=begins_ms, changed=changed, **halves)
 
 
 def _place(number: int, public: bytes) -> list[bytes | int | str]:

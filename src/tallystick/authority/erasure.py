@@ -18,15 +18,13 @@ from dataclasses import dataclass
 
 from tallystick.authority.answers import Caller, Erased
 from tallystick.authority.core import Core
-from tallystick.authority.subjects import Subjects
-from tallystick.authority.topics import TopicRecord, Topics
+from tallystick.authority.topics import Topics
 from tallystick.crypto import hpke
 from tallystick.errors import Misuse, Refused
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import ERASURES
 from tallystick.trust.permit import Operation
 
-PERIOD_MAX = (1 << 32) - 1
 _RESTORE_GAP = 3600  # numbers skipped after a restore: more than were drawn ahead of the clock
 
 
@@ -43,10 +41,8 @@ class ErasureKey:
 
 
 class Erasure:
-    def __init__(self, core: Core, subjects: Subjects, topics: Topics) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._topics = topics
+    def __init__(self, core: Core, topics: Topics) -> None:
+        self._core, self._store, self._topics = core, core.store, topics
 
     def prepare(self, token: bytes, publisher: bytes) -> None:
         """Draw the publisher's current period and those ahead; inside the caller's transaction."""
@@ -67,29 +63,23 @@ class Erasure:
 
     def _draw(self, token: bytes, publisher: bytes, begins_ms: int, ends_ms: int) -> None:
         core = self._core
-        last = core.store.scalar(
-            "SELECT max(period) FROM erasure_keys WHERE token = ? AND publisher = ?", (token, publisher)
-        )
+        known = "SELECT max(period) FROM erasure_keys WHERE token = ? AND publisher = ?"
+        last = core.store.scalar(known, (token, publisher))
         floor = int.from_bytes(core.store.meta("period_floor") or b"", "big")
         period = max(core.now_ms // 1000, floor, (last or 0) + 1)
         private = hpke.PrivateKey.generate(core.entropy.bytes(32))
         public = private.public.encode()
         place = _place(publisher, period, public)
-        core.store.insert(
-            "erasure_keys",
-            token=token,
-            publisher=publisher,
-            period=period,
-            public=public,
-            secret=core.master.wrap_key_pair(token, place, private.encode(), core.entropy),
-            begins_ms=begins_ms,
-            ends_ms=ends_ms,
-            changed=core.touch(token),
-        )
+        secret = core.keys.master.wrap_key_pair(token, place, private.encode(), core.entropy)
+        times = {"begins_ms": begins_ms, "ends_ms": ends_ms}
+        self._insert(token, publisher=publisher, period=period, public=public, secret=secret, **times)
+
+    def _insert(self, token: bytes, **columns: bytes | int) -> None:
+        self._store.insert("erasure_keys", token=token, changed=self._core.touch(token), **columns)
 
     def keys(self, token: bytes, seen: int, publisher: bytes | None = None) -> list[ErasureKey]:
         """The living pairs of a topic (or of one publisher on it) that changed since `seen`, oldest change first."""
-        rows = self._core.store.rows(
+        rows = self._store.rows(
             "SELECT number, publisher, period, public, secret, begins_ms, ends_ms, changed FROM erasure_keys"
             " WHERE token = ? AND changed > ? AND erased = 0 AND secret IS NOT NULL AND (? IS NULL OR publisher = ?)"
             " ORDER BY changed LIMIT ?",
@@ -99,28 +89,27 @@ class Erasure:
 
     def erased(self, token: bytes, seen: int) -> list[tuple[bytes, int]]:
         """(publisher, period) destroyed since `seen`."""
-        return self._core.store.rows(
-            "SELECT publisher, period FROM erasure_keys WHERE token = ? AND changed > ? AND erased != 0"
-            " ORDER BY changed",
-            (token, seen),
-        )
+        erased = "token = ? AND changed > ? AND erased != 0 ORDER BY changed"
+        return self._store.rows(f"SELECT publisher, period FROM erasure_keys WHERE {erased}", (token, seen))  # noqa: S608
 
     def seed(self, token: bytes, key: ErasureKey) -> bytes:
         """The private half; `CannotOpen` if the row was moved or its public half exchanged."""
-        return self._core.master.unwrap_key_pair(token, _place(key.publisher, key.period, key.public), key.secret)
+        return self._core.keys.master.unwrap_key_pair(token, _place(key.publisher, key.period, key.public), key.secret)
 
     # --- destroying ---
 
-    def destroy(self, caller: Caller, token: bytes, publisher: bytes, periods: list[int]) -> tuple[Erased, int | None]:
-        """Destroy the pairs of these periods (all of the publisher's, if none is named). Returns the outbox place."""
-        topic = self._require(caller, token)
+    def destroy(
+        self, caller: Caller, token: bytes, publisher: bytes, periods: tuple[int, ...]
+    ) -> tuple[Erased, int | None]:
+        """Destroy the pairs of these periods, or all of the publisher's if none is named. Returns what was done, and
+        its place in the queue."""
+        if not self._topics.require_owned(caller, token).erasable:
+            raise Refused(f"topic {token.hex()} is not erasable", reason="not-erasable")
         if len(periods) > self._core.limits.periods_max:
             raise Misuse(f"at most {self._core.limits.periods_max} periods at once")
-        with self._core.store.transaction():
-            rows = self._core.store.rows(
-                "SELECT number, period, erased FROM erasure_keys WHERE token = ? AND publisher = ? ORDER BY period",
-                (topic.token, publisher),
-            )
+        with self._store.transaction():
+            all_of = "SELECT number, period, erased FROM erasure_keys WHERE token = ? AND publisher = ? ORDER BY period"
+            rows = self._store.rows(all_of, (token, publisher))
             wanted = [row for row in rows if not periods or row[1] in periods]
             missing = set(periods) - {row[1] for row in wanted}
             if missing or not wanted:
@@ -129,38 +118,18 @@ class Erasure:
             first = wanted[0][0]
             fresh = [period for _, period, erased in wanted if not erased]
             for period in fresh:
-                self._destroy(topic.token, publisher, period)
-            place = None
-            if fresh:
-                place = self._core.queue([entries.erase(topic.token, publisher, period) for period in fresh])
+                self._destroy(token, publisher, period)
+            place = self._core.queue([entries.erase(token, publisher, one) for one in fresh]) if fresh else None
         done = tuple((publisher, period) for _, period, _ in wanted)
-        return Erased(done, self._holders(topic.token, first), self._backups(first)), place
-
-    def _require(self, caller: Caller, token: bytes) -> TopicRecord:
-        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
-        if not topic.erasable:
-            raise Refused(f"topic {token.hex()} is not erasable", reason="not-erasable")
-        return topic
+        handed = "SELECT DISTINCT principal FROM permits WHERE token = ? AND operation = ? AND handed >= ?"
+        holders = self._store.column(f"{handed} ORDER BY principal", (token, int(Operation.SUBSCRIBE), first))
+        backups = self._store.column("SELECT id FROM backups WHERE last_key >= ? ORDER BY time_ms", (first,))
+        return Erased(done, holders, backups), place
 
     def _destroy(self, token: bytes, publisher: bytes, period: int) -> None:
         """Overwrite both halves; the number stays taken."""
-        self._core.store.write(
-            "UPDATE erasure_keys SET public = NULL, secret = NULL, erased = 1, changed = ?"
-            " WHERE token = ? AND publisher = ? AND period = ?",
-            (self._core.touch(token), token, publisher, period),
-        )
-
-    def _holders(self, token: bytes, number: int) -> tuple[bytes, ...]:
-        rows = self._core.store.rows(
-            "SELECT DISTINCT principal FROM permits WHERE token = ? AND operation = ? AND handed >= ?"
-            " ORDER BY principal",
-            (token, int(Operation.SUBSCRIBE), number),
-        )
-        return tuple(principal for (principal,) in rows)
-
-    def _backups(self, number: int) -> tuple[bytes, ...]:
-        rows = self._core.store.rows("SELECT id FROM backups WHERE last_key >= ? ORDER BY time_ms", (number,))
-        return tuple(identifier for (identifier,) in rows)
+        place, changed = {"token": token, "publisher": publisher, "period": period}, self._core.touch(token)
+        self._store.update("erasure_keys", place, public=None, secret=None, erased=1, changed=changed)
 
     # --- what the ledger says ---
 
@@ -168,28 +137,17 @@ class Erasure:
         """Destroy what the ledger says is destroyed, whoever it was that did it."""
         if self._core.ledger.raw(ERASURES(token, publisher, period)) is None:
             return
-        erased = self._core.store.scalar(
-            "SELECT erased FROM erasure_keys WHERE token = ? AND publisher = ? AND period = ?",
-            (token, publisher, period),
-        )
+        known = "SELECT erased FROM erasure_keys WHERE token = ? AND publisher = ? AND period = ?"
+        erased = self._store.scalar(known, (token, publisher, period))
         if erased is None:
-            self._core.store.insert(
-                "erasure_keys",
-                token=token,
-                publisher=publisher,
-                period=period,
-                begins_ms=0,
-                ends_ms=0,
-                erased=1,
-                changed=self._core.touch(token),
-            )
+            self._insert(token, publisher=publisher, period=period, begins_ms=0, ends_ms=0, erased=1)
         elif not erased:
             self._destroy(token, publisher, period)
 
     def skip_after_restore(self) -> None:
         """Let no period number be drawn that the store before the restore may have drawn."""
         floor = self._core.now_ms // 1000 + _RESTORE_GAP
-        self._core.store.set_meta("period_floor", floor.to_bytes(8, "big"))
+        self._store.set_meta("period_floor", floor.to_bytes(8, "big"))
 
 
 def _place(publisher: bytes, period: int, public: bytes) -> list[bytes | int | str]:

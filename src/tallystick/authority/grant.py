@@ -20,30 +20,28 @@ travels sealed to the holder's enrolled key.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from tallystick import wire
-from tallystick.trust.signed import Fields
+from tallystick.authority.codec import Identifier, Number, Octets, Versioned, items, number, octets, record, row
 
-_LIST_MAX = 1 << 20
-_SPACE_BYTES_MAX = 1 << 20
-_CAPSULE_BYTES_MAX = 1 << 16
+EpochKeys = Annotated[tuple[tuple[int, bytes], ...], items(row(number(), octets(32)))]  # (epoch, key)
 
 
 @dataclass(frozen=True)
 class GrantEpoch:
-    number: int
-    public: bytes
-    not_before_ms: int
-    not_after_ms: int
+    number: Number
+    public: Octets
+    not_before_ms: Number
+    not_after_ms: Number
 
 
 @dataclass(frozen=True)
 class GrantErasureKey:
-    publisher: bytes
-    period: int
-    key: bytes = field(repr=False)
-    not_before_ms: int
-    not_after_ms: int
+    publisher: Identifier
+    period: Number
+    key: Octets = field(repr=False)
+    not_before_ms: Number
+    not_after_ms: Number
 
 
 @dataclass(frozen=True)
@@ -54,23 +52,25 @@ class GrantTopicPolicy:
     All three are empty, and the epoch 0, where the version lifts the policy.
     """
 
-    group: int
-    version: int
-    epoch: int
-    public: bytes
-    capsule: bytes = field(repr=False)
-    sealed_seed: bytes = field(repr=False)
-    not_before_ms: int
+    group: Number
+    version: Number
+    epoch: Number
+    public: Octets
+    capsule: Annotated[bytes, octets(at_most=1 << 16)] = field(repr=False)
+    sealed_seed: Octets = field(repr=False)
+    not_before_ms: Number
 
 
 @dataclass(frozen=True)
 class GrantPolicies:
     """What sealing and opening under attributes takes: wire [public, space, epochs, topics]."""
 
-    public: bytes  # of the attribute authority; `crypto.abe.keys.PublicKey`
-    space: bytes = field(repr=False)  # of the attributes that may be spoken of; `policy.space.AttributeSpace`
-    epochs: tuple[tuple[int, int], ...]  # (attribute epoch, not before ms): the current one and those to come
-    topics: tuple[GrantTopicPolicy, ...]
+    public: Octets  # of the attribute authority; `crypto.abe.keys.PublicKey`
+    # Of the attributes that may be spoken of; `policy.space.AttributeSpace`.
+    space: Annotated[bytes, octets(at_most=1 << 20)] = field(repr=False)
+    # (attribute epoch, not before ms): the current one and those to come.
+    epochs: Annotated[tuple[tuple[int, int], ...], items(row(number(), number()))]
+    topics: Annotated[tuple[GrantTopicPolicy, ...], items(record(GrantTopicPolicy))]
 
     def updated(self, update: GrantPolicies) -> GrantPolicies:
         """Fold an update in: what it names replaces or adds, the rest stays."""
@@ -97,8 +97,8 @@ class GrantPolicies:
 class GrantLabels:
     """What a publisher labels parcels with: wire [code, [[topic epoch, key], …]]."""
 
-    code: bytes = field(repr=False)
-    keys: tuple[tuple[int, bytes], ...] = field(repr=False)
+    code: Octets = field(repr=False)
+    keys: EpochKeys = field(repr=False)
 
     def updated(self, update: GrantLabels) -> GrantLabels:
         """Fold an update in: what it names replaces or adds, the rest stays."""
@@ -106,22 +106,28 @@ class GrantLabels:
 
 
 @dataclass(frozen=True)
-class Grant:
-    permit: bytes
-    undo_token: bytes = field(repr=False)
-    token: bytes
-    epochs: tuple[GrantEpoch, ...]
-    private_keys: tuple[tuple[int, bytes], ...] = field(repr=False)
-    schemas: tuple[bytes, ...] = field(repr=False)
-    partitions: int
-    flags: int
-    late_epochs: int
-    revoke_ms: int
-    erasure_keys: tuple[GrantErasureKey, ...]
-    erased: tuple[tuple[bytes, int], ...]
-    policies: GrantPolicies | None
-    labels: GrantLabels | None
-    version: int
+class GrantSettings:
+    partitions: Number
+    flags: Number
+    late_epochs: Number
+    revoke_ms: Number
+
+
+@dataclass(frozen=True)
+class Grant(Versioned):
+    what = "grant"
+    permit: Octets
+    undo_token: Octets = field(repr=False)
+    token: Identifier
+    epochs: Annotated[tuple[GrantEpoch, ...], items(record(GrantEpoch))]
+    private_keys: EpochKeys = field(repr=False)
+    schemas: Annotated[tuple[bytes, ...], items(octets(at_most=1 << 20))] = field(repr=False)
+    settings: Annotated[GrantSettings, record(GrantSettings)]
+    erasure_keys: Annotated[tuple[GrantErasureKey, ...], items(record(GrantErasureKey))]
+    erased: Annotated[tuple[tuple[bytes, int], ...], items(row(octets(16), number()))]
+    policies: Annotated[GrantPolicies | None, record(GrantPolicies, optional=True)]
+    labels: Annotated[GrantLabels | None, record(GrantLabels, optional=True)]
+    version: Number
 
     def updated(self, update: Grant) -> Grant:
         """Fold an update in: what it names replaces or adds, the rest stays."""
@@ -140,108 +146,3 @@ class Grant:
             policies=self.policies.updated(update.policies) if self.policies and update.policies else policies,
             labels=self.labels.updated(update.labels) if self.labels and update.labels else labels,
         )
-
-    def encode(self) -> bytes:
-        return wire.encode(
-            [
-                1,
-                self.permit,
-                self.undo_token,
-                self.token,
-                [[one.number, one.public, one.not_before_ms, one.not_after_ms] for one in self.epochs],
-                [list(pair) for pair in self.private_keys],
-                list(self.schemas),
-                [self.partitions, self.flags, self.late_epochs, self.revoke_ms],
-                [
-                    [one.publisher, one.period, one.key, one.not_before_ms, one.not_after_ms]
-                    for one in self.erasure_keys
-                ],
-                [list(pair) for pair in self.erased],
-                None if self.policies is None else _policies_fields(self.policies),
-                None if self.labels is None else [self.labels.code, [list(pair) for pair in self.labels.keys]],
-                self.version,
-            ]
-        )
-
-    @classmethod
-    def decode(cls, data: bytes) -> Grant:
-        """Raises `Malformed`."""
-        fields = Fields.parse(data, "grant", 13)
-        fields.version(1)
-        permit, undo_token, token = fields.octets(), fields.octets(), fields.octets(16)
-        epochs = tuple(_epoch(item) for item in fields.items(_LIST_MAX))
-        private_keys = tuple(_private_key(item) for item in fields.items(_LIST_MAX))
-        schemas = tuple(Fields([item], "grant", 1).octets(at_most=1 << 20) for item in fields.items(_LIST_MAX))
-        settings = Fields(fields.items(4, 4), "grant", 4)
-        partitions, flags, late_epochs, revoke_ms = (settings.number() for _ in range(4))
-        return cls(
-            permit=permit,
-            undo_token=undo_token,
-            token=token,
-            epochs=epochs,
-            private_keys=private_keys,
-            schemas=schemas,
-            partitions=partitions,
-            flags=flags,
-            late_epochs=late_epochs,
-            revoke_ms=revoke_ms,
-            erasure_keys=tuple(_erasure_key(item) for item in fields.items(_LIST_MAX)),
-            erased=tuple(_erased(item) for item in fields.items(_LIST_MAX)),
-            policies=_policies(fields.optional(4)),
-            labels=_labels(fields.optional(2)),
-            version=fields.number(),
-        )
-
-
-def _policies_fields(policies: GrantPolicies) -> list[object]:
-    topics = [
-        [one.group, one.version, one.epoch, one.public, one.capsule, one.sealed_seed, one.not_before_ms]
-        for one in policies.topics
-    ]
-    return [policies.public, policies.space, [list(pair) for pair in policies.epochs], topics]
-
-
-def _policies(fields: Fields | None) -> GrantPolicies | None:
-    if fields is None:
-        return None
-    public, space = fields.octets(), fields.octets(at_most=_SPACE_BYTES_MAX)
-    epochs = tuple(_numbers(item) for item in fields.items(_LIST_MAX))
-    return GrantPolicies(public, space, epochs, tuple(_topic_policy(item) for item in fields.items(_LIST_MAX)))
-
-
-def _topic_policy(item: object) -> GrantTopicPolicy:
-    fields = Fields(item, "grant", 7)
-    group, version, epoch = fields.number(), fields.number(), fields.number()
-    public, capsule = fields.octets(), fields.octets(at_most=_CAPSULE_BYTES_MAX)
-    return GrantTopicPolicy(group, version, epoch, public, capsule, fields.octets(), fields.number())
-
-
-def _numbers(item: object) -> tuple[int, int]:
-    fields = Fields(item, "grant", 2)
-    return fields.number(), fields.number()
-
-
-def _labels(fields: Fields | None) -> GrantLabels | None:
-    if fields is None:
-        return None
-    return GrantLabels(fields.octets(), tuple(_private_key(item) for item in fields.items(_LIST_MAX)))
-
-
-def _epoch(item: object) -> GrantEpoch:
-    fields = Fields(item, "grant", 4)
-    return GrantEpoch(fields.number(), fields.octets(), fields.number(), fields.number())
-
-
-def _private_key(item: object) -> tuple[int, bytes]:
-    fields = Fields(item, "grant", 2)
-    return fields.number(), fields.octets(32)
-
-
-def _erasure_key(item: object) -> GrantErasureKey:
-    fields = Fields(item, "grant", 5)
-    return GrantErasureKey(fields.octets(16), fields.number(), fields.octets(), fields.number(), fields.number())
-
-
-def _erased(item: object) -> tuple[bytes, int]:
-    fields = Fields(item, "grant", 2)
-    return fields.octets(16), fields.number()

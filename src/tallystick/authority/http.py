@@ -18,18 +18,16 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tallystick.authority.answers import Caller
-from tallystick.authority.asks import ASKS, NONCE_BYTES, Ask
+from tallystick.authority.answers import NOBODY, Caller
+from tallystick.authority.asks import ASKS, NONCE_BYTES, Ask, AskKeys
 from tallystick.authority.authority import Authority
 from tallystick.authority.describe import describe
-from tallystick.authority.rates import Rates
 from tallystick.errors import Refused, TallystickError, Unavailable
-from tallystick.runtime.answers import Answer, answer_error, answer_value
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.gate import Gate, SignedHandler
-from tallystick.runtime.router import Charge, Handler, Request, Router
+from tallystick.runtime.http1 import Answer, answer_error
+from tallystick.runtime.router import Charge, Gate, Handler, Rates, Request, Router, SignedHandler
+from tallystick.runtime.sources import Clock
 from tallystick.trust.envelope import Envelope, signed_time
 
 log = logging.getLogger(__name__)
@@ -38,8 +36,6 @@ T = TypeVar("T")
 
 THREADS = 16  # requests that wait for one block together; more would only queue at the store
 TICK_S = 0.5  # how late an epoch may begin and a revocation be noticed, beside the ledger's own blocks
-
-_NOBODY = Caller(b"", b"")
 
 
 class Service:
@@ -61,8 +57,8 @@ class Service:
         self._polls: set[asyncio.Future[None]] = set()
         self._ending = False
         self._pool = ThreadPoolExecutor(THREADS, "tally-authority")
-        gate = Gate(authority.certificate.subject, authority.key, authority.resolve_key, clock)
-        limits = authority.limits
+        gate = Gate(authority.certificate.subject, authority.core.keys.signing, authority.resolve_key, clock)
+        limits = authority.core.limits
         self._rates = Rates(limits.requests_per_s, limits.requests_burst, limits.principals_max)
         self.app = Router(body_bytes_max=limits.request_bytes_max, charge=charge)
         for kind in ASKS:
@@ -98,35 +94,34 @@ class Service:
 
     # --- requests ---
 
-    def _signed(self, kind: type[Ask]) -> SignedHandler:
+    def _signed(self, kind: type[Ask[Any]]) -> SignedHandler:
         async def handle(_: Request, envelope: Envelope, body: bytes) -> Answer:
             self._rates.charge(envelope.principal, self._clock.monotonic())
-            ask, nonce = kind.decode(body, self._authority.limits)
+            ask, nonce = kind.decode(body, self._authority.core.limits)
             caller = Caller(envelope.principal, nonce)
-            return await self._wait(ask, caller) if kind.waits else await self._serve(ask, caller)
+            return await self._wait(ask, caller) if isinstance(ask, AskKeys) else await self._serve(ask, caller)
 
         return handle
 
-    def _unsigned(self, kind: type[Ask]) -> Handler:
+    def _unsigned(self, kind: type[Ask[Any]]) -> Handler:
         async def handle(request: Request) -> Answer:
-            ask, _ = kind.decode(await request.body(), self._authority.limits)
+            ask, _ = kind.decode(await request.body(), self._authority.core.limits)
             try:
-                return await self._serve(ask, _NOBODY)
+                return await self._serve(ask, NOBODY)
             except Unavailable as error:
                 return answer_error(error)
 
         return handle
 
-    async def _serve(self, ask: Ask, caller: Caller) -> Answer:
-        return Answer(body=ask.encode_answer(await self._call(lambda: ask.serve(self._authority, caller))))
+    async def _serve(self, ask: Ask[Any], caller: Caller) -> Answer:
+        return Answer(body=ask.encode_answer(await self._call(lambda: self._authority.answer(ask, caller))))
 
-    async def _wait(self, ask: Ask, caller: Caller) -> Answer:
+    async def _wait(self, ask: AskKeys, caller: Caller) -> Answer:
         """Serve a long poll: answer when there is news, or when the time is up."""
-        wait_ms: int = ask.wait_ms  # type: ignore[attr-defined]  # what waits says how long
-        deadline = self._clock.monotonic() + min(wait_ms, self._authority.limits.wait_ms_max) / 1000
-        nothing = answer_value([b""]).body
+        deadline = self._clock.monotonic() + min(ask.wait_ms, self._authority.core.limits.wait_ms_max) / 1000
+        nothing = ask.encode_answer(b"")
         while True:
-            version = self._authority.version
+            version = self._authority.core.version
             answer = await self._serve(ask, caller)
             left_s = deadline - self._clock.monotonic()
             if answer.body != nothing or left_s <= 0 or self._ending:
@@ -135,7 +130,7 @@ class Service:
 
     async def _news(self, version: int, left_s: float) -> None:
         """Return when the authority's version is no longer `version`, or the time is up."""
-        if self._authority.version != version:
+        if self._authority.core.version != version:
             return
         if len(self._polls) >= self._polls_max:
             raise Unavailable("too many wait for news already", retry_after_s=5.0)
@@ -150,11 +145,11 @@ class Service:
 
     async def _call(self, call: Callable[[], T]) -> T:
         """Run a method of the authority on a thread; whoever waits hears of what it changed."""
-        version = self._authority.version
+        version = self._authority.core.version
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, call)
         finally:
-            if self._authority.version != version:
+            if self._authority.core.version != version:
                 self._wake()
 
     def _wake(self) -> None:
@@ -172,7 +167,9 @@ class Service:
         except ValueError:
             raise Refused("time: expected a nonce", reason="malformed") from None
         authority = self._authority
-        return Answer(body=signed_time(authority.key, authority.certificate.subject, nonce, self._clock.now()))
+        return Answer(
+            body=signed_time(authority.core.keys.signing, authority.certificate.subject, nonce, self._clock.now())
+        )
 
     async def _live(self, _: Request) -> Answer:
         return Answer(body=b"live\n", content_type="text/plain")

@@ -17,7 +17,6 @@ from tallystick.authority.answers import Caller
 from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epoch
 from tallystick.authority.grant import GrantLabels
-from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.errors import Misuse, Refused
 from tallystick.parcel.labels import interest_labels
@@ -28,29 +27,23 @@ from tallystick.trust.permit import LABELS_MAX
 
 
 class Labels:
-    def __init__(self, core: Core, subjects: Subjects, topics: Topics) -> None:
-        self._core, self._subjects, self._topics = core, subjects, topics
-
-    def code(self, token: bytes) -> TopicCode | None:
-        """The topic's code; None where it has no labels."""
-        found = self._find(token)
-        return None if found is None or not found[0].dimensions else found[0]
+    def __init__(self, core: Core, topics: Topics) -> None:
+        self._core, self._store, self._topics = core, core.store, topics
 
     def declare(self, caller: Caller, token: bytes, data: bytes) -> bytes:
-        """Take the code that its owner declares for a topic, or only show it where `data` is empty: the code that
-        counts, sealed; empty where there was never one."""
-        certificate = self._subjects.require_caller(caller)
+        """Take the code that its owner declares for a topic, or only show it where `data` is empty. Returns the code
+        that counts, empty where there was never one."""
         if not data:
-            self._topics.require_described(certificate, token)
+            self._topics.require_described(caller, token)
         else:
-            topic = self._topics.require_owned(certificate, token)
-            with self._core.store.transaction():
+            topic = self._topics.require_owned(caller, token)
+            with self._store.transaction():
                 self._keep(token, self._next_version(topic, TopicCode.decode(data)))
         found = self._find(token)
-        return self._core.seal_for(certificate, caller, b"" if found is None else found[0].encode())
+        return b"" if found is None else found[0].encode()
 
     def _next_version(self, topic: TopicRecord, code: TopicCode) -> TopicCode:
-        schema = self._schema(topic)
+        schema = Schema.decode(self._topics.require_text(topic))
         if not code.fits(schema.arrow):
             raise Misuse("code: it is not over the columns of the topic's newest schema")
         old = self._find(topic.token)
@@ -69,45 +62,39 @@ class Labels:
         numbers = [one.number for one in coming if is_news or one.changed > seen] if code.dimensions else []
         if not is_news and not numbers:
             return None
-        keys = tuple((number, self._core.master.label_key(token, number)) for number in numbers)
+        keys = tuple((number, self._core.keys.master.label_key(token, number)) for number in numbers)
         return GrantLabels(code.encode() if is_news else b"", keys)
 
     def cover(self, topic: TopicRecord, interest: str, current: int) -> tuple[bytes, ...]:
         """The labels of a permit for this interest, in epochs around the current one; `Misuse` where the interest makes
-        no sense. None where the topic has no labels, or they tell nothing about it."""
-        schema = self._schema(topic)
+        no sense. There are none where the topic has no labels, or they tell nothing about it."""
+        schema = Schema.decode(self._topics.require_text(topic))
         formula = read_interest(interest, schema.arrow)
-        code = self.code(topic.token)
-        if code is None or not code.fits(schema.arrow):
+        code, _ = self._find(topic.token) or (None, 0)
+        if code is None or not code.dimensions or not code.fits(schema.arrow):
             return ()
         settings = self._core.settings
         back, ahead = settings.label_epochs_back, settings.label_epochs_ahead
         epochs = range(max(1, current - back), current + ahead + 1)
         return interest_labels(
             code,
-            {epoch: self._core.master.label_key(topic.token, epoch) for epoch in epochs},
+            {epoch: self._core.keys.master.label_key(topic.token, epoch) for epoch in epochs},
             formula,
             strings_max=LABELS_MAX // (back + 1 + ahead),
             false_positives_max=settings.label_false_positives_max,
             draw=self._core.entropy.bytes,
         )
 
-    def _schema(self, topic: TopicRecord) -> Schema:
-        text = self._topics.schema_text(topic.token, topic.schema_version)
-        if text is None:
-            raise Refused("the newest schema's text is not here", reason="schema-missing", hint="deposit it first")
-        return Schema.decode(text)
-
     def _find(self, token: bytes) -> tuple[TopicCode, int] | None:
-        row = self._core.store.row("SELECT code, changed FROM labels WHERE token = ?", (token,))
+        row = self._store.row("SELECT code, changed FROM labels WHERE token = ?", (token,))
         if row is None:
             return None
-        return TopicCode.decode(self._core.master.unwrap_own(_place(token), row[0])), row[1]
+        return TopicCode.decode(self._core.keys.master.unwrap_own(_place(token), row[0])), row[1]
 
     def _keep(self, token: bytes, code: TopicCode) -> None:
-        wrapped = self._core.master.wrap_own(_place(token), code.encode(), self._core.entropy)
+        wrapped = self._core.keys.master.wrap_own(_place(token), code.encode(), self._core.entropy)
         changed = self._core.touch(token)
-        self._core.store.write("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", (token, wrapped, changed))
+        self._store.write("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", (token, wrapped, changed))
 
 
 def _place(token: bytes) -> str:

@@ -7,7 +7,7 @@ back. What the transactions *did* is not read from them: they only say where to 
 touch is then asked for and held to the signed state root. So a transaction that the contracts refused, wherever it
 may lie, changes nothing here.
 
-Checkpoints are remembered on disk (`ledger/memory.py`), with the evidence where two of them contradict. One counts
+Checkpoints are remembered on disk (`ledger/proofs.py`), with the evidence where two of them contradict. One counts
 only while it is no older than `head_age_max_s`: an authority that is shown an honest but old ledger stops serving
 instead of handing out keys on rights that may be gone.
 """
@@ -16,27 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from tallystick import wire
+from tallystick.authority.codec import Octets, Versioned, number
 from tallystick.crypto.merkle import Frontier, verify_consistency
 from tallystick.crypto.merkle_map import verify_map
-from tallystick.errors import Malformed, Refused, Withheld
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import Head
-from tallystick.ledger.contracts.table import Key, R
-from tallystick.ledger.engine import Engine
-from tallystick.ledger.memory import CheckpointMemory
-from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.transaction import Transaction, parse
-from tallystick.runtime.clock import Clock
+from tallystick.errors import Refused, Withheld
+from tallystick.ledger.block import Block, Head, Transaction, parse
+from tallystick.ledger.contracts.state import Key, R
+from tallystick.ledger.proofs import CheckpointMemory, StateProof
 from tallystick.trust.trustfile import TrustFile
-
-SUBMIT_S = 30.0  # a block takes a second at most; a chain under attack some more
 
 
 class LedgerClient(Protocol):
-    """What the authority needs of a ledger: the engine in this process, or a node's `/v1/ledger/*`."""
+    """What the authority needs of a ledger: a node's `/v1/ledger/*`."""
 
     def submit(self, transaction: bytes) -> None:
         """Return when the transaction is in a block; `Refused` with the contract's reason, or `Unavailable`."""
@@ -59,39 +53,13 @@ class LedgerClient(Protocol):
         ...
 
 
-class EngineClient:
-    """The ledger client of an engine in this process."""
-
-    def __init__(self, engine: Engine, clock: Clock, timeout_s: float = SUBMIT_S) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._timeout_s = timeout_s
-        self.checkpoint = engine.checkpoint
-        self.consistency = engine.consistency
-        self.blocks = engine.blocks
-        self.state = engine.state
-
-    def submit(self, transaction: bytes) -> None:
-        submitted = self._engine.submit(transaction, int(self._clock.now() * 1000))
-        self._engine.wait(submitted, self._timeout_s)
-
-
 @dataclass(frozen=True)
-class Position:
+class Position(Versioned):
     """How far the ledger was folded; what the store keeps between runs."""
 
-    height: int
-    frontier: bytes
-
-    def encode(self) -> bytes:
-        return wire.encode([1, self.height, self.frontier])
-
-    @classmethod
-    def decode(cls, data: bytes) -> Position:
-        match wire.decode(data, "ledger position"):
-            case [1, int(height), bytes(frontier)]:
-                return cls(height, frontier)
-        raise Malformed("ledger position: expected height and frontier")
+    what = "ledger position"
+    height: Annotated[int, number(at_least=-1)]  # -1 before the first block
+    frontier: Octets
 
 
 class LedgerView:
@@ -155,6 +123,10 @@ class LedgerView:
         """Forget what `catch_up` found after `position`: it could not be taken over."""
         self.followed = None
         self._height, self._frontier = position.height, Frontier.decode(position.frontier)
+
+    @property
+    def trust(self) -> TrustFile:
+        return self._memory.trust
 
     def use_trust(self, trust: TrustFile) -> None:
         """Judge checkpoints by a newer trust file from now on."""

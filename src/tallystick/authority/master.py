@@ -16,24 +16,19 @@ import os
 from pathlib import Path
 
 from tallystick import wire
-from tallystick.crypto.aead import unwrap, wrap
-from tallystick.crypto.hashes import named_hash
-from tallystick.crypto.kdf import derive
 from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
 from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.crypto.symmetric import derive, named_hash, unwrap, wrap
 from tallystick.errors import CannotOpen, Misuse
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.permit import Operation
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 MASTER_FILE = "master.key"
 FILE_KIND = "tallystick master key"
 MASTER_BYTES = 32
 
-_UNDO_LABELS = {
-    Operation.SUBSCRIBE: "tallystick undo subscribe 1",
-    Operation.ADVERTISE: "tallystick undo advertise 1",
-}
+_UNDO_LABELS = {Operation.SUBSCRIBE: "tallystick undo subscribe 1", Operation.ADVERTISE: "tallystick undo advertise 1"}
 
 
 class MasterKey:

@@ -7,17 +7,19 @@ can ask over HTTP instead; nothing else is needed, also after a restore.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from tallystick.authority.answers import Caller
 from tallystick.authority.asks import NONCE_BYTES, Ask, BeginBackup, CreateTenant, InviteTo, ListTenants, ReadBackup
 from tallystick.authority.backup import BYTES_MAX, Backup
+from tallystick.authority.client import OverHttp
 from tallystick.authority.master import MASTER_FILE, open_master, operator_id
 from tallystick.errors import Malformed
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 
-_BACKUP_S = 600.0  # a store of gigabytes is copied and encrypted before the answer comes
+A = TypeVar("A")
 
 
 def operator_identity(folder: Path, passphrase: bytes) -> RequestSigner:
@@ -30,22 +32,21 @@ class OperatorClient:
     """The operator's requests; `http` signs with `operator_identity`."""
 
     def __init__(self, http: HttpClient, entropy: Entropy) -> None:
-        self._http = http
-        self._entropy = entropy
+        self._service, self._entropy = OverHttp(http), entropy
 
     def create_tenant(self, name: str) -> str:
         """A new tenant; the invitation for its owner."""
-        return str(self._ask(CreateTenant(name)))
+        return self._ask(CreateTenant(name))
 
-    def tenants(self) -> list[str]:
+    def tenants(self) -> tuple[str, ...]:
         """The names of all tenants."""
-        return list(self._ask(ListTenants()))
+        return self._ask(ListTenants())
 
     def invite_to(self, tenant: str, *, owns: bool = False) -> str:
-        return str(self._ask(InviteTo(tenant, int(owns))))
+        return self._ask(InviteTo(tenant, int(owns)))
 
     def back_up(self, recipients: list[str]) -> Backup:
-        identifier, size = self._ask(BeginBackup(tuple(recipients)), timeout_s=_BACKUP_S)
+        identifier, size = self._ask(BeginBackup(tuple(recipients)))
         if size > BYTES_MAX:
             raise Malformed(f"backup {identifier.hex()}: {size} bytes, at most {BYTES_MAX} are taken")
         data = bytearray()
@@ -56,8 +57,5 @@ class OperatorClient:
             data += part
         return Backup(identifier, bytes(data))
 
-    def _ask(self, ask: Ask, timeout_s: float | None = None) -> Any:
-        body = ask.encode(self._entropy.bytes(NONCE_BYTES))
-        # Once: a tenant that was made without our hearing of it is made, and asking again says so.
-        response = self._http.request("POST", ask.path, body=body, attempts_max=1, timeout_s=timeout_s)
-        return ask.decode_answer(response.body)
+    def _ask(self, ask: Ask[A]) -> A:
+        return self._service.answer(ask, Caller(b"", self._entropy.bytes(NONCE_BYTES)))  # `http` says whose it is

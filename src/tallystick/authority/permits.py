@@ -19,7 +19,7 @@ from tallystick.authority.answers import Caller
 from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epoch, Epochs
 from tallystick.authority.erasure import Erasure
-from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantLabels, GrantPolicies
+from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey, GrantSettings
 from tallystick.authority.labels import Labels
 from tallystick.authority.policies import Policies
 from tallystick.authority.subjects import Subjects
@@ -27,7 +27,7 @@ from tallystick.authority.topics import TopicRecord, Topics, unknown
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import reputation
-from tallystick.ledger.contracts.permits import PERMITS, Status
+from tallystick.ledger.contracts.permits import PERMITS, PermitRow, Status
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import LAST_EPOCH, Operation, Permit, UndoOrder, undo_hash
@@ -36,10 +36,10 @@ from tallystick.trust.right import Right
 DRAWN = 0  # the status of a permit whose identifier is not on the ledger yet
 _DRAWS_MAX = 1_000  # as many as were issued since the snapshot whose random state comes back
 
-NEEDED = {
-    Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE,
-    Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE,
-}
+# identifier, operation, token, principal, signing key, first epoch, not after, status; none handed yet; the permit
+_KEEP = "INSERT INTO permits VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)"
+
+NEEDED = {Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE, Operation.ADVERTISE: Right.WRITE | Right.DESCRIBE}
 
 
 class Permits:
@@ -53,20 +53,16 @@ class Permits:
         labels: Labels,
         policies: Policies,
     ) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._topics = topics
-        self._epochs = epochs
-        self._erasure = erasure
-        self._labels = labels
-        self._policies = policies
+        self._core, self._store, self._subjects, self._topics, self._epochs = core, core.store, subjects, topics, epochs
+        self._erasure, self._labels, self._policies = erasure, labels, policies
 
     # --- asking for one ---
 
     def prepare(
         self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int, interest: str = ""
     ) -> tuple[bytes, int | None]:
-        """Draw a permit and queue it for the ledger: its identifier and outbox place (None: it is there already)."""
+        """Draw a permit and queue it for the ledger. Returns its identifier and its place in the queue, None where the
+        ledger has it already."""
         core = self._core
         certificate = self._subjects.require_caller(caller)
         with core.store.transaction():
@@ -85,34 +81,21 @@ class Permits:
             labels = self._labels.cover(found, interest, current.number) if interest else ()
             first_epoch = min(first_epoch or current.number, current.number)
             permit = self._sign(certificate, operation, found, first_epoch, labels)
-            core.store.insert(
-                "permits",
-                id=permit.identifier,
-                operation=int(operation),
-                token=permit.token,
-                principal=permit.principal,
-                signing_key=permit.signing_key,
-                first_epoch=permit.first_epoch,
-                not_after_ms=permit.not_after_ms,
-                status=DRAWN,
-                permit=permit.encode(),
-            )
+            whose = (permit.identifier, int(operation), permit.token, permit.principal, permit.signing_key)
+            core.store.write(_KEEP, (*whose, first_epoch, permit.not_after_ms, DRAWN, permit.encode()))
             self._remember(b"permit", caller, permit.identifier)
-            entry = entries.issue_permit(
-                permit.identifier, operation, permit.token, permit.principal, permit.not_after_ms
-            )
-            return permit.identifier, core.queue([entry])
+            named = permit.identifier, operation, permit.token, permit.principal, permit.not_after_ms
+            return permit.identifier, core.queue([entries.issue_permit(*named)])
 
     def abandon(self, caller: Caller, identifier: bytes) -> None:
         """Forget a permit that the ledger refused: nobody has seen it."""
-        with self._core.store.transaction():
-            self._core.store.write("DELETE FROM permits WHERE id = ? AND status = ?", (identifier, DRAWN))
-            self._core.store.write(
-                "DELETE FROM answers WHERE principal = ? AND answer = ?", (caller.principal, identifier)
-            )
+        with self._store.transaction():
+            self._store.write("DELETE FROM permits WHERE id = ? AND status = ?", (identifier, DRAWN))
+            answers = "DELETE FROM answers WHERE principal = ? AND answer = ?"
+            self._store.write(answers, (caller.principal, identifier))
 
     def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> TopicRecord:
-        token = self._topics.token_of(certificate, topic)
+        token = topic if isinstance(topic, bytes) else self._core.keys.master.token(certificate.tenant, topic)
         granted = self._topics.granted(certificate.subject, token)
         found = self._topics.find(token)
         if found is None or not granted & Right.DESCRIBE:
@@ -129,12 +112,7 @@ class Permits:
         """The current epoch of a topic on which the operation makes sense."""
         if topic.closed and operation is Operation.ADVERTISE:
             raise Refused(f"topic {topic.token.hex()} is closed", reason="topic-closed")
-        if self._topics.schema_text(topic.token, topic.schema_version) is None:
-            raise Refused(
-                f"topic {topic.token.hex()}: its schema is not here",
-                reason="schema-missing",
-                hint="its owner hands it in again: tally topic schema",
-            )
+        self._topics.require_text(topic)
         known = self._epochs.announced(topic.token)
         current = self._epochs.current(topic.token, known) or (known[-1] if topic.closed and known else None)
         if current is None:
@@ -144,7 +122,7 @@ class Permits:
     def _check_number(self, certificate: Certificate, topic: TopicRecord) -> None:
         if reputation.is_blacklisted(State(self._core.ledger.raw), certificate.subject):
             raise Refused(f"principal {certificate.subject.hex()} is blacklisted", reason="blacklisted")
-        count = self._core.store.scalar(
+        count = self._store.scalar(
             "SELECT count(*) FROM permits WHERE token = ? AND principal = ? AND status = ? AND not_after_ms > ?",
             (topic.token, certificate.subject, int(Status.ISSUED), self._core.now_ms),
         )
@@ -179,16 +157,16 @@ class Permits:
             # Guards judge by block time, which may lag behind our clock.
             not_before_ms=core.now_ms if head is None else min(core.now_ms, head.time_ms),
             not_after_ms=core.now_ms + core.settings.permit_s * 1000,
-            authority=core.certificate.subject,
-            undo_hash=undo_hash(core.master.undo_token(operation, identifier)),
+            authority=core.keys.certificate.subject,
+            undo_hash=undo_hash(core.keys.master.undo_token(operation, identifier)),
             labels=labels,
-        ).sign(core.key)
+        ).sign(core.keys.signing)
 
     def _fresh_identifier(self) -> bytes:
         """One that neither store nor ledger has seen, even where a restored machine repeats its random state."""
         for _ in range(_DRAWS_MAX):
             identifier = self._core.entropy.bytes(16)
-            drawn = self._core.store.row("SELECT 1 FROM permits WHERE id = ?", (identifier,))
+            drawn = self._store.row("SELECT 1 FROM permits WHERE id = ?", (identifier,))
             if drawn is None and self._core.ledger.raw(PERMITS(identifier)) is None:
                 return identifier
         raise Unavailable("identifiers repeat", hint="the machine's source of randomness is broken")
@@ -196,17 +174,15 @@ class Permits:
     # --- keys ---
 
     def grant(self, caller: Caller, identifier: bytes) -> bytes:
-        """The sealed grant of a permit that the ledger holds."""
+        """The grant of a permit that the ledger holds."""
         grant = self._build(caller, identifier, 0)
         assert grant is not None
-        return self._core.seal_for(self._subjects.require_caller(caller), caller, grant.encode())
+        return grant.encode()
 
     def update(self, caller: Caller, identifier: bytes, seen: int) -> bytes | None:
-        """What changed since version `seen`, sealed; None where nothing did."""
+        """What changed since version `seen`; None where nothing did."""
         grant = self._build(caller, identifier, seen, update=True)
-        if grant is None:
-            return None
-        return self._core.seal_for(self._subjects.require_caller(caller), caller, grant.encode())
+        return None if grant is None else grant.encode()
 
     def _build(self, caller: Caller, identifier: bytes, seen: int, *, update: bool = False) -> Grant | None:
         core = self._core
@@ -220,23 +196,30 @@ class Permits:
             self._check_on_ledger(caller, identifier)
             epochs, private_keys = self._epoch_keys(operation, token, first_epoch, seen)
             erasure_keys, handed, version = self._erasure_keys(operation, topic, caller.principal, seen)
-            policies, version = self._policy_keys(operation, topic, certificate, first_epoch, seen, version)
+            announced = self._epochs.announced(token)
+            if operation is Operation.ADVERTISE:
+                open_ones = [one for one in announced if not one.is_lost and one.ends_ms > core.now_ms]
+                labels = self._labels.grant(token, open_ones, seen)
+                policies = self._policies.for_publisher(topic, certificate.tenant, seen)
+            else:
+                labels, begins = None, [one.begins_ms for one in announced if one.number >= first_epoch]
+                since_ms = min(begins, default=0)
+                policies, version = self._policies.for_subscriber(topic, since_ms, seen, version)
             core.store.write("UPDATE permits SET handed = ? WHERE id = ? AND handed < ?", (handed, identifier, handed))
             return Grant(
                 permit=b"" if update else permit or b"",
-                undo_token=b"" if update else core.master.undo_token(operation, identifier),
+                undo_token=b"" if update else core.keys.master.undo_token(operation, identifier),
                 token=token,
                 epochs=epochs,
                 private_keys=private_keys,
                 schemas=tuple(self._topics.schemas(topic, seen)),
-                partitions=topic.partitions,
-                flags=topic.flags,
-                late_epochs=core.settings.late_epochs,
-                revoke_ms=core.settings.revoke_s * 1000,
+                settings=GrantSettings(
+                    topic.partitions, topic.flags, core.settings.late_epochs, core.settings.revoke_s * 1000
+                ),
                 erasure_keys=erasure_keys,
                 erased=tuple(self._erasure.erased(token, seen)),
                 policies=policies,
-                labels=self._label_keys(operation, token, seen),
+                labels=labels,
                 version=version,
             )
 
@@ -251,19 +234,18 @@ class Permits:
         return topic
 
     def _require_live(self, caller: Caller, identifier: bytes) -> tuple[Operation, bytes, int, bytes | None]:
-        row = self._core.store.row(
-            "SELECT operation, token, first_epoch, permit, principal, status, not_after_ms FROM permits WHERE id = ?",
-            (identifier,),
-        )
-        if row is None or row[4] != caller.principal:
+        kept = "SELECT operation, token, first_epoch, permit, status, not_after_ms FROM permits"
+        row = self._store.row(f"{kept} WHERE id = ? AND principal = ?", (identifier, caller.principal))
+        if row is None:
             raise Refused(f"permit {identifier.hex()} does not exist", reason="unknown-permit")
-        if row[5] == DRAWN:  # in a block, but under no checkpoint with enough signatures yet
+        operation, token, first_epoch, permit, status, not_after_ms = row
+        if status == DRAWN:  # in a block, but under no checkpoint with enough signatures yet
             raise Unavailable("the ledger has not published the permit yet", retry_after_s=1.0)
-        if row[5] != Status.ISSUED:
-            raise Refused(f"permit {identifier.hex()} is {Status(row[5]).name.lower()}", reason="permit-ended")
-        if row[6] <= self._core.now_ms:
+        if status != Status.ISSUED:
+            raise Refused(f"permit {identifier.hex()} is {Status(status).name.lower()}", reason="permit-ended")
+        if not_after_ms <= self._core.now_ms:
             raise Refused(f"permit {identifier.hex()} has expired", reason="permit-expired", hint="ask for a new one")
-        return Operation(row[0]), row[1], row[2], row[3]
+        return Operation(operation), token, first_epoch, permit
 
     def _check_on_ledger(self, caller: Caller, identifier: bytes) -> None:
         """Hold the permit to the ledger: what the store says of it is not enough to hand out keys."""
@@ -293,29 +275,6 @@ class Permits:
             if one.number >= first_epoch and one.begins_ms <= now_ms
         )
 
-    def _policy_keys(
-        self,
-        operation: Operation,
-        topic: TopicRecord,
-        certificate: Certificate,
-        first_epoch: int,
-        seen: int,
-        version: int,
-    ) -> tuple[GrantPolicies | None, int]:
-        """What sealing or opening under attributes takes, and the version that this brings the holder to."""
-        if operation is Operation.ADVERTISE:
-            return self._policies.for_publisher(topic, certificate.tenant, seen), version
-        begins = [one.begins_ms for one in self._epochs.announced(topic.token) if one.number >= first_epoch]
-        found, reached = self._policies.for_subscriber(topic, min(begins, default=0), seen)
-        return found, version if reached is None else min(version, reached)
-
-    def _label_keys(self, operation: Operation, token: bytes, seen: int) -> GrantLabels | None:
-        """For publishers, of the epochs that they may still seal under."""
-        if operation is not Operation.ADVERTISE:
-            return None
-        known = [one for one in self._epochs.announced(token) if not one.is_lost]
-        return self._labels.grant(token, [one for one in known if one.ends_ms > self._core.now_ms], seen)
-
     def _erasure_keys(
         self, operation: Operation, topic: TopicRecord, principal: bytes, seen: int
     ) -> tuple[tuple[GrantErasureKey, ...], int, int]:
@@ -336,15 +295,15 @@ class Permits:
     # --- taking it back ---
 
     def undo(self, caller: Caller, permit_bytes: bytes, undo_token: bytes) -> tuple[bytes, int | None]:
-        """Check permit and undo token, end the permit. Returns the signed order and its outbox place."""
+        """Check permit and undo token, end the permit. Returns the signed order and its place in the queue."""
         core = self._core
         self._subjects.require_caller(caller)
         try:
             permit = Permit.decode(permit_bytes)
-            permit.verify(core.certificate)
+            permit.verify(core.keys.certificate)
         except (Malformed, Forged):
             raise Refused("undo: not a permit of this authority", reason="wrong-permit") from None
-        expected = core.master.undo_token(permit.operation, permit.identifier)
+        expected = core.keys.master.undo_token(permit.operation, permit.identifier)
         if permit.principal != caller.principal or not compare_digest(expected, undo_token):
             raise Refused("undo: the token is not that of a permit of yours", reason="wrong-undo-token")
         with core.store.transaction():
@@ -362,8 +321,8 @@ class Permits:
                 tenant=permit.tenant,
                 principal=permit.principal,
                 time_ms=core.now_ms,
-                authority=core.certificate.subject,
-            ).sign(core.key)
+                authority=core.keys.certificate.subject,
+            ).sign(core.keys.signing)
             self._remember(b"undo", caller, order.encode())
             place = core.queue([entries.undo_permit(permit.identifier)])
             self._end(permit.identifier, permit.operation, permit.token, Status.UNDONE)
@@ -383,7 +342,7 @@ class Permits:
                 self._end(identifier, operation, of, Status.REVOKED)
 
     def _end(self, identifier: bytes, operation: Operation, token: bytes, status: Status) -> None:
-        self._core.store.write("UPDATE permits SET status = ? WHERE id = ?", (int(status), identifier))
+        self._store.write("UPDATE permits SET status = ? WHERE id = ?", (int(status), identifier))
         if operation is Operation.SUBSCRIBE:  # a publisher holds no private half: there is nothing to renew
             self._epochs.rekey(token)
 
@@ -393,51 +352,34 @@ class Permits:
         """Take over what the ledger holds of a permit."""
         core = self._core
         row = core.ledger.row(PERMITS(identifier))
-        if row is None or row.authority != core.certificate.subject:
+        if row is None or row.authority != core.keys.certificate.subject:
             return
-        operation, token, principal, _, not_after_ms, status, _ = row
         known = core.store.scalar("SELECT status FROM permits WHERE id = ?", (identifier,))
         if known is None:
-            self._recover(identifier, Operation(operation), token, principal, not_after_ms, status)
-        elif known in (DRAWN, Status.ISSUED) and status != known:
-            core.store.write("UPDATE permits SET status = ? WHERE id = ?", (status, identifier))
+            self._recover(identifier, row)
+        elif known in (DRAWN, Status.ISSUED) and row.status != known:
+            core.store.update("permits", {"id": identifier}, status=row.status)
             if known == Status.ISSUED:
-                self._end(identifier, Operation(operation), token, Status(status))
+                self._end(identifier, Operation(row.operation), row.token, Status(row.status))
 
-    def _recover(
-        self, identifier: bytes, operation: Operation, token: bytes, principal: bytes, not_after_ms: int, status: int
-    ) -> None:
+    def _recover(self, identifier: bytes, row: PermitRow) -> None:
         """A permit that was issued after the backup this store came from.
 
         Its first epoch is not on the ledger. The holder chose it, and with the same right may choose any: so it is
         the first of all, or whoever reads from the beginning would no longer open what it opened before.
         """
-        certificate = self._subjects.find(principal)
-        self._core.store.insert(
-            "permits",
-            id=identifier,
-            operation=int(operation),
-            token=token,
-            principal=principal,
-            signing_key=b"" if certificate is None else certificate.signing_key,
-            first_epoch=1,
-            not_after_ms=not_after_ms,
-            status=status,
-        )
+        certificate = self._subjects.find(row.principal)
+        key = b"" if certificate is None else certificate.signing_key
+        whose = (identifier, row.operation, row.token, row.principal, key)
+        self._store.write(_KEEP, (*whose, 1, row.not_after_ms, row.status, None))
 
     # --- requests that arrive twice ---
 
     def _answered(self, what: bytes, caller: Caller) -> bytes | None:
-        answer: bytes | None = self._core.store.scalar(
-            "SELECT answer FROM answers WHERE principal = ? AND nonce = ?", (caller.principal, what + caller.nonce)
-        )
+        remembered = "SELECT answer FROM answers WHERE principal = ? AND nonce = ?"
+        answer: bytes | None = self._store.scalar(remembered, (caller.principal, what + caller.nonce))
         return answer
 
     def _remember(self, what: bytes, caller: Caller, answer: bytes) -> None:
-        self._core.store.insert(
-            "answers",
-            principal=caller.principal,
-            nonce=what + caller.nonce,
-            answer=answer,
-            time_ms=self._core.now_ms,
-        )
+        of = {"principal": caller.principal, "nonce": what + caller.nonce}
+        self._store.insert("answers", **of, answer=answer, time_ms=self._core.now_ms)

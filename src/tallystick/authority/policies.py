@@ -2,7 +2,7 @@
 
 The owner drafts a formula here, signs a commitment to it and submits that itself; the policy counts from when the
 ledger shows its version. Each version has a key pair for each attribute epoch: publishers get public halves, ahead of
-time and without the formula; subscribers get the private half's seed under a capsule (`parcel/policy_seed.py`). Pairs
+time and without the formula; subscribers get the private half's seed under a capsule (`parcel/locks.py`). Pairs
 and capsules are functions of the master key and their place, made once and kept.
 
 Threat: a policy that silently falls away, by a row deleted or by a restore from an older backup, so that publishers go
@@ -17,18 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.authority.answers import Caller
+from tallystick.authority.answers import Caller, policy_commitment
 from tallystick.authority.attribute_epochs import AttributeEpochs
-from tallystick.authority.attribute_spaces import AttributeSpaces, is_same_or_wider
-from tallystick.authority.attributes import DRAFT, LIVE
+from tallystick.authority.attributes import DRAFT, LIVE, AttributeSpaces, is_same_or_wider
 from tallystick.authority.core import Core
 from tallystick.authority.grant import GrantPolicies, GrantTopicPolicy
-from tallystick.authority.subjects import Subjects
 from tallystick.authority.topics import TopicRecord, Topics
 from tallystick.crypto import hpke
-from tallystick.crypto.hashes import named_hash
-from tallystick.errors import Misuse, Refused
-from tallystick.ledger.contracts.policies import POLICIES
+from tallystick.errors import Misuse
+from tallystick.ledger.contracts.attributes import POLICIES
 from tallystick.policy.check import check_policy
 from tallystick.policy.formula import Formula
 from tallystick.record.schema import Schema
@@ -53,27 +50,20 @@ class Policy:
         return ["policy", self.token, self.group, self.version, self.commitment]
 
 
-def policy_commitment(salt: bytes, token: bytes, group: int, version: int, formula: bytes) -> bytes:
-    """What the ledger shows of a formula."""
-    return named_hash("tallystick policy commitment 1", wire.encode([salt, token, group, version, formula]))
+_OF_GROUP = "SELECT * FROM policies WHERE token = ? AND column_group = ?"
+_KEEP = "INSERT OR IGNORE INTO policies VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)"
 
 
 class Policies:
-    def __init__(
-        self, core: Core, subjects: Subjects, topics: Topics, spaces: AttributeSpaces, epochs: AttributeEpochs
-    ) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._topics = topics
-        self._spaces = spaces
-        self._epochs = epochs
+    def __init__(self, core: Core, topics: Topics, spaces: AttributeSpaces, epochs: AttributeEpochs) -> None:
+        self._core, self._store, self._topics, self._spaces, self._epochs = core, core.store, topics, spaces, epochs
 
     # --- requests ---
 
     def draft(self, caller: Caller, token: bytes, group: int, encoded: bytes, salt: bytes) -> int:
         """Keep the formula of a group's next policy (empty: none is needed to lift it). Returns the version to
         write."""
-        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
+        topic = self._topics.require_owned(caller, token)
         if group >= self._groups(topic):
             raise Misuse(f"the topic has {self._groups(topic)} column groups, there is no group {group}")
         known = self._core.ledger.row(POLICIES(token, group))
@@ -83,15 +73,11 @@ class Policies:
         self._check(encoded)
         commitment = policy_commitment(salt, token, group, version, encoded)
         drafted = Policy(token, group, version, commitment, None, DRAFT, 0, 0, 0)
-        wrapped = self._core.master.wrap_at(drafted.place, wire.encode([encoded, salt]), self._core.entropy)
-        with self._core.store.transaction():
-            self._core.store.write(
-                "DELETE FROM policies WHERE token = ? AND column_group = ? AND state = ?", (token, group, DRAFT)
-            )
-            self._core.store.write(
-                "INSERT OR IGNORE INTO policies VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0)",
-                (token, group, version, commitment, wrapped, DRAFT),
-            )
+        wrapped = self._core.keys.master.wrap_at(drafted.place, wire.encode([encoded, salt]), self._core.entropy)
+        with self._store.transaction():
+            drafts = "DELETE FROM policies WHERE token = ? AND column_group = ? AND state = ?"
+            self._store.write(drafts, (token, group, DRAFT))
+            self._store.write(_KEEP, (token, group, version, commitment, wrapped, DRAFT))
         return version
 
     def _check(self, encoded: bytes) -> None:
@@ -101,12 +87,7 @@ class Policies:
         self._epochs.require_library()
         formula = Formula.decode(encoded)
         for attribute in formula.space.attributes:
-            tenant = self._core.store.scalar(
-                "SELECT tenant FROM attribute_spaces WHERE namespace = ?", (attribute.namespace,)
-            )
-            declared = None if tenant is None else self._spaces.require(tenant)
-            known = {one.name: one for one in declared.attributes} if declared is not None else {}
-            if not is_same_or_wider(known.get(attribute.name), attribute):
+            if not is_same_or_wider(self._spaces.declared(attribute), attribute):
                 raise Misuse(
                     f'attribute "{attribute.name}" is not declared so', hint="its tenant declares it: tally attribute"
                 )
@@ -117,7 +98,7 @@ class Policies:
 
     def listed(self, caller: Caller, token: bytes) -> list[tuple[int, int, bytes]]:
         """(group, version, formula) of every policy of a topic, to its owner; an empty formula is not known here."""
-        topic = self._topics.require_owned(self._subjects.require_caller(caller), token)
+        topic = self._topics.require_owned(caller, token)
         newest = [self._newest(token, group) for group in range(self._groups(topic))]
         return [
             (one.group, one.version, b"" if one.content is None else self._formula(one))
@@ -137,14 +118,19 @@ class Policies:
     def _publics(self, policy: Policy | None, seen: int) -> list[GrantTopicPolicy]:
         if policy is None:
             return []
-        empty = (policy.group, policy.version, 0, b"", b"", b"", policy.begins_ms)
         if not policy.commitment:
-            return [GrantTopicPolicy(*empty)] if policy.changed > seen else []
+            lifted = GrantTopicPolicy(policy.group, policy.version, 0, b"", b"", b"", policy.begins_ms)
+            return [lifted] if policy.changed > seen else []
         self._make(policy)
         current = self._epochs.current() or 1
         epochs = {one.number: one for one in self._epochs.announced() if one.number >= current}
         found, has_current = [], False
-        for epoch, record, changed in self._records(policy.token, policy.group, policy.version):
+        records = self._store.rows(
+            "SELECT epoch, record, changed FROM policy_keys WHERE token = ? AND column_group = ? AND version = ?"
+            " ORDER BY epoch",
+            (policy.token, policy.group, policy.version),
+        )
+        for epoch, record, changed in records:
             has_current = has_current or epoch == current
             if epoch in epochs and max(changed, epochs[epoch].changed) > seen:
                 public, _, _ = self._open(policy.token, policy.group, policy.version, epoch, record)
@@ -154,10 +140,13 @@ class Policies:
             found.append(GrantTopicPolicy(policy.group, policy.version, current, b"", b"", b"", policy.begins_ms))
         return found
 
-    def for_subscriber(self, topic: TopicRecord, since_ms: int, seen: int) -> tuple[GrantPolicies | None, int | None]:
-        """Capsules and sealed seeds of epochs that ended after `since_ms`; the version reached, where more are due."""
+    def for_subscriber(
+        self, topic: TopicRecord, since_ms: int, seen: int, newest: int
+    ) -> tuple[GrantPolicies | None, int]:
+        """Capsules and sealed seeds of epochs that ended after `since_ms`, and the version that this brings the holder
+        to: `newest`, or an earlier one where more are due."""
         most = self._core.limits.policy_keys_max
-        rows = self._core.store.rows(
+        rows = self._store.rows(
             "SELECT column_group, version, epoch, record, changed FROM policy_keys WHERE token = ? AND changed > ?"
             " ORDER BY changed LIMIT ?",
             (topic.token, seen, most),
@@ -168,7 +157,8 @@ class Policies:
             if epoch in epochs and epochs[epoch].ends_ms > since_ms:
                 _, capsule, sealed = self._open(topic.token, group, version, epoch, record)
                 found.append(GrantTopicPolicy(group, version, epoch, b"", capsule, sealed, epochs[epoch].begins_ms))
-        return self._granted(b"", found, seen), rows[-1][4] if len(rows) == most else None
+        reached = min(newest, rows[-1][4]) if len(rows) == most else newest
+        return self._granted(b"", found, seen), reached
 
     def _granted(self, space: bytes, topics: list[GrantTopicPolicy], seen: int) -> GrantPolicies | None:
         now_ms = self._core.now_ms
@@ -183,8 +173,8 @@ class Policies:
     def tick(self) -> None:
         """Make the pairs of epochs that were announced since."""
         due = (LIVE, self._epochs.last())
-        for row in self._core.store.rows("SELECT * FROM policies WHERE state = ? AND made < ?", due):
-            with self._core.store.transaction():
+        for row in self._store.rows("SELECT * FROM policies WHERE state = ? AND made < ?", due):
+            with self._store.transaction():
                 self._make(Policy(*row))
 
     def _make(self, policy: Policy) -> None:
@@ -198,46 +188,37 @@ class Policies:
         for epoch in due:
             record = self._draw(policy, epoch, formula)
             # A version for each: an answer that holds some of them says how far it got.
-            self._core.store.write(
+            self._store.write(
                 "INSERT OR REPLACE INTO policy_keys VALUES (?, ?, ?, ?, ?, ?)",
                 (policy.token, policy.group, policy.version, epoch, record, self._core.touch(policy.token)),
             )
-        self._core.store.write(
-            "UPDATE policies SET made = ? WHERE token = ? AND column_group = ? AND version = ? AND commitment = ?",
-            (due[-1], policy.token, policy.group, policy.version, policy.commitment),
-        )
+        row = {"token": policy.token, "column_group": policy.group, "version": policy.version}
+        self._store.update("policies", {**row, "commitment": policy.commitment}, made=due[-1])
 
     def _draw(self, policy: Policy, epoch: int, formula: Formula) -> bytes:
         """Public half, capsule and sealed seed, wrapped."""
-        from tallystick.parcel.policy_seed import PolicyPlace, seal_seed
+        from tallystick.parcel.locks import PolicyPlace, seal_seed
 
         core = self._core
-        seed, entropy = core.master.policy_seeds(
+        seed, entropy = core.keys.master.policy_seeds(
             policy.token, policy.group, policy.version, epoch, policy.commitment + formula.encode()
         )
         place = PolicyPlace(core.instance, policy.token, policy.group, policy.version)
         capsule, sealed = seal_seed(self._epochs.key.public, formula, epoch, place, seed, entropy)
         public = hpke.PrivateKey.decode(seed).public.encode()
         where = _record_place(policy.token, policy.group, policy.version, epoch)
-        return core.master.wrap_at(where, wire.encode([public, capsule, sealed]), core.entropy)
-
-    def _records(self, token: bytes, group: int, version: int) -> list[tuple[int, bytes, int]]:
-        return self._core.store.rows(
-            "SELECT epoch, record, changed FROM policy_keys WHERE token = ? AND column_group = ? AND version = ?"
-            " ORDER BY epoch",
-            (token, group, version),
-        )
+        return core.keys.master.wrap_at(where, wire.encode([public, capsule, sealed]), core.entropy)
 
     def _open(self, token: bytes, group: int, version: int, epoch: int, record: bytes) -> tuple[bytes, bytes, bytes]:
         """`CannotOpen` if the row was moved or altered."""
-        plain = self._core.master.unwrap_at(_record_place(token, group, version, epoch), record)
+        plain = self._core.keys.master.unwrap_at(_record_place(token, group, version, epoch), record)
         public, capsule, sealed = wire.decode(plain, "policy key")
         return public, capsule, sealed
 
     def _formula(self, policy: Policy) -> bytes:
         """The formula that the ledger's commitment is to; `CannotOpen` if the row was moved or altered."""
         assert policy.content is not None
-        formula: bytes = wire.decode(self._core.master.unwrap_at(policy.place, policy.content), "policy")[0]
+        formula: bytes = wire.decode(self._core.keys.master.unwrap_at(policy.place, policy.content), "policy")[0]
         return formula
 
     # --- what the ledger says ---
@@ -252,41 +233,28 @@ class Policies:
         if found is None:
             return None
         version, commitment, _ = found
-        row = self._core.store.row(
-            "SELECT * FROM policies WHERE token = ? AND column_group = ? AND version = ? AND commitment = ?",
-            (token, group, version, commitment),
-        )
-        known = None if row is None else Policy(*row)
-        return (
-            known if known is not None and known.state == LIVE else self._make_live(token, group, version, commitment)
-        )
+        live = [Policy(*row) for row in self._store.rows(f"{_OF_GROUP} AND state = ?", (token, group, LIVE))]
+        for policy in live:
+            if (policy.version, policy.commitment) == (version, commitment):
+                return policy
+        for policy in live:
+            self._make(policy)  # before it goes: publishers may have sealed under it until now
+        return self._make_live(token, group, version, commitment)
 
     def _make_live(self, token: bytes, group: int, version: int, commitment: bytes) -> Policy:
         core, place = self._core, (token, group)
-        for row in core.store.rows(
-            "SELECT * FROM policies WHERE token = ? AND column_group = ? AND state = ?", (*place, LIVE)
-        ):
-            self._make(Policy(*row))  # before it goes: publishers may have sealed under it until now
         core.store.write(
             "DELETE FROM policies WHERE token = ? AND column_group = ? AND NOT (version = ? AND commitment = ?)",
             (*place, version, commitment),
         )
-        core.store.write(
-            "INSERT OR IGNORE INTO policies VALUES (?, ?, ?, ?, NULL, ?, 0, 0, 0)",
-            (*place, version, commitment, LIVE),
-        )
+        core.store.write(_KEEP, (*place, version, commitment, None, LIVE))
         made = (self._epochs.current() or 1) - 1
-        core.store.write(
-            "UPDATE policies SET state = ?, made = ?, begins_ms = ?, changed = ? WHERE token = ? AND column_group = ?",
-            (LIVE, made, core.now_ms, core.touch(token), *place),
-        )
-        return Policy(*(core.store.row("SELECT * FROM policies WHERE token = ? AND column_group = ?", place) or ()))
+        values = {"state": LIVE, "made": made, "begins_ms": core.now_ms, "changed": core.touch(token)}
+        core.store.update("policies", {"token": token, "column_group": group}, **values)
+        return Policy(*(core.store.row(_OF_GROUP, place) or ()))
 
     def _groups(self, topic: TopicRecord) -> int:
-        text = self._topics.schema_text(topic.token, topic.schema_version)
-        if text is None:
-            raise Refused(f"topic {topic.token.hex()}: its schema is not here", reason="schema-missing")
-        return len(Schema.decode(text).groups)
+        return len(Schema.decode(self._topics.require_text(topic)).groups)
 
 
 def _record_place(token: bytes, group: int, version: int, epoch: int) -> list[bytes | int | str]:

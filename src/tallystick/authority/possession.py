@@ -1,6 +1,6 @@
 """How somebody shows that keys are its own, when it enrols and when it replaces them: what is signed, what is opened.
 
-Why each is asked for is said where it is checked, in `enrolment` and `rekey`; this is what both sides compute alike.
+Why each is asked for is said where it is checked, in `enrolment`; this is what both sides compute alike.
 """
 
 from __future__ import annotations
@@ -8,27 +8,14 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from dataclasses import dataclass
 
 from tallystick import wire
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 
 ENROL_CONTEXT = "tallystick enrol 1"
-ENROL_CHALLENGE_INFO = "tallystick enrol challenge 1"
 REKEY_CONTEXT = "tallystick rekey 1"
-REKEY_CHALLENGE_INFO = "tallystick rekey challenge 1"
 INVITE_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Enrolled:
-    """What a new principal takes home."""
-
-    certificate: bytes
-    authority: bytes
-    nodes: tuple[bytes, ...]
-    trust: str
 
 
 def sign_enrolment(instance: bytes, invite: str, name: str, key: SigningKey, sealing_key: bytes) -> bytes:
@@ -42,7 +29,7 @@ def enrol_statement(instance: bytes, code: bytes, name: str, signing_key: bytes,
 
 
 def enrol_challenge_info(instance: bytes, principal: bytes) -> bytes:
-    return wire.encode([ENROL_CHALLENGE_INFO, instance, principal])
+    return wire.encode(["tallystick enrol challenge 1", instance, principal])
 
 
 def sign_rekey(instance: bytes, principal: bytes, key: SigningKey, sealing_key: bytes) -> bytes:
@@ -55,7 +42,7 @@ def rekey_statement(instance: bytes, principal: bytes, signing_key: bytes, seali
 
 
 def rekey_challenge_info(instance: bytes, principal: bytes) -> bytes:
-    return wire.encode([REKEY_CHALLENGE_INFO, instance, principal])
+    return wire.encode(["tallystick rekey challenge 1", instance, principal])
 
 
 def show_invite(code: bytes) -> str:

@@ -12,7 +12,7 @@ Every table has a version; a newer one is refused by name.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,105 +24,56 @@ STORE_FILE = "authority.db"
 
 Row = tuple[Any, ...]
 
-# name → (version, columns)
-TABLES: dict[str, tuple[int, str]] = {
-    "meta": (1, "key TEXT PRIMARY KEY, value BLOB NOT NULL"),
-    "tenants": (1, "id BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE, owner BLOB"),
-    "invites": (
-        1,
-        "hash BLOB PRIMARY KEY, tenant BLOB NOT NULL, owns INTEGER NOT NULL, expires_ms INTEGER NOT NULL,"
-        " used INTEGER NOT NULL DEFAULT 0",
-    ),
-    "pending": (
-        1,
-        "invite BLOB PRIMARY KEY, principal BLOB NOT NULL UNIQUE, name TEXT NOT NULL, signing_key BLOB NOT NULL,"
-        " sealing_key BLOB NOT NULL, challenge BLOB NOT NULL, certificate BLOB",
-    ),
-    "subjects": (
-        1,
-        "id BLOB PRIMARY KEY, kind INTEGER NOT NULL, tenant BLOB NOT NULL, name TEXT NOT NULL,"
-        " certificate BLOB NOT NULL, revoked INTEGER NOT NULL",
-    ),
-    "topics": (
-        1,
-        "token BLOB PRIMARY KEY, tenant BLOB NOT NULL, owner BLOB NOT NULL, name TEXT NOT NULL,"
-        " partitions INTEGER NOT NULL, flags INTEGER NOT NULL, schema_version INTEGER NOT NULL,"
-        " schema_hash BLOB NOT NULL, closed INTEGER NOT NULL, due_ms INTEGER NOT NULL DEFAULT 0,"
-        " version INTEGER NOT NULL",
-    ),
-    "drafts": (
-        1,
-        "token BLOB NOT NULL, owner BLOB NOT NULL, name TEXT NOT NULL, schema BLOB NOT NULL,"
-        " public BLOB NOT NULL, secret BLOB NOT NULL, PRIMARY KEY (token, owner)",
-    ),
-    "schemas": (
-        1,
-        "token BLOB NOT NULL, version INTEGER NOT NULL, hash BLOB NOT NULL, text BLOB NOT NULL,"
-        " changed INTEGER NOT NULL, PRIMARY KEY (token, version, hash)",
-    ),
-    "epochs": (
-        1,
-        "token BLOB NOT NULL, epoch INTEGER NOT NULL, public BLOB, secret BLOB, not_before_ms INTEGER NOT NULL,"
-        " end_ms INTEGER NOT NULL DEFAULT 0, announced INTEGER NOT NULL DEFAULT 0, begun INTEGER NOT NULL DEFAULT 0,"
-        " changed INTEGER NOT NULL, PRIMARY KEY (token, epoch)",
-    ),
-    "erasure_keys": (
-        1,
-        "number INTEGER PRIMARY KEY AUTOINCREMENT, token BLOB NOT NULL, publisher BLOB NOT NULL,"
-        " period INTEGER NOT NULL, public BLOB, secret BLOB, begins_ms INTEGER NOT NULL, ends_ms INTEGER NOT NULL,"
-        " erased INTEGER NOT NULL DEFAULT 0, changed INTEGER NOT NULL, UNIQUE (token, publisher, period)",
-    ),
-    "permits": (
-        1,
-        "id BLOB PRIMARY KEY, operation INTEGER NOT NULL, token BLOB NOT NULL, principal BLOB NOT NULL,"
-        " signing_key BLOB NOT NULL, first_epoch INTEGER NOT NULL, not_after_ms INTEGER NOT NULL,"
-        " status INTEGER NOT NULL, handed INTEGER NOT NULL DEFAULT 0, permit BLOB",
-    ),
-    "labels": (1, "token BLOB PRIMARY KEY, code BLOB NOT NULL, changed INTEGER NOT NULL"),
-    "attribute_spaces": (
-        1,
-        "tenant BLOB PRIMARY KEY, namespace TEXT NOT NULL UNIQUE, space BLOB NOT NULL, changed INTEGER NOT NULL",
-    ),
-    "attributes": (
-        1,
-        "tenant BLOB NOT NULL, principal BLOB NOT NULL, pseudonym BLOB NOT NULL, commitment BLOB NOT NULL,"
-        " content BLOB NOT NULL, not_after_ms INTEGER NOT NULL, state INTEGER NOT NULL,"
-        " PRIMARY KEY (tenant, principal, pseudonym, commitment)",
-    ),
-    "attribute_epochs": (
-        1,
-        "epoch INTEGER PRIMARY KEY, not_before_ms INTEGER NOT NULL, announced INTEGER NOT NULL DEFAULT 0,"
-        " changed INTEGER NOT NULL",
-    ),
-    "attribute_turns": (1, "tenant BLOB PRIMARY KEY, paid_ms INTEGER NOT NULL"),
-    "policies": (
-        1,
-        "token BLOB NOT NULL, column_group INTEGER NOT NULL, version INTEGER NOT NULL, commitment BLOB NOT NULL,"
-        " content BLOB, state INTEGER NOT NULL, made INTEGER NOT NULL, begins_ms INTEGER NOT NULL,"
-        " changed INTEGER NOT NULL, PRIMARY KEY (token, column_group, version, commitment)",
-    ),
-    "policy_keys": (
-        1,
-        "token BLOB NOT NULL, column_group INTEGER NOT NULL, version INTEGER NOT NULL, epoch INTEGER NOT NULL,"
-        " record BLOB NOT NULL, changed INTEGER NOT NULL, PRIMARY KEY (token, column_group, version, epoch)",
-    ),
-    "answers": (
-        1,
-        "principal BLOB NOT NULL, nonce BLOB NOT NULL, answer BLOB NOT NULL, time_ms INTEGER NOT NULL,"
-        " PRIMARY KEY (principal, nonce)",
-    ),
-    "patterns": (
-        1,
-        "tenant BLOB NOT NULL, author BLOB NOT NULL, pattern TEXT NOT NULL, principal BLOB NOT NULL,"
-        " allow INTEGER NOT NULL, operations INTEGER NOT NULL, host TEXT NOT NULL,"
-        " PRIMARY KEY (tenant, author, pattern, principal, allow, operations, host)",
-    ),
-    "outbox": (1, "place INTEGER PRIMARY KEY AUTOINCREMENT, entries BLOB NOT NULL, number INTEGER"),
-    "sent": (1, "number INTEGER PRIMARY KEY, data BLOB NOT NULL"),
-    "backups": (
-        1,
-        "id BLOB PRIMARY KEY, time_ms INTEGER NOT NULL, last_key INTEGER NOT NULL, recipients TEXT NOT NULL",
-    ),
+VERSION = 1  # of each table; one that changes gets a version of its own
+
+TABLES = {
+    "meta": "key TEXT PRIMARY KEY, value BLOB NOT NULL",
+    "tenants": "id BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE, owner BLOB",
+    "invites": "hash BLOB PRIMARY KEY, tenant BLOB NOT NULL, owns INTEGER NOT NULL, expires_ms INTEGER NOT NULL,"
+    " used INTEGER NOT NULL DEFAULT 0",
+    "pending": "invite BLOB PRIMARY KEY, principal BLOB NOT NULL UNIQUE, name TEXT NOT NULL, signing_key BLOB NOT NULL,"
+    " sealing_key BLOB NOT NULL, challenge BLOB NOT NULL, certificate BLOB",
+    "subjects": "id BLOB PRIMARY KEY, kind INTEGER NOT NULL, tenant BLOB NOT NULL, name TEXT NOT NULL,"
+    " certificate BLOB NOT NULL, revoked INTEGER NOT NULL",
+    "topics": "token BLOB PRIMARY KEY, tenant BLOB NOT NULL, owner BLOB NOT NULL, name TEXT NOT NULL,"
+    " partitions INTEGER NOT NULL, flags INTEGER NOT NULL, schema_version INTEGER NOT NULL, schema_hash BLOB NOT NULL,"
+    " closed INTEGER NOT NULL, due_ms INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL",
+    "drafts": "token BLOB NOT NULL, owner BLOB NOT NULL, name TEXT NOT NULL, schema BLOB NOT NULL,"
+    " public BLOB NOT NULL, secret BLOB NOT NULL, PRIMARY KEY (token, owner)",
+    "schemas": "token BLOB NOT NULL, version INTEGER NOT NULL, hash BLOB NOT NULL, text BLOB NOT NULL,"
+    " changed INTEGER NOT NULL, PRIMARY KEY (token, version, hash)",
+    "epochs": "token BLOB NOT NULL, epoch INTEGER NOT NULL, public BLOB, secret BLOB, not_before_ms INTEGER NOT NULL,"
+    " end_ms INTEGER NOT NULL DEFAULT 0, announced INTEGER NOT NULL DEFAULT 0, begun INTEGER NOT NULL DEFAULT 0,"
+    " changed INTEGER NOT NULL, PRIMARY KEY (token, epoch)",
+    "erasure_keys": "number INTEGER PRIMARY KEY AUTOINCREMENT, token BLOB NOT NULL, publisher BLOB NOT NULL,"
+    " period INTEGER NOT NULL, public BLOB, secret BLOB, begins_ms INTEGER NOT NULL, ends_ms INTEGER NOT NULL,"
+    " erased INTEGER NOT NULL DEFAULT 0, changed INTEGER NOT NULL, UNIQUE (token, publisher, period)",
+    "permits": "id BLOB PRIMARY KEY, operation INTEGER NOT NULL, token BLOB NOT NULL, principal BLOB NOT NULL,"
+    " signing_key BLOB NOT NULL, first_epoch INTEGER NOT NULL, not_after_ms INTEGER NOT NULL, status INTEGER NOT NULL,"
+    " handed INTEGER NOT NULL DEFAULT 0, permit BLOB",
+    "labels": "token BLOB PRIMARY KEY, code BLOB NOT NULL, changed INTEGER NOT NULL",
+    "attribute_spaces": "tenant BLOB PRIMARY KEY, namespace TEXT NOT NULL UNIQUE, space BLOB NOT NULL,"
+    " changed INTEGER NOT NULL",
+    "attributes": "tenant BLOB NOT NULL, principal BLOB NOT NULL, pseudonym BLOB NOT NULL, commitment BLOB NOT NULL,"
+    " content BLOB NOT NULL, not_after_ms INTEGER NOT NULL, state INTEGER NOT NULL,"
+    " PRIMARY KEY (tenant, principal, pseudonym, commitment)",
+    "attribute_epochs": "epoch INTEGER PRIMARY KEY, not_before_ms INTEGER NOT NULL,"
+    " announced INTEGER NOT NULL DEFAULT 0, changed INTEGER NOT NULL",
+    "attribute_turns": "tenant BLOB PRIMARY KEY, paid_ms INTEGER NOT NULL",
+    "policies": "token BLOB NOT NULL, column_group INTEGER NOT NULL, version INTEGER NOT NULL,"
+    " commitment BLOB NOT NULL, content BLOB, state INTEGER NOT NULL, made INTEGER NOT NULL,"
+    " begins_ms INTEGER NOT NULL, changed INTEGER NOT NULL, PRIMARY KEY (token, column_group, version, commitment)",
+    "policy_keys": "token BLOB NOT NULL, column_group INTEGER NOT NULL, version INTEGER NOT NULL,"
+    " epoch INTEGER NOT NULL, record BLOB NOT NULL, changed INTEGER NOT NULL,"
+    " PRIMARY KEY (token, column_group, version, epoch)",
+    "answers": "principal BLOB NOT NULL, nonce BLOB NOT NULL, answer BLOB NOT NULL, time_ms INTEGER NOT NULL,"
+    " PRIMARY KEY (principal, nonce)",
+    "patterns": "tenant BLOB NOT NULL, author BLOB NOT NULL, pattern TEXT NOT NULL, principal BLOB NOT NULL,"
+    " allow INTEGER NOT NULL, operations INTEGER NOT NULL, host TEXT NOT NULL,"
+    " PRIMARY KEY (tenant, author, pattern, principal, allow, operations, host)",
+    "outbox": "place INTEGER PRIMARY KEY AUTOINCREMENT, entries BLOB NOT NULL, number INTEGER",
+    "sent": "number INTEGER PRIMARY KEY, data BLOB NOT NULL",
+    "backups": "id BLOB PRIMARY KEY, time_ms INTEGER NOT NULL, last_key INTEGER NOT NULL, recipients TEXT NOT NULL",
 }
 
 INDICES = (
@@ -167,15 +118,15 @@ class AuthorityStore:
         self._connection.execute("CREATE TABLE IF NOT EXISTS tables (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
         found: dict[str, int] = dict(self.rows("SELECT name, version FROM tables"))
         for name, version in found.items():
-            known = TABLES.get(name, (0, ""))[0]
+            known = VERSION if name in TABLES else 0
             if version > known:
                 raise Misuse(
                     f'authority store: table "{name}" has version {version}, this program knows {known}',
                     hint="use the program that wrote it, or a newer one",
                 )
-        for name, (version, columns) in TABLES.items():
+        for name, columns in TABLES.items():
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) STRICT")
-            self._connection.execute("INSERT OR IGNORE INTO tables VALUES (?, ?)", (name, version))
+            self._connection.execute("INSERT OR IGNORE INTO tables VALUES (?, ?)", (name, VERSION))
         for statement in INDICES:
             self._connection.execute(statement)
 
@@ -201,6 +152,10 @@ class AuthorityStore:
         row = self.row(sql, values)
         return None if row is None else row[0]
 
+    def column(self, sql: str, values: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+        """The first value of each row."""
+        return tuple(row[0] for row in self.rows(sql, values))
+
     def write(self, sql: str, values: tuple[Any, ...] = ()) -> int:
         """Run a change. Returns the number of rows it touched."""
         with self.lock:
@@ -209,14 +164,16 @@ class AuthorityStore:
 
     def insert(self, table: str, **values: Any) -> int:
         """Insert a row. Returns its rowid."""
-        names = ", ".join(values)  # table and columns are words of this package, never a caller's
-        marks = ", ".join("?" * len(values))
-        with self.lock:
-            self._connection.execute(
-                f"INSERT INTO {table} ({names}) VALUES ({marks})",  # noqa: S608
-                tuple(values.values()),
-            )
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        with self.lock:  # table and columns are words of this package, never a caller's
+            self.write(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))  # noqa: S608
             return self._connection.last_insert_rowid()
+
+    def update(self, table: str, where: Mapping[str, Any], **values: Any) -> int:
+        """Change the rows that have these values. Returns their number."""
+        change, condition = ", ".join(f"{name} = ?" for name in values), " AND ".join(f"{name} = ?" for name in where)
+        sql = f"UPDATE {table} SET {change} WHERE {condition}"  # noqa: S608 words of this package, as in `insert`
+        return self.write(sql, (*values.values(), *where.values()))
 
     def meta(self, key: str) -> bytes | None:
         value: bytes | None = self.scalar("SELECT value FROM meta WHERE key = ?", (key,))

@@ -11,7 +11,7 @@ does not exist. (Within a tenant a name that is taken cannot be taken again, and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tallystick.authority.answers import FORGET, REMEMBER, SHOW, Caller, Draft, Resolved
@@ -53,50 +53,41 @@ class TopicRecord:
 
 class Topics:
     def __init__(self, core: Core, subjects: Subjects, epochs: Epochs) -> None:
-        self._core = core
-        self._subjects = subjects
-        self._epochs = epochs
+        self._core, self._store, self._subjects, self._epochs = core, core.store, subjects, epochs
 
     def find(self, token: bytes) -> TopicRecord | None:
-        row = self._core.store.row("SELECT * FROM topics WHERE token = ?", (token,))
+        row = self._store.row("SELECT * FROM topics WHERE token = ?", (token,))
         return None if row is None else TopicRecord(*row)
 
-    def token_of(self, certificate: Certificate, topic: str | bytes) -> bytes:
-        """The token that a caller means: by itself, or by a name in the caller's own tenant."""
-        if isinstance(topic, bytes):
-            return topic
-        return self._core.master.token(certificate.tenant, topic)
-
-    def require_owned(self, certificate: Certificate, token: bytes) -> TopicRecord:
+    def require_owned(self, caller: Caller, token: bytes) -> TopicRecord:
         """The topic, if the caller owns it or its tenant; else as if it did not exist."""
-        topic = self.find(token)
+        certificate, topic = self._subjects.require_caller(caller), self.find(token)
         if topic is None or topic.tenant != certificate.tenant:
             raise unknown(token)
         if topic.owner != certificate.subject and not self._subjects.is_admin(certificate):
             raise unknown(token)
         return topic
 
-    def require_described(self, certificate: Certificate, token: bytes) -> TopicRecord:
+    def require_described(self, caller: Caller, token: bytes) -> TopicRecord:
         """The topic, if the caller owns it or may describe it; else as if it did not exist."""
-        topic = self.find(token)
+        certificate, topic = self._subjects.require_caller(caller), self.find(token)
         if topic is not None and self.granted(certificate.subject, token) & Right.DESCRIBE:
             return topic
-        return self.require_owned(certificate, token)
+        return self.require_owned(caller, token)
 
     # --- requests ---
 
     def create(self, caller: Caller, name: str, schema: bytes, partitions: int, flags: int) -> Draft:
         certificate = self._subjects.require_caller(caller)
-        self._check_new(name, schema, partitions, flags)
-        parsed = Schema.decode(schema)
+        self._check_new(name, partitions, flags)
+        parsed = self._decode(schema)
         if parsed.version != 1:
             raise Misuse(f"schema: version 1 expected for a new topic, found {parsed.version}")
-        token = self._core.master.token(certificate.tenant, name)
-        with self._core.store.transaction():
-            existing = self.find(token)
+        token = self._core.keys.master.token(certificate.tenant, name)
+        with self._store.transaction():
+            existing, public = self.find(token), b""
             if existing is not None:
                 self._deposit_again(certificate, existing, name, parsed)
-                public = b""
             else:
                 public = self._draft(certificate, token, name, schema)
         return Draft(
@@ -110,28 +101,28 @@ class Topics:
             rights=tuple(self._expand(certificate.tenant, certificate.subject, token, name)),
         )
 
-    def _check_new(self, name: str, schema: bytes, partitions: int, flags: int) -> None:
+    def _decode(self, schema: bytes) -> Schema:
+        most = self._core.limits.schema_bytes_max
+        if len(schema) > most:
+            raise Malformed(f"schema: {len(schema)} bytes, at most {most} expected")
+        return Schema.decode(schema)
+
+    def _check_new(self, name: str, partitions: int, flags: int) -> None:
         limits = self._core.limits
         if len(name) > limits.name_characters_max or not _NAME.fullmatch(name):
             raise Misuse(
                 f"topic name: 1 to {limits.name_characters_max} letters, digits or ._/- expected",
                 hint="it begins with a letter or a digit",
             )
-        if len(schema) > limits.schema_bytes_max:
-            raise Malformed(f"schema: {len(schema)} bytes, at most {limits.schema_bytes_max} expected")
         if not 1 <= partitions <= PARTITIONS_MAX or not 0 <= flags <= topics.ERASABLE | topics.PADDED:
             raise Misuse(f"topic: 1 to {PARTITIONS_MAX} partitions and known flags expected")
 
     def _draft(self, certificate: Certificate, token: bytes, name: str, schema: bytes) -> bytes:
         """Keep the draft. Returns the public half of its first epoch."""
-        store, limits = self._core.store, self._core.limits
-        wrapped = self._core.master.wrap_schema(token, 1, schema, self._core.entropy)
-        drafted = store.scalar("SELECT public FROM drafts WHERE token = ? AND owner = ?", (token, certificate.subject))
-        if drafted is not None:
-            store.write(
-                "UPDATE drafts SET schema = ? WHERE token = ? AND owner = ?", (wrapped, token, certificate.subject)
-            )
-            return bytes(drafted)
+        store, limits, place = self._store, self._core.limits, {"token": token, "owner": certificate.subject}
+        wrapped = self._core.keys.master.wrap_schema(token, 1, schema, self._core.entropy)
+        if store.update("drafts", place, schema=wrapped):
+            return bytes(store.scalar("SELECT public FROM drafts WHERE token = ? AND owner = ?", (*place.values(),)))
         if store.scalar("SELECT count(*) FROM topics WHERE tenant = ?", (certificate.tenant,)) >= limits.topics_max:
             raise Refused(f"the tenant has {limits.topics_max} topics already", reason="too-many-topics")
         if store.scalar("SELECT count(*) FROM drafts WHERE owner = ?", (certificate.subject,)) >= limits.drafts_max:
@@ -140,39 +131,29 @@ class Topics:
                 reason="too-many-topics",
                 hint="submit the entries of those topics first",
             )
-        public, secret = self._epochs.draw(token)
-        store.insert(
-            "drafts", token=token, owner=certificate.subject, name=name, schema=wrapped, public=public, secret=secret
-        )
+        public, secret = self._epochs.draw(token, 1)
+        store.insert("drafts", **place, name=name, schema=wrapped, public=public, secret=secret)
         return public
 
     def _deposit_again(self, certificate: Certificate, topic: TopicRecord, name: str, schema: Schema) -> None:
         """Name and schema of a topic that a restored store knows from the ledger alone, from its owner."""
-        missing = self.schema_text(topic.token, 1) is None
-        if topic.owner != certificate.subject or not missing:
+        if topic.owner != certificate.subject or self.schema_text(topic.token, 1) is not None:
             raise Refused(f'topic "{name}" exists already', reason="topic-exists")
         self._keep_schema(topic.token, 1, schema)
-        self._core.store.write("UPDATE topics SET name = ? WHERE token = ?", (name, topic.token))
+        self._store.write("UPDATE topics SET name = ? WHERE token = ?", (name, topic.token))
 
     def propose_schema(self, caller: Caller, token: bytes, schema: bytes) -> tuple[int, bytes]:
         """Keep the next version's text. Returns its number and hash, for the owner to sign and submit."""
-        certificate = self._subjects.require_caller(caller)
-        topic = self.require_owned(certificate, token)
-        limits = self._core.limits
-        if len(schema) > limits.schema_bytes_max:
-            raise Malformed(f"schema: {len(schema)} bytes, at most {limits.schema_bytes_max} expected")
-        new = Schema.decode(schema)
+        topic, limits = self.require_owned(caller, token), self._core.limits
+        new = self._decode(schema)
         if new.version > limits.schemas_max:
             raise Refused(f"a topic has at most {limits.schemas_max} schema versions", reason="too-many-schemas")
         if new.version <= topic.schema_version:  # a text that a restored store lacks
             if new.hash != self._ledger_hash(token, new.version):
                 raise Misuse(f"schema version {new.version} exists already, with another content")
         else:
-            old = self.schema_text(token, topic.schema_version)
-            if old is None:
-                raise Refused("the newest schema's text is not here", reason="schema-missing", hint="deposit it first")
-            check_successor(Schema.decode(old), new)
-        with self._core.store.transaction():
+            check_successor(Schema.decode(self.require_text(topic)), new)
+        with self._store.transaction():
             self._keep_schema(token, new.version, new)
         return new.version, new.hash
 
@@ -205,21 +186,21 @@ class Topics:
 
     def _remember(self, certificate: Certificate, pattern: str, principal: bytes, rule: list[Any], mode: int) -> None:
         place = (certificate.tenant, certificate.subject, pattern, principal, *rule)
-        with self._core.store.transaction():
+        with self._store.transaction():
             if mode == FORGET:
-                self._core.store.write(
+                self._store.write(
                     "DELETE FROM patterns WHERE tenant = ? AND author = ? AND pattern = ? AND principal = ?"
                     " AND allow = ? AND operations = ? AND host = ?",
                     place,
                 )
                 return
-            count = self._core.store.scalar("SELECT count(*) FROM patterns WHERE tenant = ?", (certificate.tenant,))
+            count = self._store.scalar("SELECT count(*) FROM patterns WHERE tenant = ?", (certificate.tenant,))
             if count >= self._core.limits.patterns_max:
                 raise Refused(f"the tenant has {count} patterns already", reason="too-many-patterns")
-            self._core.store.write("INSERT OR IGNORE INTO patterns VALUES (?, ?, ?, ?, ?, ?, ?)", place)
+            self._store.write("INSERT OR IGNORE INTO patterns VALUES (?, ?, ?, ?, ?, ?, ?)", place)
 
     def _matching(self, certificate: Certificate, pattern: str) -> list[TopicRecord]:
-        rows = self._core.store.rows("SELECT * FROM topics WHERE tenant = ? AND closed = 0", (certificate.tenant,))
+        rows = self._store.rows("SELECT * FROM topics WHERE tenant = ? AND closed = 0", (certificate.tenant,))
         is_admin = self._subjects.is_admin(certificate)
         found = [TopicRecord(*row) for row in rows]
         return [
@@ -230,8 +211,8 @@ class Topics:
 
     def _expand(self, tenant: bytes, owner: bytes, token: bytes, name: str) -> list[bytes]:
         """The rules that remembered patterns make for a new topic: the tenant's, and its owner's own."""
-        admin = self._core.store.scalar("SELECT owner FROM tenants WHERE id = ?", (tenant,))
-        rows = self._core.store.rows(
+        admin = self._store.scalar("SELECT owner FROM tenants WHERE id = ?", (tenant,))
+        rows = self._store.rows(
             "SELECT DISTINCT pattern, principal, allow, operations, host FROM patterns"
             " WHERE tenant = ? AND author IN (?, ?)",
             (tenant, owner, admin),
@@ -250,16 +231,14 @@ class Topics:
         found = core.ledger.row(TOPICS(token))
         if found is None:
             return None
-        if core.certificate.tenant not in (ALL_TENANTS, found.tenant):
+        if core.keys.certificate.tenant not in (ALL_TENANTS, found.tenant):
             return None  # another authority's
         old = self.find(token)
         if old is None:
             self._make_live(token, found)
         else:
-            core.store.write(
-                "UPDATE topics SET schema_version = ?, schema_hash = ?, closed = ? WHERE token = ?",
-                (found.version, found.schema_hash, found.closed, token),
-            )
+            newest = {"schema_version": found.version, "schema_hash": found.schema_hash, "closed": found.closed}
+            core.store.update("topics", {"token": token}, **newest)
             core.store.write(
                 "UPDATE schemas SET changed = ? WHERE token = ? AND version > ? AND version <= ?",
                 (core.touch(token), token, old.schema_version, found.version),
@@ -268,25 +247,14 @@ class Topics:
 
     def _make_live(self, token: bytes, found: TopicRow) -> None:
         core = self._core
-        draft = core.store.row(
-            "SELECT name, schema, public, secret FROM drafts WHERE token = ? AND owner = ?", (token, found.owner)
-        )
-        core.store.insert(
-            "topics",
-            token=token,
-            tenant=found.tenant,
-            owner=found.owner,
-            name=draft[0] if draft else "",
-            partitions=found.partitions,
-            flags=found.flags,
-            schema_version=found.version,
-            schema_hash=found.schema_hash,
-            closed=found.closed,
-            version=core.next_version(),
-        )
+        drafted = "SELECT name, schema, public, secret FROM drafts WHERE token = ? AND owner = ?"
+        draft = core.store.row(drafted, (token, found.owner))
+        name, version = draft[0] if draft else "", core.next_version()
+        shape = (found.partitions, found.flags, found.version, found.schema_hash, found.closed)
+        record = TopicRecord(token, found.tenant, found.owner, name, *shape, due_ms=0, version=version)
+        core.store.insert("topics", **asdict(record))
         if draft is not None:
-            schema = Schema.decode(core.master.unwrap_schema(token, 1, draft[1]))
-            self._keep_schema(token, 1, schema)
+            self._keep_schema(token, 1, Schema.decode(core.keys.master.unwrap_schema(token, 1, draft[1])))
             self._epochs.adopt(token, draft[2], draft[3])
         core.store.write("DELETE FROM drafts WHERE token = ?", (token,))
 
@@ -294,17 +262,27 @@ class Topics:
 
     def schema_text(self, token: bytes, version: int) -> bytes | None:
         """The text of the version that the ledger names, if it is here."""
-        wrapped = self._core.store.scalar(
+        wrapped = self._store.scalar(
             "SELECT text FROM schemas WHERE token = ? AND version = ? AND hash = ?",
             (token, version, self._ledger_hash(token, version)),
         )
-        return None if wrapped is None else self._core.master.unwrap_schema(token, version, wrapped)
+        return None if wrapped is None else self._core.keys.master.unwrap_schema(token, version, wrapped)
+
+    def require_text(self, topic: TopicRecord) -> bytes:
+        """The text of the newest version; `Refused` where a restored store lacks it."""
+        text = self.schema_text(topic.token, topic.schema_version)
+        if text is None:
+            raise Refused(
+                f"topic {topic.token.hex()}: its schema is not here",
+                reason="schema-missing",
+                hint="its owner hands it in again: tally topic schema",
+            )
+        return text
 
     def schemas(self, topic: TopicRecord, seen: int = 0) -> list[bytes]:
         """All versions' texts; none where nothing is newer than `seen`."""
-        newest = self._core.store.scalar(
-            "SELECT max(changed) FROM schemas WHERE token = ? AND version <= ?", (topic.token, topic.schema_version)
-        )
+        known = "SELECT max(changed) FROM schemas WHERE token = ? AND version <= ?"
+        newest = self._store.scalar(known, (topic.token, topic.schema_version))
         if newest is None or newest <= seen:
             return []
         texts = [self.schema_text(topic.token, version) for version in range(1, topic.schema_version + 1)]
@@ -323,8 +301,8 @@ class Topics:
         return b"" if row is None else row.hash
 
     def _keep_schema(self, token: bytes, version: int, schema: Schema) -> None:
-        wrapped = self._core.master.wrap_schema(token, version, schema.encode(), self._core.entropy)
-        self._core.store.write(
+        wrapped = self._core.keys.master.wrap_schema(token, version, schema.encode(), self._core.entropy)
+        self._store.write(
             "INSERT OR REPLACE INTO schemas VALUES (?, ?, ?, ?, ?)",
             (token, version, schema.hash, wrapped, self._core.touch(token)),
         )

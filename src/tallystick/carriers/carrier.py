@@ -1,19 +1,110 @@
-"""A carrier as its clients see it. Engines share this protocol and the suite in tests/contract, nothing else."""
+"""A carrier as its clients see it, the frames of what they send and fetch, and the voids they may meet.
+
+Engines share this protocol and the suite in tests/contract, nothing else.
+
+A void lies at an offset that holds no parcel to open. A carrier with guards in front stores only what they took, once.
+On Kafka anybody with Kafka's leave appends, so a partition also holds what the notary refused, parcels a second time,
+and offsets at which readers see nothing (the ends of transactions, aborted records). The tree has a leaf for each
+offset all the same: a parcel's hash where it is repeated, else under labels of their own, so that no refused bytes pass
+for a parcel and no parcel for a void. The reason is the notary's word; it stands in its anchor on the ledger. A parcel
+that is falsely called repeated is missed by whoever reads its lane.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
+from hashlib import sha256
 from typing import NamedTuple, Protocol
 
-from tallystick.trust.promise import Promise
+from tallystick import wire
+from tallystick.crypto.symmetric import named_hash
+from tallystick.errors import Malformed
+from tallystick.trust.promise import REASON_CHARACTERS_MAX, Promise
+from tallystick.wire import Fields
+
+_LENGTH = struct.Struct("<I")
+ITEMS_MAX = 65_536
+
+
+def join_frames(items: Sequence[bytes | memoryview]) -> bytes:
+    return b"".join(part for item in items for part in (_LENGTH.pack(len(item)), item))
+
+
+def split_frames(data: bytes | memoryview, items_max: int = ITEMS_MAX) -> list[bytes]:
+    """The items of a framed body; raises `Malformed` unless it is made of whole frames."""
+    return [bytes(item) for item in frame_views(data, items_max)]
+
+
+def frame_views(data: bytes | memoryview, items_max: int = ITEMS_MAX) -> list[memoryview]:
+    """As `split_frames`, without copying; the whole lives as long as any of its items."""
+    view, at = memoryview(data), 0
+    items: list[memoryview] = []
+    while at < len(view):
+        if at + 4 > len(view) or len(items) == items_max:
+            raise Malformed("frames: truncated, or too many")
+        end = at + 4 + _LENGTH.unpack_from(view, at)[0]
+        if end > len(view):
+            raise Malformed("frames: truncated")
+        items.append(view[at + 4 : end])
+        at = end
+    return items
+
+
+MAGIC = b"TLV\x01"
+VOID_BYTES_MAX = 256
+
+
+@dataclass(frozen=True)
+class Void:
+    """Refused bytes, by their SHA-256, and why; a parcel once more, by its hash and without a reason; or nothing."""
+
+    digest: bytes = b""
+    reason: str = ""
+
+    @classmethod
+    def refused(cls, data: bytes, reason: str) -> Void:
+        return cls(sha256(data).digest(), reason)
+
+    @classmethod
+    def repeated(cls, parcel: bytes) -> Void:
+        return cls(parcel)
+
+    @property
+    def hash(self) -> bytes:
+        """What stands in the partition's tree where a parcel's hash would."""
+        if not self.digest:
+            return named_hash("tallystick empty leaf 1", b"")
+        return named_hash("tallystick refused leaf 1", self.digest) if self.reason else self.digest
+
+    def encode(self) -> bytes:
+        return MAGIC + wire.encode([self.digest, self.reason])
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Void:
+        if not is_void(data) or len(data) > VOID_BYTES_MAX:
+            raise Malformed("not a void")
+        fields = Fields.parse(bytes(data[len(MAGIC) :]), "void", 2)
+        void = cls(fields.octets(at_most=32), fields.text(REASON_CHARACTERS_MAX))
+        if len(void.digest) not in (0, 32) or (void.reason and not void.digest):
+            raise Malformed("void: a reason without a digest")
+        return void
+
+
+def is_void(data: bytes | memoryview) -> bool:
+    return bytes(data[: len(MAGIC)]) == MAGIC
+
+
+BUNDLE_PATH = "/v1/bundle"
+QUESTIONS_MAX = 256  # a proof of the state has about a kilobyte: a quarter of a megabyte, and of a tenth of a second
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics. Where nobody of ours
-    took it, there are `offsets` (token, partition, offset) without a promise."""
+    """A parcel was taken, now or (`again`) before: the carrier's promise in each of its topics. Where no guard
+    stands in front of the carrier, there are `offsets` (token, partition, offset) without a promise."""
 
     promises: tuple[Promise, ...]
     again: bool = False
@@ -33,6 +124,22 @@ Outcome = Stored | NotStored
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """What a subscriber asks for: parcels of a partition from `offset` on and below `end`."""
+
+    token: bytes
+    partition: int
+    permit: bytes
+    offset: int
+    bytes_max: int
+    wait_ms: int = 0  # for the first of them, where none is there
+    stored: bool = False  # also those that no anchor covers yet
+    headers: bool = False  # without their bodies
+    size: int | None = None  # of the tree in which they are proved; the newest anchor's by default
+    end: int | None = None
+
+
+@dataclass(frozen=True)
 class Fetched:
     """Consecutive parcels of a partition from `first` on, and what proves them; nothing of it is verified.
 
@@ -47,6 +154,18 @@ class Fetched:
     proof: tuple[bytes, ...]
     end: int
     retired: int = 0
+
+
+class LaneSought(NamedTuple):
+    """Which lane's front is asked for: of its last parcel below an offset, proved in the tree of `size` parcels."""
+
+    token: bytes
+    partition: int
+    permit: bytes
+    publisher: bytes
+    lane: bytes
+    below: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -96,26 +215,9 @@ class Reading(Protocol):
 
     def permit(self, identifier: bytes) -> bytes: ...
 
-    def fetch(
-        self,
-        token: bytes,
-        partition: int,
-        permit: bytes,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int = 0,
-        stored: bool = False,
-        headers: bool = False,
-        size: int | None = None,
-        end: int | None = None,
-    ) -> Fetched:
-        """Parcels from `offset` on and below `end`, proved in the tree of `size` parcels (the newest anchor by
-        default); with `stored` also those that no anchor covers yet."""
+    def fetch(self, wanted: Fetch) -> Fetched: ...
 
-    def lane_front(
-        self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
-    ) -> LaneFront | None: ...
+    def lane_front(self, sought: LaneSought) -> LaneFront | None: ...
 
     def verdict(self, token: bytes, partition: int, offset: int) -> str:
         """Why what lies at an anchored offset was refused; empty if it was not."""

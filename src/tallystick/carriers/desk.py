@@ -1,33 +1,47 @@
-"""What a node answers: one table of requests (docs/formats/http.md), for HTTP (service.py) and the simulation alike.
+"""What a node answers: one table of requests (docs/formats/http.md), for HTTP and the simulation alike.
 
 A handler is a plain function from a request whose signature holds to an answer; it translates and nothing else. One
 that must wait says for what (`Wait`), and parcels to be stored are handed over (`Storing`), so that those of several
-requests share a sync. Whoever drives the node waits and stores.
+requests share a sync. Whoever drives the node waits and stores: the simulation does so step by step, `CarrierService`
+over HTTP. There everything that may touch the disk runs off the event loop, and long polls wait on the loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tallystick import wire
-from tallystick.carriers.acts import Asked
-from tallystick.carriers.bundles import BUNDLE_PATH, QUESTIONS_MAX
-from tallystick.carriers.carrier import Fetched, Outcome, Stored
-from tallystick.carriers.frames import join_frames, split_frames
+from tallystick.carriers.accounts import Asked
+from tallystick.carriers.carrier import (
+    BUNDLE_PATH,
+    QUESTIONS_MAX,
+    Fetch,
+    Fetched,
+    LaneSought,
+    Outcome,
+    Stored,
+    join_frames,
+    split_frames,
+)
 from tallystick.carriers.front import Front
-from tallystick.carriers.log.report import Damaged
+from tallystick.carriers.storage import Damaged, Place
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import Engine, Query, Submitted
-from tallystick.runtime.answers import PARCELS, Answer, answer_error, answer_value
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.router import Routes
-from tallystick.runtime.words import Words, octets
-from tallystick.trust.signed import Fields
+from tallystick.runtime.http1 import PARCELS, Answer, Words, answer_error, answer_value, octets
+from tallystick.runtime.router import Gate, Request, Router, Routes
+from tallystick.runtime.sources import Clock
+from tallystick.trust.envelope import Envelope
+from tallystick.trust.permit import Operation
+from tallystick.wire import Fields
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +89,7 @@ class Storing(NamedTuple):
 
     asked: Asked
     token: bytes
-    parcels: Sequence[bytes]
+    parcels: bytes  # framed
     then: Callable[[Sequence[Outcome]], Answer]
 
 
@@ -117,8 +131,8 @@ class Desk:
         return [
             Route("POST", "/v1/topics/{token}/parcels", self._publish, quick=True),
             Route("GET", "/v1/topics/{token}/parcels", self._fetch),
-            Route("POST", "/v1/topics/{token}/advertisements", self._advertise),
-            Route("POST", "/v1/topics/{token}/subscriptions", self._subscribe),
+            Route("POST", "/v1/topics/{token}/advertisements", partial(self._admit, Operation.ADVERTISE)),
+            Route("POST", "/v1/topics/{token}/subscriptions", partial(self._admit, Operation.SUBSCRIBE)),
             Route("POST", "/v1/topics/{token}/locks", self._put_locks),
             Route("POST", "/v1/topics/{token}/inclusion", self._inclusion),
             Route("GET", "/v1/topics/{token}/lanes/{lane}", self._lane_front, bundled=True),
@@ -143,64 +157,44 @@ class Desk:
 
     def _publish(self, question: Question) -> Reply:
         self._check_gateway()
-        asked, token = question.signed, question.token
-        try:
-            return Storing(asked, token, split_frames(question.body), _answer_outcomes)
-        except Malformed as error:
-            return Wait(_now, self._refuse_unreadable(asked, token, error), 0)
-
-    def _refuse_unreadable(self, asked: Asked, token: bytes, error: Malformed) -> Callable[[], Answer]:
-        def refuse() -> Answer:
-            self._front.note_unreadable(asked, token, error.reason)
-            raise error
-
-        return refuse
+        return Storing(question.signed, question.token, question.body, _answer_outcomes)
 
     def _fetch(self, question: Question) -> Reply:
-        asked, token, words = question.signed, question.token, question.words
-        partition, permit, offset = words.number("partition"), words.octets("permit", 16), words.number("offset")
-        stored, headers = bool(words.number("stored", 0)), bool(words.number("headers", 0))
-        if not headers:
+        asked, words = question.signed, question.words
+        wanted = Fetch(
+            *(question.token, words.number("partition"), words.octets("permit", 16), words.number("offset")),
+            bytes_max=words.number("bytes", 1 << 20),
+            wait_ms=min(words.number("wait", 0), WAIT_MS_MAX),
+            stored=bool(words.number("stored", 0)),
+            headers=bool(words.number("headers", 0)),
+            size=words.optional_number("size"),
+            end=words.optional_number("end"),
+        )
+        if not wanted.headers:
             self._check_gateway()
-        self._front.check_fetch(asked, token, partition, permit)
+        self._front.check_fetch(asked, wanted)
 
         def has_more() -> bool:
-            return offset < self._front.ends(token, partition)[1 if stored else 0]
+            anchored, stored_end = self._front.ends(wanted.token, wanted.partition)
+            return wanted.offset < (stored_end if wanted.stored else anchored)
 
         def answer() -> Answer:
             try:
-                fetched = self._front.fetch(
-                    asked,
-                    token,
-                    partition,
-                    permit,
-                    offset,
-                    bytes_max=words.number("bytes", 1 << 20),
-                    stored=stored,
-                    headers=headers,
-                    size=words.optional_number("size"),
-                    end=words.optional_number("end"),
-                )
+                return Answer(body=encode_fetched(self._front.fetch(asked, wanted)), content_type=PARCELS)
             except Damaged as error:  # unlike what is unavailable for now: to try again would not help
                 hint = "its operator restores the node's log from a backup or a replica"
-                message = f"partition {partition}: the node's log is damaged: {error}"
+                message = f"partition {wanted.partition}: the node's log is damaged: {error}"
                 raise Withheld(message, reason="damaged", hint=hint) from error
-            return Answer(body=encode_fetched(fetched), content_type=PARCELS)
 
-        wait_ms = min(words.number("wait", 0), WAIT_MS_MAX)
-        return answer() if not wait_ms or has_more() else Wait(has_more, answer, wait_ms / 1000)
+        return answer() if not wanted.wait_ms or has_more() else Wait(has_more, answer, wanted.wait_ms / 1000)
 
     def _check_gateway(self) -> None:
         if not self._gateway:
             hint = "go to Kafka itself (tally principal kafka), or to a gateway (tally principal address)"
             raise Refused("this node is a notary: it carries no parcels", reason="not-gateway", hint=hint)
 
-    def _advertise(self, question: Question) -> Answer:
-        self._front.advertise(question.signed, question.token, question.body)
-        return answer_value(True)
-
-    def _subscribe(self, question: Question) -> Answer:
-        self._front.subscribe(question.signed, question.token, question.body)
+    def _admit(self, operation: Operation, question: Question) -> Answer:
+        self._front.admit(question.signed, question.token, question.body, operation)
         return answer_value(True)
 
     def _undo(self, question: Question) -> Answer:
@@ -214,16 +208,11 @@ class Desk:
 
     def _lane_front(self, question: Question) -> Answer:
         words = question.words
-        front = self._front.lane_front(
-            question.signed,
-            question.token,
-            words.number("partition"),
-            words.octets("permit", 16),
-            words.octets("publisher", 16),
-            question.part("lane", 16),
-            words.number("below"),
-            words.number("size"),
+        sought = LaneSought(
+            *(question.token, words.number("partition"), words.octets("permit", 16), words.octets("publisher", 16)),
+            *(question.part("lane", 16), words.number("below"), words.number("size")),
         )
+        front = self._front.lane_front(question.signed, sought)
         return answer_value(None if front is None else [front.offset, front.front, front.anchored, list(front.proof)])
 
     def _inclusion(self, question: Question) -> Answer:
@@ -231,11 +220,12 @@ class Desk:
         partition, size, offsets = fields.number(), fields.number(), fields.items(OFFSETS_MAX, 1)
         if any(type(offset) is not int or not 0 <= offset < size for offset in offsets):
             raise Malformed("request: an offset is out of range")
-        return answer_value(self._front.inclusion(question.signed, question.token, partition, size, offsets))
+        book = self._front.described(question.signed, question.token)
+        return answer_value(book.inclusion(Place(question.token, partition), size, offsets))
 
     def _verdict(self, question: Question) -> Answer:
-        partition, offset = question.words.number("partition"), question.words.number("offset")
-        return answer_value(self._front.verdict(question.signed, question.token, partition, offset))
+        place, offset = Place(question.token, question.words.number("partition")), question.words.number("offset")
+        return answer_value(self._front.described(question.signed, place.token).verdict(place, offset))
 
     def _door(self, question: Question) -> Answer:
         return Answer(body=self._doors[question.path](question.signed.envelope.principal, question.body))
@@ -267,8 +257,8 @@ class Desk:
 
     def _receipt(self, question: Question) -> Answer:
         words = question.words
-        place = words.octets("token", 16), words.number("partition"), words.number("offset")
-        return Answer(body=self._front.receipt(question.signed, *place).encode())
+        place, offset = Place(words.octets("token", 16), words.number("partition")), words.number("offset")
+        return Answer(body=self._front.described(question.signed, place.token).receipt(place, offset).encode())
 
     def _history(self, question: Question) -> Answer:
         words = question.words
@@ -319,10 +309,6 @@ class Desk:
             return answer_error(Unavailable("the node failed to answer; its log says why"))
 
 
-def _now() -> bool:
-    return True
-
-
 def _answer_outcomes(outcomes: Sequence[Outcome]) -> Answer:
     return answer_value([_encode_outcome(outcome) for outcome in outcomes])
 
@@ -338,3 +324,104 @@ def encode_fetched(fetched: Fetched) -> bytes:
         [1, fetched.first, len(fetched.parcels), fetched.anchored, list(fetched.proof), fetched.end, fetched.retired]
     )
     return join_frames([meta, *fetched.parcels])
+
+
+class CarrierService:
+    """Serves a desk over HTTP. The event loop is that of the first request.
+
+    Parcels are stored by one thread, which takes all requests that wait as one group: one sync, however many.
+    """
+
+    GROUP_MAX = 256  # requests
+    WAITING_MAX = 1024
+
+    def __init__(self, front: Front, desk: Desk, gate: Gate, clock: Clock) -> None:
+        self._front, self._desk, self._gate, self._clock = front, desk, gate, clock
+        self._waiting: list[tuple[Storing, asyncio.Future[list[Outcome] | TallystickError]]] = []
+        self._storing: asyncio.Task[None] | None = None
+        self._publisher = ThreadPoolExecutor(1, "publish")
+        self._grown: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = False
+        front.on_growth = self._pulse
+
+    def add_routes(self, router: Router) -> None:
+        for route in self._desk.table():
+            handle = partial(self._handle, route)
+            router.add(route.method, route.path, self._gate.signed(handle) if route.signed else handle)
+
+    def end_polls(self) -> None:
+        """Answer all who wait, now and from now on; on the event loop."""
+        self._ending = True
+        self._wake()
+
+    def stop(self) -> None:
+        self._publisher.shutdown()
+
+    async def _handle(
+        self, route: Route, request: Request, envelope: Envelope | None = None, body: bytes = b""
+    ) -> Answer:
+        asked = None if envelope is None else Asked(envelope, request.client[0], self._clock.now())
+        question = Question(request.path, request.parameters, Words(request.query), body, asked)
+        reply = route.handler(question) if route.quick else await asyncio.to_thread(route.handler, question)
+        match reply:
+            case Wait():
+                await self._wait(reply)
+                return await asyncio.to_thread(reply.then)
+            case Storing():
+                return reply.then(await self._store(reply))
+        return reply
+
+    async def _store(self, storing: Storing) -> list[Outcome]:
+        if len(self._waiting) >= self.WAITING_MAX:
+            raise Unavailable("too many requests wait to be stored", retry_after_s=0.2)
+        answer: asyncio.Future[list[Outcome] | TallystickError] = asyncio.get_running_loop().create_future()
+        self._waiting.append((storing, answer))
+        if self._storing is None or self._storing.done():
+            self._storing = asyncio.create_task(self._store_waiting())
+        outcomes = await answer
+        if isinstance(outcomes, TallystickError):
+            raise outcomes
+        return outcomes
+
+    async def _store_waiting(self) -> None:
+        """Group by group, until nothing waits. A task of its own: the peer of any one request may leave meanwhile."""
+        while self._waiting:
+            group, self._waiting = self._waiting[: self.GROUP_MAX], self._waiting[self.GROUP_MAX :]
+            storing = [one for one, _ in group]
+            outcomes = await asyncio.get_running_loop().run_in_executor(self._publisher, self._publish, storing)
+            for (_, answer), outcome in zip(group, outcomes, strict=True):
+                if not answer.done():
+                    answer.set_result(outcome)
+
+    def _publish(self, group: Sequence[Storing]) -> list[list[Outcome] | TallystickError]:
+        try:
+            return self._front.publish([one[:3] for one in group])
+        except Exception as error:  # the node must outlive any single group
+            failure = error if isinstance(error, TallystickError) else Unavailable(f"the node failed: {error!r}")
+            return [failure] * len(group)
+
+    async def _wait(self, wait: Wait) -> None:
+        """Until the condition holds, or the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait.seconds):
+                grown = self._growth()
+                while not wait.condition() and not self._ending:
+                    await grown.wait()
+                    grown = self._growth()
+
+    def _growth(self) -> asyncio.Event:
+        """The event that the next growth sets."""
+        if self._grown is None:
+            self._loop, self._grown = asyncio.get_running_loop(), asyncio.Event()
+        return self._grown
+
+    def _pulse(self) -> None:
+        """Wake every long poll; called from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if self._grown is not None:
+            self._grown.set()
+        self._grown = asyncio.Event()

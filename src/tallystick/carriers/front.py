@@ -20,31 +20,20 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
-from tallystick.carriers.acts import Acts, Asked
-from tallystick.carriers.anchored import AnchorBook
-from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
-from tallystick.carriers.deposits import Deposits, permit_name, undo_name
+from tallystick.carriers.accounts import Acts, Asked, Deposits, Quotas, permit_name, undo_name
+from tallystick.carriers.carrier import Fetch, Fetched, LaneFront, LaneSought, NotStored, Outcome, Stored, split_frames
 from tallystick.carriers.heads import Heads
-from tallystick.carriers.quotas import Quotas
 from tallystick.carriers.scribe import Accusation, Scribe
-from tallystick.carriers.selection import select
-from tallystick.carriers.storage import Entry, Location, Place, Storage, Taken
-from tallystick.carriers.voids import is_void
+from tallystick.carriers.storage import AnchorBook, Entry, Location, Place, Storage, Taken, headers_of, select
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
-from tallystick.guards.advertise import advertise
-from tallystick.guards.lanes import Ahead
-from tallystick.guards.live import Live
-from tallystick.guards.publish import Contradiction, Repeated, publish
-from tallystick.guards.rules import Act, GuardLimits, Rules, check_topic
-from tallystick.guards.subscribe import fetch, subscribe
-from tallystick.guards.unadvertise import unadvertise
-from tallystick.guards.unsubscribe import unsubscribe
-from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.guards.permits import advertise, fetch, subscribe, unadvertise, unsubscribe
+from tallystick.guards.publish import Ahead, Contradiction, Repeated, publish
+from tallystick.guards.rules import Act, GuardLimits, Live, Rules, check_topic
+from tallystick.ledger.block import parse
 from tallystick.ledger.entries import equivocation
-from tallystick.ledger.transaction import parse
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.locks import decode_lock, lock_hash
@@ -52,12 +41,12 @@ from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.promise import Anchor, Promise, is_anchor, sign_promises
-from tallystick.trust.receipt import Receipt
 from tallystick.trust.right import Right
 
 STORED_S = 10.0  # how long a sum of what tenants store is believed
 FETCH_BYTES_MAX = 8 << 20  # one answer
 LANE_SCAN_MAX = 65_536  # headers looked at to find a lane's parcel below an offset; about a second
+LANE_STEP = 256  # headers read at once for it
 
 Judged = tuple[Parcel, Location | Taken, bool]  # where it lies or will, and whether it was there before
 
@@ -103,15 +92,13 @@ class Front:
 
     # Publishing.
 
-    def publish(
-        self, requests: Sequence[tuple[Asked, bytes, Sequence[bytes]]]
-    ) -> list[list[Outcome] | TallystickError]:
-        """Judge and store the parcels of several requests (who asks, the topic named in the request, parcels) under
-        one sync."""
+    def publish(self, requests: Sequence[tuple[Asked, bytes, bytes]]) -> list[list[Outcome] | TallystickError]:
+        """Judge and store the parcels of several requests (who asks, the topic named in the request, framed parcels)
+        under one sync."""
         taken: list[tuple[Asked, Taken]] = []
         with self._publishing:
             with self.lock:
-                judged = [self._judge(asked, token, parcels, taken) for asked, token, parcels in requests]
+                judged = [self._judge(asked, token, body, taken) for asked, token, body in requests]
             self.storage.carry([one for _, one in taken])
             with self.lock:
                 self._store(taken)
@@ -119,14 +106,18 @@ class Front:
         return [self._answer(answer) if isinstance(answer, list) else answer for answer in judged]
 
     def _judge(
-        self, asked: Asked, token: bytes, parcels: Sequence[bytes], taken: list[tuple[Asked, Taken]]
+        self, asked: Asked, token: bytes, body: bytes, taken: list[tuple[Asked, Taken]]
     ) -> list[Judged | NotStored] | TallystickError:
         act = self._acts.of(asked)
         try:
             self._acts.check_new(asked)
-            return [self._judge_one(asked, act, token, data, taken) for data in parcels]
+            return [self._judge_one(asked, act, token, data, taken) for data in self._split(asked, token, body)]
         except TallystickError as error:
             return error
+
+    def _split(self, asked: Asked, token: bytes, body: bytes) -> list[bytes]:
+        with self._noting(asked, token, Right.WRITE):  # parcels that cannot be told apart: somebody signed them anyway
+            return split_frames(body)
 
     def _judge_one(
         self, asked: Asked, act: Act, token: bytes, data: bytes, taken: list[tuple[Asked, Taken]]
@@ -145,7 +136,7 @@ class Front:
         except Ahead as error:
             return NotStored(error.reason, str(error), error.expected)
         except Refused as error:
-            self._acts.note(asked, token, Right.WRITE, OperatorRole.PUBLISHER, reason=error.reason)
+            self._acts.note(asked, token, Right.WRITE, reason=error.reason)
             return NotStored(error.reason, str(error))
         one = Taken(judged.parcel, act.principal, places_of(header, judged.partitions), int(asked.now * 1000))
         self.heads.advance(one)
@@ -178,15 +169,7 @@ class Front:
         except Unavailable as error:
             return error
         for place, offset in zip(one.places, one.offsets, strict=True):
-            self._acts.note(
-                asked,
-                place.token,
-                Right.WRITE,
-                OperatorRole.PUBLISHER,
-                partition=place.partition,
-                first=offset,
-                end=offset + 1,
-            )
+            self._acts.note(asked, place.token, Right.WRITE, partition=place.partition, first=offset, end=offset + 1)
         return None
 
     def _contradict(self, error: Contradiction, asked: Asked, token: bytes) -> Judged | NotStored:
@@ -202,7 +185,7 @@ class Front:
         reason = "behind" if other is None else "equivocation"
         if other is not None:
             self.accuse(error.permit, other, error.parcel, int(asked.now * 1000))
-        self._acts.note(asked, token, Right.WRITE, OperatorRole.PUBLISHER, reason=reason)
+        self._acts.note(asked, token, Right.WRITE, reason=reason)
         return NotStored(reason, f"sequence {header.sequence} was taken by another parcel")
 
     def accuse(self, permit: Permit, first: Parcel, second: Parcel, now_ms: int) -> None:
@@ -250,30 +233,21 @@ class Front:
 
     # Permits and locks.
 
-    def advertise(self, asked: Asked, token: bytes, data: bytes) -> None:
-        self._admit(asked, token, data, Operation.ADVERTISE)
-
-    def subscribe(self, asked: Asked, token: bytes, data: bytes) -> None:
-        self._admit(asked, token, data, Operation.SUBSCRIBE)
-
-    def _admit(self, asked: Asked, token: bytes, data: bytes, operation: Operation) -> None:
+    def admit(self, asked: Asked, token: bytes, data: bytes, operation: Operation) -> None:
         """Admit a permit for the topic that the request names: that is the topic its signer can be held to."""
         is_publisher = operation is Operation.ADVERTISE
-        right, role = (Right.WRITE, OperatorRole.PUBLISHER) if is_publisher else (Right.READ, OperatorRole.SUBSCRIBER)
+        guard, right = (advertise, Right.WRITE) if is_publisher else (subscribe, Right.READ)
         with self.lock:
             self._acts.check_new(asked)
-            try:
+            with self._noting(asked, token, right):
                 shown = Permit.decode(data)
                 if shown.token != token:
                     raise Refused("permit: not for the topic that the request names", reason="wrong-topic")
                 if self.deposits.is_undone(shown.identifier):  # the ledger may not have told us yet
                     raise Refused("permit: it was given back", reason="permit-ended")
-                permit = (advertise if is_publisher else subscribe)(data, self._acts.of(asked), self.rules, self.live)
-            except Refused as error:
-                self._acts.note(asked, token, right, role, reason=error.reason)
-                raise
+                permit = guard(data, self._acts.of(asked), self.rules, self.live)
         try:
-            self._deposit({permit_name(permit.identifier): data}, lambda: self._acts.note(asked, token, right, role))
+            self._deposit({permit_name(permit.identifier): data}, lambda: self._acts.note(asked, token, right))
         except Unavailable:
             self.live.remove(permit.identifier)
             raise
@@ -283,15 +257,10 @@ class Front:
         with self.lock:
             self._acts.check_new(asked)
             order = UndoOrder.decode(data)
-            unsubscribes = order.operation is Operation.SUBSCRIBE
-            right, role = (
-                (Right.READ, OperatorRole.SUBSCRIBER) if unsubscribes else (Right.WRITE, OperatorRole.PUBLISHER)
-            )
-            try:
-                (unsubscribe if unsubscribes else unadvertise)(data, self._acts.of(asked), self.rules, self.live)
-            except Refused as error:
-                self._acts.note(asked, order.token, right, role, reason=error.reason)
-                raise
+            is_publisher = order.operation is Operation.ADVERTISE
+            guard, right = (unadvertise, Right.WRITE) if is_publisher else (unsubscribe, Right.READ)
+            with self._noting(asked, order.token, right):
+                guard(data, self._acts.of(asked), self.rules, self.live)
         self._deposit({undo_name(order.identifier): data})
 
     def put_locks(self, asked: Asked, token: bytes, identifier: bytes, locks: Sequence[bytes]) -> None:
@@ -323,92 +292,52 @@ class Front:
 
     # Fetching.
 
-    def fetch(
-        self,
-        asked: Asked,
-        token: bytes,
-        partition: int,
-        identifier: bytes,
-        offset: int,
-        *,
-        bytes_max: int,
-        stored: bool,
-        headers: bool,
-        size: int | None,
-        end: int | None = None,
-    ) -> Fetched:
-        """Parcels from `offset` on and below `end`, without their bodies where the permit's labels do not ask for them;
-        the fetch is noted. Long polls wait outside, for `on_growth`."""
-        permit = self.check_fetch(asked, token, partition, identifier)
-        place = Place(token, partition)
-        anchored = self.anchored.tree_size(place, size)
+    def fetch(self, asked: Asked, wanted: Fetch) -> Fetched:
+        """The parcels, without their bodies where the permit's labels do not ask for them; the fetch is noted. Long
+        polls wait outside, for `on_growth`."""
+        permit = self.check_fetch(asked, wanted)
+        place, offset = Place(wanted.token, wanted.partition), wanted.offset
+        anchored = self.anchored.tree_size(place, wanted.size)
         stored_end = self.storage.end(place)
-        limit = stored_end if stored else anchored
-        if end is not None:
-            limit = min(limit, end)
+        limit = stored_end if wanted.stored else anchored
+        if wanted.end is not None:
+            limit = min(limit, wanted.end)
         below = self.storage.tree(place).below if stored_end else 0
-        entries = []
+        entries: list[Entry] = []
         # A log that has lost leaves of the anchored tree proves nothing under it, and shows nothing as anchored. What
         # was retired is told by the mark, not by an error.
         is_whole = anchored <= stored_end
-        if (stored or is_whole) and offset < limit and (headers or offset >= below):
-            bytes_max = min(bytes_max, FETCH_BYTES_MAX)
-            if permit.labels and not headers:
-                read = partial(self.storage.read, place)
-                entries = select(read, Wanted(permit.labels), offset, limit, bytes_max)
+        if (wanted.stored or is_whole) and offset < limit and (wanted.headers or offset >= below):
+            bytes_max = min(wanted.bytes_max, FETCH_BYTES_MAX)
+            if permit.labels and not wanted.headers:
+                entries = select(self.storage, place, Wanted(permit.labels), offset, limit, bytes_max)
             else:
-                entries = self.storage.read(place, offset, limit, bytes_max, headers)
+                entries = self.storage.read(place, offset, bytes_max, wanted.headers, below=limit)
         proved = [entry for entry in entries if entry.offset < anchored]
         proof: list[bytes] = []
         if proved and is_whole:
             proof = self.storage.tree(place).range_proof(proved[0].offset, proved[-1].offset + 1, anchored)
+        first = entries[0].offset if entries else offset
         if entries:
-            last = entries[-1].offset + 1
+            end = entries[-1].offset + 1
             with self.lock:
-                self._acts.note(
-                    asked,
-                    token,
-                    Right.READ,
-                    OperatorRole.SUBSCRIBER,
-                    partition=partition,
-                    first=entries[0].offset,
-                    end=last,
-                )
-        return Fetched(
-            first=entries[0].offset if entries else offset,
-            parcels=tuple(entry.parcel for entry in entries),
-            anchored=anchored,
-            proof=tuple(proof),
-            end=stored_end,
-            retired=below,
-        )
+                self._acts.note(asked, place.token, Right.READ, partition=place.partition, first=first, end=end)
+        parcels = tuple(entry.parcel for entry in entries)
+        return Fetched(first, parcels, anchored, tuple(proof), end=stored_end, retired=below)
 
-    def check_fetch(self, asked: Asked, token: bytes, partition: int, identifier: bytes) -> Permit:
+    def check_fetch(self, asked: Asked, wanted: Fetch | LaneSought) -> Permit:
         """The subscribe guard's word on a fetch, and the permit that it is under; a refusal is noted."""
-        with self.lock:
-            try:
-                return fetch(token, partition, identifier, self._acts.of(asked), self.rules, self.live)
-            except Refused as error:
-                self._acts.note(asked, token, Right.READ, OperatorRole.SUBSCRIBER, reason=error.reason)
-                raise
+        with self.lock, self._noting(asked, wanted.token, Right.READ):
+            act = self._acts.of(asked)
+            return fetch(wanted.token, wanted.partition, wanted.permit, act, self.rules, self.live)
 
-    def lane_front(
-        self,
-        asked: Asked,
-        token: bytes,
-        partition: int,
-        identifier: bytes,
-        publisher: bytes,
-        lane: bytes,
-        below: int,
-        size: int,
-    ) -> LaneFront | None:
+    def lane_front(self, asked: Asked, sought: LaneSought) -> LaneFront | None:
         """The last parcel of a lane below an offset, with its place in the tree of `size`."""
-        self.check_fetch(asked, token, partition, identifier)
-        place = Place(token, partition)
-        for offset, parcel in self._scan_back(place, below):
-            if parcel.header.lane == lane and self.deposits.principal_of(parcel.header) == publisher:
-                anchored = self.anchored.tree_size(place, size)
+        self.check_fetch(asked, sought)
+        place = Place(sought.token, sought.partition)
+        for offset, parcel in self._scan_back(place, sought.below):
+            if parcel.header.lane == sought.lane and self.deposits.principal_of(parcel.header) == sought.publisher:
+                anchored = self.anchored.tree_size(place, sought.size)
                 proof = self.storage.tree(place).inclusion(offset, anchored)
                 return LaneFront(offset, parcel.encode_front(), anchored, tuple(proof))
         return None
@@ -441,25 +370,10 @@ class Front:
         self.on_growth()
         return True
 
-    def receipt(self, asked: Asked, token: bytes, partition: int, offset: int) -> Receipt:
-        """The proof that the parcel at `offset` is anchored, under the newest published checkpoint."""
-        self._check_describe(asked, token)
-        return self.anchored.receipt(Place(token, partition), offset)
-
-    def inclusion(
-        self, asked: Asked, token: bytes, partition: int, size: int, offsets: Sequence[int]
-    ) -> list[list[bytes]]:
-        """Paths of several offsets in the tree of `size` parcels, which must be anchored."""
-        self._check_describe(asked, token)
-        return self.anchored.inclusion(Place(token, partition), size, offsets)
-
-    def verdict(self, asked: Asked, token: bytes, partition: int, offset: int) -> str:
-        """Why what lies at an anchored offset was refused; empty if it was not."""
-        self._check_describe(asked, token)
-        return self.anchored.verdict(Place(token, partition), offset)
-
-    def _check_describe(self, asked: Asked, token: bytes) -> None:
+    def described(self, asked: Asked, token: bytes) -> AnchorBook:
+        """What can be proved of a topic, for whoever may describe it."""
         check_topic(self.rules, self._acts.of(asked), token, Right.DESCRIBE)
+        return self.anchored
 
     def statistics(self) -> FrontStatistics:
         with self.lock:
@@ -472,22 +386,21 @@ class Front:
                 partitions_anchored=len(self.anchored),
             )
 
-    def note_unreadable(self, asked: Asked, token: bytes, reason: str) -> None:
-        """A publish request whose parcels could not even be told apart: somebody signed it all the same."""
-        with self.lock:
-            self._acts.check_new(asked)
-            self._acts.note(asked, token, Right.WRITE, OperatorRole.PUBLISHER, reason=reason)
-
-    def count_junk(self, reason: str, right: Right) -> None:
-        """Count what nobody signed; never waits for the disk, so that junk stalls nobody."""
-        self.scribe.count_junk(reason, int(right))
-
     def close(self) -> None:
         with self.lock:
             self.heads.save()
             self.storage.close()
 
     # Inside.
+
+    @contextmanager
+    def _noting(self, asked: Asked, token: bytes, right: Right) -> Iterator[None]:
+        """Write a refusal down as an act of whoever asked."""
+        try:
+            yield
+        except Refused as error:
+            self._acts.note(asked, token, right, reason=error.reason)
+            raise
 
     def charge(self, tenant: bytes, n_bytes: int, now: float) -> None:
         """Hold a tenant to its quota; what it stores is summed up anew from time to time, and counted on between."""
@@ -509,22 +422,13 @@ class Front:
             self.scribe.revert()
             raise
 
-    def _headers(self, place: Place, first: int, below: int) -> Iterator[Entry]:
-        """All of a range, over as many segments as it lies in."""
-        while first < below:
-            entries = self.storage.read(place, first, below, 1 << 24, headers=True)
-            yield from entries
-            first = entries[-1].offset + 1 if entries else below
-
     def _scan_back(self, place: Place, below: int) -> Iterator[tuple[int, Parcel]]:
         """Offsets and fronts below an offset, newest first, within bounds."""
         lowest = max(0, below - LANE_SCAN_MAX)
-        step = 256
         while below > lowest:
-            first = max(lowest, below - step)
-            for entry in reversed(list(self._headers(place, first, below))):
-                if not is_void(entry.header):
-                    yield entry.offset, Parcel.decode_front(entry.header)
+            first = max(lowest, below - LANE_STEP)
+            for entry in reversed(list(headers_of(self.storage, place, first, below))):
+                yield entry.offset, Parcel.decode_front(entry.header)
             below = first
 
 

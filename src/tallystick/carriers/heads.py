@@ -12,17 +12,15 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from tallystick import wire
-from tallystick.carriers.storage import Location, Place, Storage, Taken
-from tallystick.carriers.voids import is_void
-from tallystick.guards.lanes import Head, Lanes
+from tallystick.carriers.storage import Location, Place, Storage, Taken, headers_of
+from tallystick.guards.publish import Head, Lanes
 from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.disk import write_atomic
+from tallystick.runtime.disk import read_all, write_atomic
 
 log = logging.getLogger(__name__)
 
 _PATH = "heads"
-_READ_BYTES = 4 << 20
 
 
 class Heads:
@@ -83,7 +81,7 @@ class Heads:
         storage = self._storage
         covered = [[place.token, place.partition, storage.end(place)] for place in storage.places()]
         lanes = [
-            [principal, lane, head.sequence, head.parcel, head.closed, *_listed(self._where[principal, lane])]
+            [principal, lane, head.sequence, head.parcel, head.closed, *map(list, self._where[principal, lane])]
             for principal, lane, head in self._stored.items()
         ]
         data = wire.encode([1, covered, lanes])
@@ -95,22 +93,16 @@ class Heads:
     def _rebuild(self, principal_of: Callable[[Header], bytes]) -> None:
         covered = self._load()
         for place in self._storage.places():
-            offset, end = covered.get(place, 0), self._storage.end(place)
-            while offset < end:
-                for entry in self._storage.read(place, offset, end, _READ_BYTES, headers=True):
-                    offset = entry.offset + 1
-                    if not is_void(entry.header):
-                        header = Parcel.decode_front(entry.header).header
-                        self.stored(principal_of(header), header, Location((place,), (entry.offset,)))
+            for entry in headers_of(self._storage, place, covered.get(place, 0), self._storage.end(place)):
+                header = Parcel.decode_front(entry.header).header
+                self.stored(principal_of(header), header, Location((place,), (entry.offset,)))
 
     def _load(self) -> dict[Place, int]:
         """What the snapshot covers; a missing or unreadable one costs a full read and nothing else."""
         disk = self._storage.disk
         if not disk.exists(_PATH):
             return {}
-        file = disk.open(_PATH)
-        data = file.pread(0, file.size())
-        file.close()
+        data = read_all(disk, _PATH)
         if sha256(data[:-32]).digest() != data[-32:]:
             return {}
         version, covered, lanes = wire.decode(data[:-32], "heads")
@@ -121,7 +113,3 @@ class Heads:
             self._stored.restore(principal, lane, Head(sequence, parcel, closed))
             self._where[principal, lane] = Location(tuple(Place(*place) for place in places), tuple(offsets))
         return marks
-
-
-def _listed(found: Location) -> tuple[list[list[object]], list[int]]:
-    return [list(place) for place in found.places], list(found.offsets)

@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from tallystick.carriers.accounts import permit_name
 from tallystick.carriers.carrier import Pushed, Receiving
-from tallystick.carriers.deposits import permit_name
 from tallystick.carriers.front import Front, places_of
 from tallystick.carriers.storage import Location, Taken
 from tallystick.errors import Refused, Unavailable
-from tallystick.guards.advertise import advertise
-from tallystick.guards.lanes import Ahead, Duplicate, Lanes
-from tallystick.guards.publish import Repeated, check_sender, judge
+from tallystick.guards.permits import advertise
+from tallystick.guards.publish import Ahead, Lanes, Repeated, check_sender, judge
 from tallystick.guards.rules import Act
 from tallystick.parcel.header import Header
 from tallystick.parcel.locks import lock_hash
@@ -120,8 +119,8 @@ class _Lossy(Lanes):
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
 
-    def check_next(self, principal: bytes, header: Header) -> Duplicate | None:
+    def check_next(self, principal: bytes, header: Header) -> bool:
         try:
             return self._lanes.check_next(principal, header)
         except Ahead:
-            return None
+            return False

@@ -20,12 +20,11 @@ from tallystick.carriers.carrier import Carrier
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:  # clients have no use for a node's parts
-    from tallystick.carriers.anchored import Newest
     from tallystick.carriers.front import Front
     from tallystick.carriers.remote import RemoteNode
     from tallystick.carriers.rules import LedgerRules
     from tallystick.carriers.scribe import NoteJournal
-    from tallystick.carriers.storage import Anchorer, Place, Storage
+    from tallystick.carriers.storage import Anchorer, Newest, Place, Storage
     from tallystick.guards.rules import GuardLimits
     from tallystick.ledger.engine import NodeLedger
     from tallystick.runtime.conversation import RequestSigner

@@ -1,4 +1,4 @@
-"""A node over HTTP: the client's side of `service.py`, for carrier and ledger alike.
+"""A node over HTTP: the client's side of `desk.py`, for carrier and ledger alike.
 
 Nothing that comes back is trusted here; promises are held to the node's key by the publisher, ranges to their anchors
 by the reader, checkpoints and state to the trust file by the ledger's view.
@@ -11,17 +11,26 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tallystick import wire
-from tallystick.carriers.bundles import BUNDLE_PATH, QUESTIONS_MAX
-from tallystick.carriers.carrier import Fetched, LaneFront, NotStored, Outcome, Stored
-from tallystick.carriers.frames import frame_views, join_frames
+from tallystick.carriers.carrier import (
+    BUNDLE_PATH,
+    QUESTIONS_MAX,
+    Fetch,
+    Fetched,
+    LaneFront,
+    LaneSought,
+    NotStored,
+    Outcome,
+    Stored,
+    frame_views,
+    join_frames,
+)
 from tallystick.errors import Malformed
 from tallystick.ledger.proofs import StateProof
-from tallystick.runtime.answers import PARCELS, check_answer
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.http1 import Response
-from tallystick.trust.permit import Operation, Permit
+from tallystick.runtime.http1 import PARCELS, Response, check_answer
+from tallystick.trust.permit import Permit
 from tallystick.trust.promise import Promise
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 WAIT_SLACK_S = 15.0  # what a long poll may take beyond the wait that it asks for
 
@@ -44,25 +53,20 @@ class RemoteNode:
         self._admit(permit, "subscriptions")
 
     def _admit(self, data: bytes, what: str) -> None:
-        self._http.request("POST", f"/v1/topics/{Permit.decode(data).token.hex()}/{what}", body=data)
-
-    def admit(self, data: bytes) -> None:
-        """Advertise or subscribe, as the permit says."""
-        is_publisher = Permit.decode(data).operation is Operation.ADVERTISE
-        (self.advertise if is_publisher else self.subscribe)(data)
+        self._post(f"/v1/topics/{Permit.decode(data).token.hex()}/{what}", data)
 
     def undo(self, order: bytes) -> None:
-        self._http.request("POST", "/v1/undo", body=order)
+        self._post("/v1/undo", order)
 
     def put_locks(self, token: bytes, permit: bytes, locks: Sequence[bytes]) -> None:
-        path, query = f"/v1/topics/{token.hex()}/locks", urlencode({"permit": permit.hex()})
+        path, query = _question(f"/v1/topics/{token.hex()}/locks", permit=permit)
         self._http.request("POST", path, query, join_frames(locks), PARCELS)
 
     def lock(self, name: bytes) -> bytes:
-        return self._http.request("GET", f"/v1/locks/{name.hex()}").body
+        return self._get(f"/v1/locks/{name.hex()}")
 
     def permit(self, identifier: bytes) -> bytes:
-        return self._http.request("GET", f"/v1/permits/{identifier.hex()}").body
+        return self._get(f"/v1/permits/{identifier.hex()}")
 
     def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]:
         path = f"/v1/topics/{token.hex()}/parcels"
@@ -71,35 +75,20 @@ class RemoteNode:
             raise Malformed(f"answer: expected {len(parcels)} outcomes")
         return [_outcome(answer) for answer in answers]
 
-    def fetch(
-        self,
-        token: bytes,
-        partition: int,
-        permit: bytes,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int = 0,
-        stored: bool = False,
-        headers: bool = False,
-        size: int | None = None,
-        end: int | None = None,
-    ) -> Fetched:
-        query = {
-            "partition": partition,
-            "permit": permit.hex(),
-            "offset": offset,
-            "bytes": bytes_max,
-            "wait": wait_ms,
-            "stored": int(stored),
-            "headers": int(headers),
-        }
-        if size is not None:
-            query["size"] = size
-        if end is not None:
-            query["end"] = end
-        path, timeout_s = f"/v1/topics/{token.hex()}/parcels", wait_ms / 1000 + WAIT_SLACK_S
-        answer = self._http.request("GET", path, urlencode(query), timeout_s=timeout_s)
+    def fetch(self, wanted: Fetch) -> Fetched:
+        path, query = _question(
+            f"/v1/topics/{wanted.token.hex()}/parcels",
+            partition=wanted.partition,
+            permit=wanted.permit,
+            offset=wanted.offset,
+            bytes=wanted.bytes_max,
+            wait=wanted.wait_ms,
+            stored=wanted.stored,
+            headers=wanted.headers,
+            size=wanted.size,
+            end=wanted.end,
+        )
+        answer = self._http.request("GET", path, query, timeout_s=wanted.wait_ms / 1000 + WAIT_SLACK_S)
         meta, *parcels = frame_views(answer.body) or [memoryview(b"")]
         fields = Fields.parse(bytes(meta), "answer", 7)
         fields.version(1)
@@ -109,60 +98,53 @@ class RemoteNode:
             raise Malformed(f"answer: {count} parcels expected, found {len(parcels)}")
         return Fetched(first, tuple(parcels), anchored, proof, end, retired)
 
-    def lane_front(
-        self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
-    ) -> LaneFront | None:
-        question = _lane_question(token, partition, permit, publisher, lane, below, size)
-        return _lane_front(self._http.request("GET", *question).body)
+    def lane_front(self, sought: LaneSought) -> LaneFront | None:
+        return _lane_front(self._http.request("GET", *_lane_question(sought)).body)
 
     def verdict(self, token: bytes, partition: int, offset: int) -> str:
-        query = urlencode({"partition": partition, "offset": offset})
-        value = wire.decode(self._http.request("GET", f"/v1/topics/{token.hex()}/verdict", query).body, "answer")
+        answer = self._get(f"/v1/topics/{token.hex()}/verdict", partition=partition, offset=offset)
+        value = wire.decode(answer, "answer")
         return value if isinstance(value, str) else ""
 
     def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """The path of each offset in the tree of `size` parcels, for the publisher to check."""
         body = wire.encode([partition, size, list(offsets)])
-        paths = _list(self._http.request("POST", f"/v1/topics/{token.hex()}/inclusion", "", body).body)
+        paths = _list(self._post(f"/v1/topics/{token.hex()}/inclusion", body))
         return [list(_hashes(Fields([path], "answer", 1))) for path in paths]
 
     def kafka_credentials(self, certificate: bytes) -> bytes:
         """How Kafka knows this principal, sealed to it."""
-        return self._http.request("POST", "/v1/kafka/credentials", body=certificate).body
+        return self._post("/v1/kafka/credentials", certificate)
 
     # Ledger.
 
     def submit(self, transaction: bytes) -> None:
         """Return when the transaction is in a block."""
-        self._http.request("POST", "/v1/transactions", body=transaction)
+        self._post("/v1/transactions", transaction)
 
     def checkpoint(self) -> bytes:
-        return self._http.request("GET", "/v1/ledger/checkpoint").body
+        return self._get("/v1/ledger/checkpoint")
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        return _proof(self._http.request("GET", *_consistency_question(old, new)).body)
+        return _proof(self._get("/v1/ledger/consistency", old=old, new=new))
 
     def state(self, key: bytes) -> StateProof:
-        return StateProof.decode(self._http.request("GET", *_state_question(key)).body)
+        return StateProof.decode(self._get("/v1/ledger/state", key=key))
 
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
-        answer = self._http.request("GET", "/v1/ledger/blocks", urlencode({"first": first, "most": most}))
-        return [(block, list(transactions)) for block, transactions in _list(answer.body)]
+        answer = self._get("/v1/ledger/blocks", first=first, most=most)
+        return [(block, list(transactions)) for block, transactions in _list(answer)]
 
     def receipt(self, token: bytes, partition: int, offset: int) -> bytes:
-        query = urlencode({"token": token.hex(), "partition": partition, "offset": offset})
-        return self._http.request("GET", "/v1/ledger/receipt", query).body
+        return self._get("/v1/ledger/receipt", token=token, partition=partition, offset=offset)
 
     def history(self, token: bytes, most: int = 1000, before: tuple[int, int] | None = None) -> list[list[Any]]:
-        query: dict[str, object] = {"token": token.hex(), "most": most}
-        if before is not None:
-            query |= {"height": before[0], "index": before[1]}
-        return _list(self._http.request("GET", "/v1/ledger/history", urlencode(query)).body)
+        height, index = before or (None, None)
+        return _list(self._get("/v1/ledger/history", token=token, most=most, height=height, index=index))
 
-    def audit(self, **query: object) -> list[list[Any]]:
+    def audit(self, **query: bytes | int) -> list[list[Any]]:
         """Entries by `principal`, `token` (bytes), `kind`, `refused`, `first`, `end` (heights), `most`."""
-        plain = {name: value.hex() if isinstance(value, bytes) else int(str(value)) for name, value in query.items()}
-        return _list(self._http.request("GET", "/v1/ledger/audit", urlencode(plain)).body)
+        return _list(self._get("/v1/ledger/audit", **query))
 
     # Many of the small questions above in few requests (`bundle`).
 
@@ -172,23 +154,15 @@ class RemoteNode:
         return [answer.body for answer in answers if answer.status == 200]
 
     def states(self, keys: Sequence[bytes]) -> list[StateProof]:
-        return [StateProof.decode(answer) for answer in self._bundle([_state_question(key) for key in keys])]
+        answers = self._bundle([_question("/v1/ledger/state", key=key) for key in keys])
+        return [StateProof.decode(answer) for answer in answers]
 
     def consistencies(self, olds: Sequence[int], new: int) -> list[list[bytes]]:
-        return [_proof(answer) for answer in self._bundle([_consistency_question(old, new) for old in olds])]
+        questions = [_question("/v1/ledger/consistency", old=old, new=new) for old in olds]
+        return [_proof(answer) for answer in self._bundle(questions)]
 
-    def lane_fronts(
-        self,
-        token: bytes,
-        partition: int,
-        permit: bytes,
-        lanes: Sequence[tuple[bytes, bytes]],
-        below: int,
-        size: int,
-    ) -> list[LaneFront | None]:
-        """Of `lanes`, (publisher, lane) each."""
-        questions = [_lane_question(token, partition, permit, *lane, below, size) for lane in lanes]
-        return [_lane_front(answer) for answer in self._bundle(questions)]
+    def lane_fronts(self, sought: Sequence[LaneSought]) -> list[LaneFront | None]:
+        return [_lane_front(answer) for answer in self._bundle([_lane_question(one) for one in sought])]
 
     def _bundle(self, questions: Sequence[tuple[str, str]]) -> list[bytes]:
         """What is refused of one is raised."""
@@ -198,12 +172,23 @@ class RemoteNode:
         found: list[Response] = []
         for first in range(0, len(questions), QUESTIONS_MAX):
             some = questions[first : first + QUESTIONS_MAX]
-            body = wire.encode([list(question) for question in some])
-            answers = _list(self._http.request("POST", BUNDLE_PATH, "", body).body)
+            answers = _list(self._post(BUNDLE_PATH, wire.encode([list(question) for question in some])))
             if len(answers) != len(some):
                 raise Malformed(f"answer: {len(some)} answers expected, found {len(answers)}")
             found += [_bundled(answer) for answer in answers]
         return found
+
+    def _get(self, path: str, **query: bytes | int | None) -> bytes:
+        return self._http.request("GET", *_question(path, **query)).body
+
+    def _post(self, path: str, body: bytes) -> bytes:
+        return self._http.request("POST", path, body=body).body
+
+
+def _question(path: str, **query: bytes | int | None) -> tuple[str, str]:
+    """A path and its query: bytes in hexadecimal, and what is None left out."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return path, urlencode({n: value.hex() if isinstance(value, bytes) else int(value) for n, value in given.items()})
 
 
 def _bundled(answer: Any) -> Response:
@@ -213,17 +198,9 @@ def _bundled(answer: Any) -> Response:
     raise Malformed("answer: a status and a body expected")
 
 
-def _lane_question(
-    token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
-) -> tuple[str, str]:
-    query = {
-        "partition": partition,
-        "permit": permit.hex(),
-        "publisher": publisher.hex(),
-        "below": below,
-        "size": size,
-    }
-    return f"/v1/topics/{token.hex()}/lanes/{lane.hex()}", urlencode(query)
+def _lane_question(sought: LaneSought) -> tuple[str, str]:
+    query = sought._asdict()
+    return _question(f"/v1/topics/{query.pop('token').hex()}/lanes/{query.pop('lane').hex()}", **query)
 
 
 def _lane_front(body: bytes) -> LaneFront | None:
@@ -232,14 +209,6 @@ def _lane_front(body: bytes) -> LaneFront | None:
         return None
     fields = Fields(value, "answer", 4)
     return LaneFront(fields.number(), fields.octets(at_most=1 << 20), fields.number(), _hashes(fields))
-
-
-def _state_question(key: bytes) -> tuple[str, str]:
-    return "/v1/ledger/state", urlencode({"key": key.hex()})
-
-
-def _consistency_question(old: int, new: int) -> tuple[str, str]:
-    return "/v1/ledger/consistency", urlencode({"old": old, "new": new})
 
 
 def _proof(body: bytes) -> list[bytes]:

@@ -1,25 +1,65 @@
 """The guards' view of the ledger: rights, permits, epochs and topics out of its state.
 
-`read` brings a row of the state by its key, through a cache that new blocks invalidate at once (ledger/cache.py, BPS
-4.3); what is decided here is only what the values mean.
+`read` brings a row of the state by its key, through a cache that new blocks invalidate at once (BPS 4.3); what is
+decided here is only what the values mean.
+
+The cache holds rows of the state with an expiry. Threat: a right that was taken and still works. Two bounds:
+`invalidate`, fed by every new block, forgets exactly what the block changed; where blocks do not arrive, an entry ends
+after `expiry_ms` and is asked for again, and what cannot be asked is refused (`Unavailable` passes through): the cache
+fails closed.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
 
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.guards.rules import TopicRules
+from tallystick.ledger.block import Block
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
-from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.permits import PERMITS, Status
-from tallystick.ledger.contracts.reputation import STANDINGS
-from tallystick.ledger.contracts.table import Key, R
+from tallystick.ledger.contracts.reputation import EQUIVOCATIONS, STANDINGS
+from tallystick.ledger.contracts.state import Key, R
 from tallystick.ledger.contracts.topics import SCHEMAS, TOPICS
 from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.right import Right
+
+KEYS_MAX = 65_536  # some 20 MB
+EXPIRY_MS = 10_000  # shorter than any revocation bound in use
+
+
+class RightsCache:
+    """Reads through `load` (one row of the state by its key); single-threaded."""
+
+    def __init__(
+        self, load: Callable[[Key[Any]], Any], *, expiry_ms: int = EXPIRY_MS, keys_max: int = KEYS_MAX
+    ) -> None:
+        self._load = load
+        self._expiry_ms = expiry_ms
+        self._keys_max = keys_max
+        self._held: dict[bytes, tuple[int, Any]] = {}  # key → end of its time, row; oldest first
+
+    def get(self, key: Key[R], now_ms: int) -> R | None:
+        """The row of any key of the state."""
+        held = self._held.get(key)
+        if held is not None and now_ms < held[0]:
+            known: R | None = held[1]
+            return known
+        row: R | None = self._load(key)
+        self._held.pop(key, None)
+        if len(self._held) >= self._keys_max:
+            del self._held[next(iter(self._held))]
+        self._held[key] = (now_ms + self._expiry_ms, row)
+        return row
+
+    def invalidate(self, block: Block, keys: Collection[bytes]) -> None:
+        """A block changed these keys; give it to an engine's `on_block`."""
+        for key in keys:
+            self._held.pop(key, None)
+
 
 EPOCHS_BACK_MAX = 64  # how far an epoch may lie behind the newest before it is refused without a look
 
@@ -34,22 +74,22 @@ class LedgerRules:
     def __init__(self, instance: bytes, read: RowReader, late_epochs: int = 1) -> None:
         """`late_epochs`: parcels of so many epochs that ended by schedule are still taken."""
         self.instance = instance
-        self._read = read
+        self.read = read
         self._late_epochs = late_epochs
         self._current: dict[bytes, tuple[int, int, int]] = {}  # token → (epoch, from ms, until ms)
 
     def verify_key(self, subject: bytes) -> VerifyKey | None:
         """The key under which an enrolled, unrevoked subject signs its requests."""
-        row = self._read(IDENTITIES(subject))
+        row = self.read(IDENTITIES(subject))
         return None if row is None or row.enrolled == 0 or row.revoked else VerifyKey(row.key)
 
     def node_key(self, subject: bytes) -> VerifyKey | None:
         """The key of an enrolled, unrevoked node; nobody else's word stands for its guards."""
-        row = self._read(IDENTITIES(subject))
+        row = self.read(IDENTITIES(subject))
         return None if row is None or row.kind != SubjectKind.NODE else self.verify_key(subject)
 
     def authority(self, identifier: bytes) -> Certificate | None:
-        row = self._read(IDENTITIES(identifier))
+        row = self.read(IDENTITIES(identifier))
         if row is None or row.kind != SubjectKind.AUTHORITY or row.revoked:
             return None
         # The ledger checked the certificate when it enrolled it; what the guards need of it is in the state.
@@ -59,26 +99,26 @@ class LedgerRules:
         )
 
     def blacklisted(self, principal: bytes) -> bool:
-        row = self._read(STANDINGS(principal))
+        row = self.read(STANDINGS(principal))
         return row is not None and row.blacklisted != 0
 
     def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
-        return self._read(EQUIVOCATIONS(principal, lane, sequence)) is not None
+        return self.read(EQUIVOCATIONS(principal, lane, sequence)) is not None
 
     def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool:
-        row = self._read(access.RIGHTS(token, principal))
+        row = self.read(access.RIGHTS(token, principal))
         return row is not None and access.decide(row.rules, int(right), host)
 
     def topic(self, token: bytes) -> TopicRules | None:
-        row = self._read(TOPICS(token))
+        row = self.read(TOPICS(token))
         return None if row is None else TopicRules(row.tenant, row.partitions, row.closed != 0)
 
     def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool:
-        row = self._read(SCHEMAS(token, version))
+        row = self.read(SCHEMAS(token, version))
         return row is not None and row.hash == schema_hash
 
     def permit_ended(self, identifier: bytes) -> bool:
-        row = self._read(PERMITS(identifier))
+        row = self.read(PERMITS(identifier))
         return row is None or row.status != Status.ISSUED
 
     def epoch_taken(self, token: bytes, epoch: int, time_ms: int) -> bool:
@@ -94,12 +134,12 @@ class LedgerRules:
         known = self._current.get(token)
         if known is not None and known[1] <= time_ms < known[2] and not self._was_ended(token, known[0], time_ms):
             return known[0]
-        last, until = self._read(LAST_EPOCHS(token)) or 0, time_ms + CURRENT_MS
+        last, until = self.read(LAST_EPOCHS(token)) or 0, time_ms + CURRENT_MS
         for epoch in range(last, max(0, last - EPOCHS_BACK_MAX), -1):
-            row = self._read(EPOCHS(token, epoch))
+            row = self.read(EPOCHS(token, epoch))
             if row is None:
                 return None
-            begins = row.begins_ms(self._read(EPOCHS(token, epoch - 1)))
+            begins = row.begins_ms(self.read(EPOCHS(token, epoch - 1)))
             if begins <= time_ms:
                 self._current[token] = (epoch, begins, until)
                 return epoch
@@ -107,9 +147,9 @@ class LedgerRules:
         return None
 
     def _was_ended(self, token: bytes, epoch: int, time_ms: int) -> bool:
-        row = self._read(EPOCHS(token, epoch))
+        row = self.read(EPOCHS(token, epoch))
         return row is None or 0 < row.end_ms <= time_ms
 
     def _was_revoked(self, token: bytes, epoch: int, time_ms: int) -> bool:
-        row = self._read(EPOCHS(token, epoch))
+        row = self.read(EPOCHS(token, epoch))
         return row is None or (row.how == End.REVOCATION and row.end_ms <= time_ms)

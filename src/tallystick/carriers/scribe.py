@@ -23,20 +23,21 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import takewhile
+from typing import NamedTuple, Protocol
 
 from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.call import NOBODY
+from tallystick.ledger.block import compose, parse
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.ledger.engine import Submitted
-from tallystick.ledger.transaction import compose, parse
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.trust.promise import Anchor
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +46,7 @@ ACCUSATIONS_MAX = 32  # a commit: two headers of 16 KiB each, where a transactio
 _NOTE, _TRANSACTION, _ACCUSATION = 1, 2, 3
 
 
-@dataclass(frozen=True, slots=True)
-class ActNote:
+class ActNote(NamedTuple):
     """One act at this node."""
 
     operator: bytes
@@ -64,12 +64,8 @@ class ActNote:
     evidence: bytes = b""
 
     def encode(self) -> bytes:
-        return wire.encode(
-            [
-                *(_NOTE, self.operator, int(self.role), self.token, self.operation, self.reason, self.host),
-                *(self.partition, self.first, self.end, self.time_ms, self.request, self.nonce, self.evidence),
-            ]
-        )
+        operator, role, *rest = self
+        return wire.encode([_NOTE, operator, int(role), *rest])
 
     @classmethod
     def decode(cls, data: bytes) -> ActNote:
@@ -77,8 +73,7 @@ class ActNote:
         return cls(operator, OperatorRole(role), *rest)
 
 
-@dataclass(frozen=True, slots=True)
-class Accusation:
+class Accusation(NamedTuple):
     """An entry that convicts a principal by itself."""
 
     operator: bytes
@@ -86,16 +81,14 @@ class Accusation:
     entry: bytes
 
     def encode(self) -> bytes:
-        return wire.encode([_ACCUSATION, self.operator, self.time_ms, self.entry])
+        return wire.encode([_ACCUSATION, *self])
 
     @classmethod
     def decode(cls, data: bytes) -> Accusation:
-        _, operator, time_ms, entry = wire.decode(data, "accusation")
-        return cls(operator, time_ms, entry)
+        return cls(*wire.decode(data, "accusation")[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(NamedTuple):
     """A transaction in the journal, and the note below which it covers all."""
 
     sequence: int
@@ -156,8 +149,10 @@ class Scribe:
         numbers: Numbers,
         settings: ScribeSettings,
     ) -> None:
+        """`submit` hands a transaction to the ledger and waits for its block; the same bytes may be handed over
+        again."""
         self._instance, self._signer = instance, signer
-        self._journal, self._submit, self._numbers, self._settings = journal, submit, numbers, settings
+        self._journal, self.submit, self._numbers, self._settings = journal, submit, numbers, settings
         self._waiting: list[tuple[int, ActNote | Accusation]] = []
         self._junk: Counter[tuple[str, int]] = Counter()
         self._junk_lock = threading.Lock()
@@ -205,7 +200,7 @@ class Scribe:
         self._recent.append((sequence, one.time_ms))
 
     def count_junk(self, reason: str, operation: int) -> None:
-        """Count a refusal that nobody signed; from any thread."""
+        """Count a refusal that nobody signed; from any thread. Never waits for the disk: junk stalls nobody."""
         with self._junk_lock:
             self._junk[reason, operation] += 1
 
@@ -265,10 +260,6 @@ class Scribe:
             self._prepared = None
             self._junk_told.clear()
 
-    def submit(self, transaction: bytes) -> Submitted:
-        """Hand it to the ledger and wait for its block; the same bytes may be handed over again."""
-        return self._submit(transaction)
-
     def finish(self, now_ms: int) -> None:
         """After `submit`: forget what is both on the ledger and older than the duplicate window."""
         assert self._prepared is not None
@@ -279,16 +270,14 @@ class Scribe:
             self._junk_told.clear()
         oldest_ms = now_ms - int(self._settings.keep_s * 1000)
         crowded = len(self._recent) > self._settings.journal_records_max
-        done = 0
-        while done < len(self._recent):
-            sequence, time_ms = self._recent[done]
-            if sequence >= self._covered or (time_ms >= oldest_ms and not crowded):
-                break
-            done += 1
-        if done:
-            upto = self._recent[done - 1][0] + 1
-            del self._recent[:done]
-            self._journal.trim(min(upto, self._journal.replay_end))
+
+        def is_done(one: tuple[int, int]) -> bool:
+            sequence, time_ms = one
+            return sequence < self._covered and (time_ms < oldest_ms or crowded)
+
+        if done := list(takewhile(is_done, self._recent)):
+            del self._recent[: len(done)]
+            self._journal.trim(min(done[-1][0] + 1, self._journal.replay_end))
 
     def _gather(self, entries_max: int) -> tuple[int, list[bytes]]:
         """Entries for as much of what waits as fits, and the sequence below which all is covered."""
@@ -338,10 +327,7 @@ def _entry(notes: list[ActNote]) -> bytes:
     first = notes[0]
     hashes = [merkle.leaf_hash(note.request) for note in notes]
     return entries.operation(
-        first.operator,
-        first.role,
-        first.token,
-        first.operation,
+        *(first.operator, first.role, first.token, first.operation),
         time_ms=notes[-1].time_ms,
         request=first.request if len(notes) == 1 else merkle.root(hashes),
         reason=first.reason,

@@ -1,16 +1,28 @@
 """What lies behind a node's front: a storage, which keeps what the guards took, and an anchorer, which brings it to the
-ledger. A carrier that stores parcels brings one of each; the front (front.py) is the same for all of them."""
+ledger. A carrier that stores parcels brings one of each; the front (front.py) is the same for all of them.
+`AnchorBook` knows how far each partition is anchored on the ledger, and what a node can prove from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
-from tallystick.errors import TallystickError
+from tallystick.carriers.carrier import Void, is_void
+from tallystick.errors import TallystickError, Unavailable
+from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
 from tallystick.trust.promise import Anchor
+from tallystick.trust.receipt import EntryProof, Receipt
+
+HEADERS_BYTES = 4 << 20  # of headers at once, where a partition is read through
+
+
+class Damaged(Unavailable):
+    """Stored bytes are not what was written; trying again will not help before the disk is restored."""
 
 
 class Place(NamedTuple):
@@ -101,7 +113,7 @@ class Storage(Protocol):
     def share(self, blobs: Mapping[bytes, bytes]) -> None:
         """Show blobs, by name, to the other nodes of the instance, where they share any."""
 
-    def deposit(self, name: bytes, data: bytes) -> None:
+    def deposit(self, name: bytes, data: bytes) -> object:
         """Let a blob be stored with the next sync."""
 
     def sync(self) -> None:
@@ -111,7 +123,11 @@ class Storage(Protocol):
 
     def end(self, place: Place) -> int: ...
 
-    def read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]: ...
+    def read(
+        self, place: Place, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None
+    ) -> list[Entry]:
+        """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, at least one; none
+        at the end. A short answer is not the end."""
 
     def find(self, place: Place, parcel: bytes) -> int | None:
         """The offset of the parcel with this hash."""
@@ -130,6 +146,39 @@ class Storage(Protocol):
     def close(self) -> None: ...
 
 
+def headers_of(storage: Storage, place: Place, first: int, end: int) -> Iterator[Entry]:
+    """The fronts of the parcels in a range, over as many segments as it lies in; voids are passed over."""
+    while first < end:
+        entries = storage.read(place, first, HEADERS_BYTES, headers_only=True, below=end)
+        yield from (entry for entry in entries if not is_void(entry.header))
+        first = entries[-1].offset + 1 if entries else end
+
+
+def select(storage: Storage, place: Place, wanted: Wanted, offset: int, end: int, bytes_max: int) -> list[Entry]:
+    """What a permit with labels is sent: parcels that share a label whole, the others without their bodies. Returns
+    consecutive entries from `offset` on and below `end`: about `bytes_max` of them, and at least one if there is any.
+
+    Every parcel of the range is there, so that chain, anchor and range proof hold as without labels; what is saved is
+    bodies, which are read from the disk only where they are wanted. The node learns which labels are equal, and nothing
+    else; the subscriber holds it to the same rule (parcel/labels.py), so a body cannot be kept back under its cover.
+    """
+    found: list[Entry] = []
+    left = bytes_max
+    fronts = storage.read(place, offset, bytes_max, headers_only=True, below=end)
+    for is_whole, group in groupby(fronts, lambda entry: _is_wanted(entry, wanted)):
+        run = list(group)
+        entries = storage.read(place, run[0].offset, max(left, 1), below=run[-1].offset + 1) if is_whole else run
+        found += entries
+        left -= sum(len(entry.header) + len(entry.body or b"") for entry in entries)
+        if left <= 0 or len(entries) < len(run):
+            break
+    return found
+
+
+def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
+    return is_void(entry.header) or wanted.asks_for(Parcel.decode_front(entry.header).header)
+
+
 class Anchorer(Protocol):
     """Brings what a storage holds under anchors on the ledger."""
 
@@ -143,3 +192,107 @@ class Anchorer(Protocol):
         """Numbers of its own, beside those of front and storage."""
 
     def close(self) -> None: ...
+
+
+SOON_S = 0.5  # when to ask again for what is not anchored yet
+
+
+class Newest(NamedTuple):
+    """The newest anchor of a partition: its size, and the transaction and entry that it is."""
+
+    size: int
+    transaction: int
+    entry: int
+
+
+class AnchorBook:
+    """The newest anchor of each partition. Sizes only grow, so readers need no lock."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        newest: Mapping[Place, Newest],
+        entry_proof: Callable[[int, int], EntryProof],
+    ) -> None:
+        """`entry_proof` proves an entry of a transaction."""
+        self._storage, self._newest, self._entry_proof = storage, dict(newest), entry_proof
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def remember(self, anchor: Anchor, number: int, index: int) -> None:
+        """The ledger took an anchor, as this entry of this transaction."""
+        place = Place(anchor.token, anchor.partition)
+        if anchor.size > self.size(place):
+            self._newest[place] = Newest(anchor.size, number, index)
+
+    def size(self, place: Place) -> int:
+        return self._newest[place].size if place in self._newest else 0
+
+    def tree_size(self, place: Place, asked: int | None) -> int:
+        """The size of the tree to prove in: the one asked for, which must be anchored, or the newest."""
+        newest = self.size(place)
+        if asked is not None and asked > newest:
+            raise Unavailable(f"anchored are {newest} parcels, {asked} were asked for", retry_after_s=SOON_S)
+        return newest if asked is None else asked
+
+    def grown(self) -> list[Anchor]:
+        """Anchors for the partitions that hold more than the ledger knows."""
+        anchors = []
+        for place in self._storage.places():
+            size = self._storage.end(place)
+            if size > self.size(place):
+                anchors.append(Anchor(place.token, place.partition, size, self._storage.tree(place).root(size)))
+        return anchors
+
+    def receipt(self, place: Place, offset: int) -> Receipt:
+        """The proof that the parcel at `offset` is anchored, under the newest published checkpoint."""
+        if offset >= self.size(place):
+            raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)
+        _, number, index = self._newest[place]
+        proof = self._entry_proof(number, index)
+        size = Anchor.decode_entry(proof.entry).size
+        return Receipt(offset, tuple(self._storage.tree(place).inclusion(offset, size)), proof)
+
+    def inclusion(self, place: Place, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
+        """Paths of several offsets in the tree of `size` parcels, which must be anchored."""
+        size = self.tree_size(place, size)
+        return [self._storage.tree(place).inclusion(offset, size) for offset in offsets]
+
+    def verdict(self, place: Place, offset: int) -> str:
+        """Why what lies at an anchored offset was refused; empty if it was not."""
+        entries = self._storage.read(place, offset, 1, headers_only=True)
+        if not entries or entries[0].offset != offset:
+            raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)
+        return Void.decode(entries[0].header).reason if is_void(entries[0].header) else ""
+
+    def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:
+        """What retention proposes: (place, below, the tree's root at that size), of anchored parcels only."""
+        if bytes_max is None and age_max_ms is None:
+            return []
+        found = []
+        for place in self._storage.places():
+            partition = self._storage.tree(place)
+            below = min(self._storage.retirable(place, now_ms, bytes_max, age_max_ms), self.size(place))
+            if below > partition.below:
+                found.append((place, below, partition.root(below)))
+        return found
+
+
+class Growth:
+    """The anchorer of a storage that is the only one to grow its partitions: its anchors go beside the operations."""
+
+    def __init__(self, anchored: AnchorBook) -> None:
+        self._anchored = anchored
+
+    def grown(self) -> list[Anchor]:
+        return self._anchored.grown()
+
+    def work(self, now_ms: int) -> bool:
+        return False  # the front writes them
+
+    def statistics(self) -> Mapping[str, int]:
+        return {}  # the front's numbers say it all
+
+    def close(self) -> None:
+        """Nothing is open."""

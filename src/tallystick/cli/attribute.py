@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, plural, show_time, table, wait_for_authority
+from tallystick.cli.common import KNOWN_FILE, Names, home_option, open_session, wait_for_authority, with_session
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def command() -> None:
 
 
 @command.command("declare")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=KNOWN_FILE)
 @home_option
 @output.json_option
-def declare(file: Path, home: Path | None, as_json: bool) -> None:
+def declare(file: Path, home: Path | None, tell: output.Tell) -> None:
     """Declare the attributes of the tenant, as FILE has them (TOML).
 
     Attributes may be added later, and values to categories; what is declared stays.
@@ -48,10 +48,8 @@ def declare(file: Path, home: Path | None, as_json: bool) -> None:
     space = AttributeSpace.read(file.read_text(encoding="utf-8", errors="replace"))
     with open_session(home) as session:
         session.authority.declare_attributes(space.encode())
-    if as_json:
-        output.result_json({"namespace": space.namespace, "attributes": space.names()})
-    else:
-        output.result(f"declared {plural(len(space.attributes), 'attribute')} of {space.namespace}")
+    told = {"namespace": space.namespace, "attributes": space.names()}
+    tell(told, f"declared {output.plural(len(space.attributes), 'attribute')} of {space.namespace}")
 
 
 @command.command("grant")
@@ -60,7 +58,7 @@ def declare(file: Path, home: Path | None, as_json: bool) -> None:
 @click.option("--until", default=None, help="The last day (2027-06-30), or the moment (2027-06-30T12:00), in UTC.")
 @home_option
 @output.json_option
-def grant(principal: str, values: tuple[str, ...], until: str | None, home: Path | None, as_json: bool) -> None:
+def grant(principal: str, values: tuple[str, ...], until: str | None, home: Path | None, tell: output.Tell) -> None:
     """Give PRINCIPAL attributes; one that it holds already gets the new value and end.
 
     PRINCIPAL may be of any tenant; by its identifier where its name is not known. Several values are written with
@@ -71,7 +69,7 @@ def grant(principal: str, values: tuple[str, ...], until: str | None, home: Path
       tally attribute grant analyst role=insurer region=EU,KR --home owner
       tally attribute grant analyst clearance=3 --until 2027-06-30 --home owner
     """
-    from tallystick.authority.granting import grant_entries
+    from tallystick.authority.client import grant_entries
     from tallystick.policy.space import AttributeSpace
 
     not_after_ms = 0 if until is None else _end_ms(until)
@@ -85,48 +83,42 @@ def grant(principal: str, values: tuple[str, ...], until: str | None, home: Path
             (name, value if isinstance(value, tuple) else (space[name].show(value),)) for name, value in held.values
         }
         wait_for_authority(session, lambda: wanted <= {*_held(session, identifier)}, "the attributes")
-    if as_json:
-        granted = {name: list(shown) for name, shown in sorted(wanted)}
-        output.result_json({"principal": identifier, "granted": granted, "not_after_ms": not_after_ms or None})
-        return
-    end = f" until {show_time(not_after_ms)}" if not_after_ms else ""
-    output.result(f"granted {', '.join(values)} to {principal}{end}")
+    granted = {name: list(shown) for name, shown in sorted(wanted)}
+    told = {"principal": identifier, "granted": granted, "not_after_ms": not_after_ms or None}
+    end = f" {_end(not_after_ms)}" if not_after_ms else ""
+    tell(told, f"granted {', '.join(values)} to {principal}{end}")
 
 
 @command.command("revoke")
 @click.argument("principal")
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@home_option
+@with_session
 @output.json_option
-def revoke(principal: str, names: tuple[str, ...], home: Path | None, as_json: bool) -> None:
+def revoke(session: Session, principal: str, names: tuple[str, ...], tell: output.Tell) -> None:
     """Take attributes from PRINCIPAL: a new attribute epoch begins in some seconds, and its keys do not open it.
 
     \b
     Examples:
       tally attribute revoke analyst role --home owner
     """
-    from tallystick.authority.granting import withdraw_entries
+    from tallystick.authority.client import withdraw_entries
 
-    with open_session(home) as session:
-        identifier = Names(session).principal(principal)
-        session.author.write(*withdraw_entries(session.authority, session.identity.tenant, identifier, list(names)))
-        gone = {name.rpartition(".")[2] for name in names}
-        wait_for_authority(
-            session,
-            lambda: not gone & {name.partition(".")[2] for name, _ in _held(session, identifier)},
-            "the revocation",
-        )
-    if as_json:
-        output.result_json({"principal": identifier, "revoked": list(names)})
-    else:
-        output.result(f"revoked {', '.join(names)} from {principal}")
+    identifier = Names(session).principal(principal)
+    session.author.write(*withdraw_entries(session.authority, session.identity.tenant, identifier, list(names)))
+    gone = {name.rpartition(".")[2] for name in names}
+
+    def has_followed() -> bool:
+        return not gone & {name.partition(".")[2] for name, _ in _held(session, identifier)}
+
+    wait_for_authority(session, has_followed, "the revocation")
+    tell({"principal": identifier, "revoked": list(names)}, f"revoked {', '.join(names)} from {principal}")
 
 
 @command.command("list")
 @click.argument("principal", required=False)
-@home_option
+@with_session
 @output.json_option
-def list_(principal: str | None, home: Path | None, as_json: bool) -> None:
+def list_(session: Session, principal: str | None, tell: output.Tell) -> None:
     """List what the tenant granted, to PRINCIPAL or to all; for anybody but its owner, what the identity itself holds.
 
     \b
@@ -134,20 +126,12 @@ def list_(principal: str | None, home: Path | None, as_json: bool) -> None:
       tally attribute list --home owner
       tally attribute list --home analyst
     """
-    with open_session(home) as session:
-        names = Names(session)
-        wanted = b"" if principal is None else names.principal(principal)
-        found = session.authority.attributes(wanted)
-    if as_json:
-        output.result_json(found)
-        return
-    for line in table(
-        [
-            [names.principal_name(one.principal), one.name, ", ".join(one.values), _end(one.not_after_ms)]
-            for one in found
-        ]
-    ):
-        output.result(line)
+    names = Names(session)
+    found = session.authority.attributes(b"" if principal is None else names.principal(principal))
+    rows = [
+        [names.principal_name(one.principal), one.name, ", ".join(one.values), _end(one.not_after_ms)] for one in found
+    ]
+    tell(found, *output.table(rows))
 
 
 def _held(session: Session, principal: bytes) -> list[tuple[str, tuple[str, ...]]]:
@@ -179,4 +163,4 @@ def _end_ms(text: str) -> int:
 
 
 def _end(not_after_ms: int) -> str:
-    return f"until {show_time(not_after_ms)}" if not_after_ms else "without end"
+    return f"until {output.show_time(not_after_ms)}" if not_after_ms else "without end"

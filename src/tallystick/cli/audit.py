@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, show_time
+from tallystick.cli.common import Names, with_session
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 @click.option("--refused", is_flag=True, help="Only what was refused.")
 @click.option("--from", "first", default=None, help="From this height, or time (2026-11-15T08:00) in UTC, on.")
 @click.option("--to", "end", default=None, help="Before this height or time.")
-@click.option("--most", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Entries at most.")
-@home_option
+@output.default_option("--most", type=click.IntRange(1, 10_000), default=100, help="Entries at most.")
+@with_session
 @output.json_option
 def command(
+    session: Session,
     principal: str | None,
     topic: str | None,
     kind: str | None,
@@ -34,8 +35,7 @@ def command(
     first: str | None,
     end: str | None,
     most: int,
-    home: Path | None,
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Search the entries of the ledger; names are resolved as far as the identity may know them.
 
@@ -49,28 +49,21 @@ def command(
     """
     from tallystick.cli.entries import decode, describe
 
-    with open_session(home) as session:
-        names = Names(session)
-        query: dict[str, object] = {"most": most}
-        if principal is not None:
-            query["principal"] = names.principal(principal)
-        if topic is not None:
-            query["token"] = names.topic(topic)
-        if kind is not None:
-            query["kind"] = _kind(kind)
-        if refused:
-            query["refused"] = 1
-        if first is not None:
-            query["first"] = _height(session, first)
-        if end is not None:
-            query["end"] = _height(session, end)
-        found = session.node.audit(**query)
+    names = Names(session)
+    query = {
+        "most": most,
+        "principal": None if principal is None else names.principal(principal),
+        "token": None if topic is None else names.topic(topic),
+        "kind": None if kind is None else _kind(kind),
+        "refused": 1 if refused else None,
+        "first": None if first is None else _height(session, first),
+        "end": None if end is None else _height(session, end),
+    }
+    found = session.node.audit(**{name: value for name, value in query.items() if value is not None})
     for height, index, time_ms, author, _, entry in found:
         fields = decode(entry)
-        if as_json:
-            output.result_json({"height": height, "index": index, "time_ms": time_ms, "author": author, **fields})
-        else:
-            output.result(f"{height}/{index}  {show_time(time_ms)}  {describe(fields, names)}")
+        line = f"{height}/{index}  {output.show_time(time_ms)}  {describe(fields, names)}"
+        tell({"height": height, "index": index, "time_ms": time_ms, "author": author, **fields}, line)
     if len(found) == most:
         output.note(f"note: there may be more than {most}; --most shows more")
 
@@ -80,9 +73,8 @@ def _kind(text: str) -> int:
 
     name = text.upper().replace("-", "_")
     if name not in EntryKind.__members__:
-        raise Misuse(
-            f'kind "{text}" is unknown', hint=f"known are {', '.join(kind.lower() for kind in EntryKind.__members__)}"
-        )
+        known = ", ".join(kind.lower() for kind in EntryKind.__members__)
+        raise Misuse(f'kind "{text}" is unknown', hint=f"known are {known}")
     return int(EntryKind[name])
 
 
@@ -95,14 +87,8 @@ def _height(session: Session, text: str) -> int:
     except ValueError:
         raise Misuse(f'"{text}": neither a height nor a time', hint="write times as 2026-11-15T08:00") from None
     wanted_ms = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-    low, high = 0, session.view.refresh().height + 1
-    while low < high:
-        middle = (low + high) // 2
-        if _block_time_ms(session, middle) < wanted_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    heights = range(session.view.refresh().height + 1)
+    return bisect_left(heights, wanted_ms, key=lambda height: _block_time_ms(session, height))
 
 
 def _block_time_ms(session: Session, height: int) -> int:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tallystick.cli import output
-from tallystick.cli.common import folder_argument, open_operator, require_instance, show_statistics
+from tallystick.cli import common, output
+from tallystick.cli.common import KNOWN_FILE, folder_argument, machine, open_operator, require_instance
 from tallystick.errors import Misuse, Unavailable
 
 if TYPE_CHECKING:
     from tallystick.authority.backup import Backup
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group("authority")
@@ -31,22 +30,22 @@ def command() -> None:
 @command.command("status")
 @folder_argument
 @output.json_option
-def status(folder: Path, as_json: bool) -> None:
+def status(folder: Path, tell: output.Tell) -> None:
     """Show what the running authority of DIR holds, and whether it serves.
 
     \b
     Examples:
       tally authority status fleet
     """
-    show_statistics(require_instance(folder).authority, "authority", as_json)
+    common.show_statistics(require_instance(folder).authority, "authority", tell)
 
 
 @command.command("backup")
 @folder_argument
 @click.option("--to", "recipients", multiple=True, required=True, help="An age recipient, age1…; several may open it.")
-@click.option("-o", "--output", "file", type=_FILE, required=True, help="The file to write; it is never written over.")
+@common.output_option("The file to write; it is never written over.")
 @output.json_option
-def backup(folder: Path, recipients: tuple[str, ...], file: Path, as_json: bool) -> None:
+def backup(folder: Path, recipients: tuple[str, ...], file: Path, tell: output.Tell) -> None:
     """Back the authority of DIR up, running or not, encrypted to age recipients.
 
     A backup opens only with an age identity of the recipients and the passphrase, which is not in it.
@@ -58,22 +57,16 @@ def backup(folder: Path, recipients: tuple[str, ...], file: Path, as_json: bool)
     """
     from tallystick.node.instance import write_secret
 
-    if file.exists():
-        raise Misuse(f"{file} exists already", hint="name another file")
     made = _back_up(folder, list(recipients))
     write_secret(file, made.data)
-    if as_json:
-        output.result_json({"backup": made.identifier, "file": str(file), "bytes": len(made.data)})
-    else:
-        output.result(f"backup {made.identifier.hex()} in {file}: {len(made.data)} bytes")
+    told = {"backup": made.identifier, "file": str(file), "bytes": len(made.data)}
+    tell(told, f"backup {made.identifier.hex()} in {file}: {len(made.data)} bytes")
 
 
 def _back_up(folder: Path, recipients: list[str]) -> Backup:
-    """By the running authority, whose store is its own; else from the store itself."""
+    """Ask the running authority, which has its store to itself; read the store where none runs."""
     from tallystick.authority.backup import back_up
     from tallystick.authority.store import STORE_FILE, AuthorityStore
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
 
     authority = require_instance(folder).authority
     try:
@@ -81,23 +74,16 @@ def _back_up(folder: Path, recipients: list[str]) -> Backup:
     except Unavailable:
         with open_operator(folder) as operator:
             return operator.back_up(recipients)
-    try:
-        return back_up(store, authority, recipients, int(SystemClock().now() * 1000), SystemEntropy())
-    finally:
-        store.close()
+    with closing(store):
+        return back_up(store, authority, recipients, common.now_ms(), machine().entropy)
 
 
 @command.command("restore")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=KNOWN_FILE)
 @folder_argument
-@click.option(
-    "--identity",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    required=True,
-    help="The file of an age identity, AGE-SECRET-KEY-1….",
-)
+@click.option("--identity", type=KNOWN_FILE, required=True, help="The file of an age identity, AGE-SECRET-KEY-1….")
 @output.json_option
-def restore(file: Path, folder: Path, identity: Path, as_json: bool) -> None:
+def restore(file: Path, folder: Path, identity: Path, tell: output.Tell) -> None:
     """Restore the authority from FILE into DIR/authority, which must not exist.
 
     The old one must be dead. The restored authority serves nothing until it has followed the ledger to today: what was
@@ -115,8 +101,6 @@ def restore(file: Path, folder: Path, identity: Path, as_json: bool) -> None:
     if not keys:
         raise Misuse(f"{identity}: no age identity is in it", hint="age-keygen makes one: AGE-SECRET-KEY-1…")
     made = restore_backup(file.read_bytes(), keys[0], require_instance(folder).authority)
-    if as_json:
-        output.result_json({"backup": made, "folder": str(folder)})
-    else:
-        output.result(f"restored backup {made.hex()} into {folder / 'authority'}")
-        output.note(f"next: tally up {folder}; it serves when it has followed the ledger")
+    line = f"restored backup {made.hex()} into {folder / 'authority'}"
+    advice = f"next: tally up {folder}; it serves when it has followed the ledger"
+    tell({"backup": made, "folder": str(folder)}, line, note=advice)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tallystick.cli import output
-from tallystick.cli.common import folder_argument, require_instance, table
+from tallystick.cli import common, output
+from tallystick.cli.common import KNOWN_FILE, folder_argument, machine, now_ms, on_signal, read_trust
 from tallystick.errors import Misuse, Unavailable
 
 if TYPE_CHECKING:
     from tallystick.node.validator import ValidatorCard
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+cards_argument = click.argument("cards", nargs=-1, required=True, type=KNOWN_FILE)
 
 
 @click.group("chain")
@@ -37,7 +36,7 @@ def command() -> None:
 @click.option("--rpc", required=True, metavar="HOST:PORT", help="Where nodes reach this validator.")
 @click.option("--p2p", required=True, metavar="HOST:PORT", help="Where other validators do.")
 @output.json_option
-def init(folder: Path, rpc: str, p2p: str, as_json: bool) -> None:
+def init(folder: Path, rpc: str, p2p: str, tell: output.Tell) -> None:
     """Draw a validator's keys in DIR and write DIR/validator.json, which is handed to the others.
 
     \b
@@ -46,24 +45,20 @@ def init(folder: Path, rpc: str, p2p: str, as_json: bool) -> None:
     """
     from tallystick.ledger.cometbft.home import NodeAddresses
     from tallystick.node.validator import create_validator
-    from tallystick.runtime.entropy import SystemEntropy
 
     for address in (rpc, p2p):
         if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
             raise Misuse(f'"{address}": expected HOST:PORT')
-    card = create_validator(folder, NodeAddresses(rpc, p2p), SystemEntropy())
-    if as_json:
-        output.result_json(asdict(card))
-    else:
-        output.result(f"validator {card.node_id} in {folder}")
-        output.note(f"next: hand {folder / 'validator.json'} to the others; tally init --validator … lists them all")
+    card = create_validator(folder, NodeAddresses(rpc, p2p), machine().entropy)
+    advice = f"next: hand {folder / 'validator.json'} to the others; tally init --validator … lists them all"
+    tell(asdict(card), f"validator {card.node_id} in {folder}", note=advice)
 
 
 @command.command("successor")
 @folder_argument
-@click.argument("cards", nargs=-1, required=True, type=_FILE)
+@cards_argument
 @output.json_option
-def successor(folder: Path, cards: tuple[Path, ...], as_json: bool) -> None:
+def successor(folder: Path, cards: tuple[Path, ...], tell: output.Tell) -> None:
     """Hand the ledger of the stopped instance in DIR over to these validators.
 
     Signs, with the root key, the successor of the trust file that lists their note keys, puts it on the ledger, and
@@ -78,27 +73,22 @@ def successor(folder: Path, cards: tuple[Path, ...], as_json: bool) -> None:
     """
     from tallystick.node.handover import hand_over
     from tallystick.node.instance import find_passphrase, open_root
-    from tallystick.runtime.clock import SystemClock
 
-    folders = require_instance(folder)
+    folders = common.require_instance(folder)
     root = open_root(folder, find_passphrase(folder))
-    trust = hand_over(folder, _read_cards(cards), root, int(SystemClock().now() * 1000))
-    if as_json:
-        output.result_json({"trust": str(folders.trust), "number": trust.number, "threshold": trust.ledger_threshold})
-    else:
-        output.result(
-            f"{folders.trust}: number {trust.number}, {trust.ledger_threshold} of {len(cards)} validators sign"
-        )
+    trust = hand_over(folder, _read_cards(cards), root, now_ms())
+    told = {"trust": str(folders.trust), "number": trust.number, "threshold": trust.ledger_threshold}
+    tell(told, f"{folders.trust}: number {trust.number}, {trust.ledger_threshold} of {len(cards)} validators sign")
     output.note("next: tally chain genesis --ledger, then hand trust file and ledger.sqlite to every validator")
 
 
 @command.command("genesis")
-@click.argument("cards", nargs=-1, required=True, type=_FILE)
-@click.option("--trust", "trust_file", required=True, type=_FILE, help="The instance's trust file.")
-@click.option("-o", "--output", "file", required=True, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--ledger", type=_FILE, default=None, help="The ledger.sqlite that the chain goes on from.")
+@cards_argument
+@click.option("--trust", "trust_file", required=True, type=KNOWN_FILE, help="The instance's trust file.")
+@click.option("-o", "--output", "file", required=True, type=common.FILE)
+@click.option("--ledger", type=KNOWN_FILE, default=None, help="The ledger.sqlite that the chain goes on from.")
 @output.json_option
-def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, ledger: Path | None, as_json: bool) -> None:
+def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, ledger: Path | None, tell: output.Tell) -> None:
     """Write the genesis of a chain with these validators; made once, by one of them, and handed to all.
 
     With --ledger the chain goes on with the tree, origin and heights of a ledger that was stopped, embedded or another
@@ -110,30 +100,25 @@ def genesis(cards: tuple[Path, ...], trust_file: Path, file: Path, ledger: Path 
       tally chain genesis v*/validator.json --trust trust.json --ledger fleet/node/ledger.sqlite -o genesis.json
     """
     from tallystick.node.validator import make_genesis
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.trust.trustfile import TrustFile
 
     if file.exists():
         raise Misuse(f"{file} exists already", hint="a chain has one genesis: name another file")
-    trust = TrustFile.parse(trust_file.read_text())
-    text = make_genesis(trust, _read_cards(cards), int(SystemClock().now() * 1000), ledger)
+    text = make_genesis(read_trust(trust_file), _read_cards(cards), now_ms(), ledger)
     height = int(json.loads(text)["initial_height"])
     file.write_text(text)
-    if as_json:
-        output.result_json({"file": str(file), "validators": len(cards), "height": height})
-    else:
-        output.result(f"genesis of {len(cards)} validators in {file}, their first block has height {height}")
+    told = {"file": str(file), "validators": len(cards), "height": height}
+    tell(told, f"genesis of {len(cards)} validators in {file}, their first block has height {height}")
 
 
 @command.command("join")
 @folder_argument
-@click.argument("cards", nargs=-1, type=_FILE)
-@click.option("--trust", "trust_file", required=True, type=_FILE)
-@click.option("--genesis", "genesis_file", required=True, type=_FILE)
+@click.argument("cards", nargs=-1, type=KNOWN_FILE)
+@click.option("--trust", "trust_file", required=True, type=KNOWN_FILE)
+@click.option("--genesis", "genesis_file", required=True, type=KNOWN_FILE)
 @click.option("--sync", is_flag=True, help="Begin with a snapshot of the peers, which run already.")
 @output.json_option
 def join(
-    folder: Path, cards: tuple[Path, ...], trust_file: Path, genesis_file: Path, sync: bool, as_json: bool
+    folder: Path, cards: tuple[Path, ...], trust_file: Path, genesis_file: Path, sync: bool, tell: output.Tell
 ) -> None:
     """Make the validator in DIR one of the chain of a genesis, with the peers of these cards.
 
@@ -143,22 +128,18 @@ def join(
       tally chain join v4 v*/validator.json --trust trust.json --genesis genesis.json --sync
     """
     from tallystick.node.validator import find_sync, join_chain
-    from tallystick.trust.trustfile import TrustFile
 
-    trust, peers = TrustFile.parse(trust_file.read_text()), _read_cards(cards)
+    trust, peers = read_trust(trust_file), _read_cards(cards)
     begin = find_sync([peer.rpc for peer in peers], trust) if sync else None
     join_chain(folder, trust, genesis_file.read_text(), peers, sync=begin)
-    if as_json:
-        output.result_json({"folder": str(folder), "peers": len(cards)})
-    else:
-        output.result(f"{folder} belongs to the chain")
+    tell({"folder": str(folder), "peers": len(cards)}, f"{folder} belongs to the chain")
     output.note(f"next: tally chain run {folder}")
 
 
 @command.command("run")
 @folder_argument
 @output.json_option
-def run(folder: Path, as_json: bool) -> None:
+def run(folder: Path, tell: output.Tell) -> None:
     """Run the validator in DIR until SIGINT or SIGTERM: application and CometBFT, which is started again if it ends.
 
     \b
@@ -170,23 +151,18 @@ def run(folder: Path, as_json: bool) -> None:
 
     configure_logs(json=False, level="warning")
     validator = Validator(folder)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: validator.pair.ask_to_stop())
+    on_signal(validator.pair.ask_to_stop)
     validator.start()
-    if as_json:
-        output.result_json({"validator": validator.rpc})
-    else:
-        output.result(f"validator  {validator.rpc}")
-    sys.stdout.flush()
+    tell({"validator": validator.rpc}, f"validator  {validator.rpc}")
     validator.pair.wait()
     validator.stop()
 
 
 @command.command("status")
 @click.argument("url")
-@click.option("--trust", "trust_file", required=True, type=_FILE)
+@click.option("--trust", "trust_file", required=True, type=KNOWN_FILE)
 @output.json_option
-def status(url: str, trust_file: Path, as_json: bool) -> None:
+def status(url: str, trust_file: Path, tell: output.Tell) -> None:
     """Show heights and rounds of every validator that URL names, and name who is away, behind or differs.
 
     Exits with 4 where fewer than the trust file's threshold are well.
@@ -197,24 +173,13 @@ def status(url: str, trust_file: Path, as_json: bool) -> None:
     """
     from tallystick.ledger.cometbft.health import look
     from tallystick.ledger.cometbft.rpc import Endpoints
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.trust.trustfile import TrustFile
 
-    endpoints = Endpoints.parse(url, SystemClock())
-    try:
-        health = look(endpoints, TrustFile.parse(trust_file.read_text()))
-    finally:
-        endpoints.close()
-    if as_json:
-        output.result_json({**asdict(health), "verdict": health.verdict})
-    else:
-        rows = [
-            [one.name, "–" if one.height is None else str(one.height), one.round, str(one.peers), one.verdict]
-            for one in health.validators
-        ]
-        for line in table([["validator", "height", "round", "peers", "state"], *rows]):
-            output.result(line)
-        output.result(health.verdict)
+    with closing(Endpoints.parse(url, machine().clock)) as endpoints:
+        health = look(endpoints, read_trust(trust_file))
+    rows = [["validator", "height", "round", "peers", "state"]]
+    for one in health.validators:
+        rows.append([one.name, output.show_value(one.height), one.round, str(one.peers), one.verdict])
+    tell({**asdict(health), "verdict": health.verdict}, *output.table(rows), health.verdict)
     if health.verdict.startswith("halted"):
         raise Unavailable("the chain does not go on", hint="start the validators that are away; docs/guides/chain.md")
 
@@ -223,7 +188,7 @@ def status(url: str, trust_file: Path, as_json: bool) -> None:
 @folder_argument
 @click.option("--now", is_flag=True, help="Cut one of the newest block first; the validator may run meanwhile.")
 @output.json_option
-def snapshot(folder: Path, now: bool, as_json: bool) -> None:
+def snapshot(folder: Path, now: bool, tell: output.Tell) -> None:
     """List the snapshots that the validator in DIR offers to nodes that join, and where they lie.
 
     A running validator cuts one every thousand blocks and keeps the newest two; they outlive a restart.
@@ -239,19 +204,16 @@ def snapshot(folder: Path, now: bool, as_json: bool) -> None:
     if now:
         shelf.take()
     found = shelf.held()
-    if as_json:
-        output.result_json({"folder": str(shelf.folder), "snapshots": [asdict(one) for one in found]})
-        return
+    told = {"folder": str(shelf.folder), "snapshots": [asdict(one) for one in found]}
     rows = [[str(one.height), str(one.chunks), str(one.size_bytes), one.hash.hex()[:16]] for one in found]
-    for line in table([["height", "chunks", "bytes", "hash"], *rows]):
-        output.result(line)
-    output.note(f"note: they lie in {shelf.folder}")
+    lines = output.table([["height", "chunks", "bytes", "hash"], *rows])
+    tell(told, *lines, note=f"note: they lie in {shelf.folder}")
 
 
 @command.command("rollback")
 @folder_argument
 @output.json_option
-def rollback(folder: Path, as_json: bool) -> None:
+def rollback(folder: Path, tell: output.Tell) -> None:
     """Take the newest block of the stopped validator in DIR back, so that it is executed again.
 
     For a validator that stopped following because its application was wrong about its last block (`differs`, or
@@ -264,10 +226,7 @@ def rollback(folder: Path, as_json: bool) -> None:
     from tallystick.node.validator import roll_back_validator
 
     height = roll_back_validator(folder)
-    if as_json:
-        output.result_json({"height": height})
-    else:
-        output.result(f"{folder} is at height {height}")
+    tell({"height": height}, f"{folder} is at height {height}")
     output.note(f"next: tally chain run {folder}")
 
 

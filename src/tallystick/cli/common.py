@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.output import Command
 from tallystick.errors import Misuse, Refused, Unavailable
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from tallystick.authority.operator import OperatorClient
     from tallystick.client.session import Session
     from tallystick.identity.invitation import Invitation
+    from tallystick.node.instance import Folders
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
+    from tallystick.trust.trustfile import TrustFile
 
 _IDENTIFIER = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"topic [0-9a-f]{32}")
 CAUGHT_UP_S = 15.0  # how long a command waits for the authority to see on the ledger what it just wrote
 
-folder_argument = click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+FOLDER, FILE = click.Path(file_okay=False, path_type=Path), click.Path(dir_okay=False, path_type=Path)
+KNOWN_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+PORT = click.IntRange(0, 65535)
+
+folder_argument = click.argument("folder", metavar="DIR", type=FOLDER)
+home_option = click.option(
+    "--home",
+    envvar="TALLY_HOME",
+    type=FOLDER,
+    help="The identity to act as, a folder made by tally principal enrol (TALLY_HOME).",
+)
+P = ParamSpec("P")
 
 
-def home_option(command: Command) -> Command:
-    """Give a command `--home`: the identity it acts as."""
-    return click.option(
-        "--home",
-        envvar="TALLY_HOME",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="The identity to act as, a folder made by tally principal enrol (TALLY_HOME).",
-    )(command)
+def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+    """Give a command `--home`, and the session of the identity that is there as its first argument."""
+
+    @wraps(command)
+    def call(home: Path | None, *args: P.args, **kwargs: P.kwargs) -> None:
+        with open_session(home) as session:
+            command(session, *args, **kwargs)
+
+    return home_option(call)
 
 
 @contextmanager
@@ -58,25 +73,19 @@ class Names:
     def __init__(self, session: Session) -> None:
         self.topics: list[tuple[bytes, str]] = []
         self.principals: list[tuple[bytes, str]] = []
-        after = b""
-        while True:
+        after: bytes | None = b""
+        while after is not None:
             page = session.authority.names(after)
             self.topics += page.topics
             self.principals += page.principals
-            after = page.after
-            if not after:
-                break
+            after = page.after or None
 
     def topic(self, text: str) -> bytes:
         return _find(self.topics, text, "topic", "tally topic list shows those that you own or may describe")
 
     def principal(self, text: str) -> bytes:
-        return _find(
-            self.principals,
-            text,
-            "principal",
-            "only the owner of a tenant sees its names; tally principal show prints an identity's own identifier",
-        )
+        hint = "only the owner of a tenant sees its names; tally principal show prints an identity's own identifier"
+        return _find(self.principals, text, "principal", hint)
 
     def topic_name(self, token: bytes) -> str:
         return dict(self.topics).get(token) or token.hex()
@@ -98,29 +107,24 @@ def _find(known: list[tuple[bytes, str]], text: str, what: str, hint: str) -> by
 
 
 def wait_for_authority(session: Session, condition: Callable[[], bool], what: str) -> None:
-    """Until the authority has followed the ledger so far that `condition` holds."""
+    """Wait until the authority has followed the ledger so far that `condition` holds."""
     deadline = session.clock.monotonic() + CAUGHT_UP_S
     while not condition():
         if session.clock.monotonic() > deadline:
-            raise Unavailable(
-                f"{what}: it is on the ledger, but the authority has not followed yet", hint="try again in a moment"
-            )
+            trouble = f"{what}: it is on the ledger, but the authority has not followed yet"
+            raise Unavailable(trouble, hint="try again in a moment")
         session.clock.pause(0.1)
 
 
-@contextmanager
-def open_operator(folder: Path) -> Iterator[OperatorClient]:
+def open_operator(folder: Path) -> AbstractContextManager[OperatorClient]:
     """The operator of the instance in `folder`, speaking to its running authority."""
     from tallystick.node.operator import operating
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
 
     require_instance(folder)
-    with operating(folder, SystemClock(), SystemEntropy()) as operator:
-        yield operator
+    return operating(folder, *machine())
 
 
-def require_instance(folder: Path) -> Any:
+def require_instance(folder: Path) -> Folders:
     """The folders of the instance in `folder`."""
     from tallystick.node.instance import Folders
 
@@ -130,26 +134,64 @@ def require_instance(folder: Path) -> Any:
     return folders
 
 
+def read_trust(file: Path) -> TrustFile:
+    from tallystick.trust.trustfile import TrustFile
+
+    return TrustFile.parse(file.read_text(errors="replace"))
+
+
+class Machine(NamedTuple):
+    """What only this machine knows: the time, and random bytes."""
+
+    clock: SystemClock
+    entropy: SystemEntropy
+
+
+def machine() -> Machine:
+    from tallystick.runtime.sources import SystemClock, SystemEntropy
+
+    return Machine(SystemClock(), SystemEntropy())
+
+
+def now_ms() -> int:
+    return int(machine().clock.now() * 1000)
+
+
 def invitation(folder: Path, code: str, authority_url: str | None, node_urls: tuple[str, ...]) -> Invitation:
     """What a newcomer is handed: the code with the addresses and the trust file of the instance in `folder`."""
     from tallystick.identity.invitation import Invitation
-    from tallystick.node.addresses import read_address
-    from tallystick.trust.trustfile import TrustFile
+    from tallystick.node.instance import read_address
 
     folders = require_instance(folder)
-    trust = TrustFile.parse(folders.trust.read_text())
     authority_url = authority_url or read_address(folders.authority).url
-    return Invitation.of(code, trust, authority_url, node_urls or (read_address(folders.node).url,))
+    node_urls = node_urls or (read_address(folders.node).url,)
+    return Invitation.of(code, read_trust(folders.trust), authority_url, node_urls)
 
 
-def url_options(command: Command) -> Command:
-    """Give a command `--authority-url` and `--node-url`: what stands in an invitation."""
-    command = click.option(
+# What stands in an invitation.
+url_options = output.options(
+    click.option("--authority-url", help="Where newcomers reach the authority, if not where it listens."),
+    click.option(
         "--node-url", "node_urls", multiple=True, help="Where newcomers reach a node, if not where it listens."
-    )(command)
-    return click.option("--authority-url", help="Where newcomers reach the authority, if not where it listens.")(
-        command
-    )
+    ),
+)
+
+
+def output_option(text: str | None = None) -> output.Decorator:
+    """Give a command `-o`, as its argument `file`: a file to write, which may not exist yet."""
+    return click.option("-o", "--output", "file", type=FILE, required=True, callback=_not_written_yet, help=text)
+
+
+def _not_written_yet(_context: click.Context, _parameter: click.Parameter, file: Path) -> Path:
+    if file.exists():
+        raise Misuse(f"{file} exists already", hint="name another file")
+    return file
+
+
+def on_signal(act: Callable[[], None]) -> None:
+    """Act when somebody asks this process to end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: act())
 
 
 @contextmanager
@@ -163,41 +205,20 @@ def naming(topic: str) -> Iterator[None]:
         raise
 
 
-def plural(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def show_time(time_ms: int) -> str:
-    """A time for people, in UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def table(rows: list[list[str]]) -> list[str]:
-    """Columns under one another; the last one is not padded."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))] if rows else []
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def show_statistics(folder: Path, part: str, as_json: bool) -> None:
-    """What the process of `folder` counts, as its `/metrics` have it; those of `part` without its name."""
+def show_statistics(folder: Path, part: str, tell: output.Tell) -> None:
+    """Show what the process of `folder` counts in its `/metrics`, without the name of its `part`."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    from tallystick.node.addresses import read_address
+    from tallystick.node.instance import read_address
     from tallystick.runtime.address import Address
     from tallystick.runtime.client import HttpClient
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
 
     listening = read_address(folder)
-    with HttpClient(
-        [Address(listening.url, listening.certificate.subject)], None, SystemClock(), SystemEntropy()
-    ) as http:
+    address = Address(listening.url, listening.certificate.subject)
+    with HttpClient([address], None, *machine()) as http:
         text = http.request("GET", "/metrics", attempts_max=1).body.decode()
     families = [one for one in text_string_to_metric_families(text) if one.samples]
     facts = {one.name.removeprefix("tally_").removeprefix(f"{part}_"): one.samples[0].value for one in families}
     numbers = {name: value if value % 1 else int(value) for name, value in facts.items()}
-    if as_json:
-        output.result_json({"url": listening.url, **numbers})
-        return
-    for line in table([["url", listening.url], *([name.replace("_", " "), str(n)] for name, n in numbers.items())]):
-        output.result(line)
+    told = {"url": listening.url, **numbers}
+    tell(told, *output.fact_lines(told))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from tallystick.cli import output
-from tallystick.errors import Misuse
+
+SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.
@@ -21,8 +22,5 @@ def command(ctx: click.Context, shell: str) -> None:
       eval "$(tally completion zsh)"           in ~/.zshrc
       tally completion fish > ~/.config/fish/completions/tally.fish
     """
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise Misuse(f'shell "{shell}" is not known')
     root = ctx.find_root().command
-    output.result(kind(root, {}, "tally", "_TALLY_COMPLETE").source())
+    output.result(SHELLS[shell](root, {}, "tally", "_TALLY_COMPLETE").source())

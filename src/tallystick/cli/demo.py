@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
+from tallystick.cli.common import FOLDER, machine
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -20,19 +21,17 @@ if TYPE_CHECKING:
 
 
 @click.command("demo")
-@click.option("--vehicles", type=click.IntRange(2), default=500, show_default=True)
-@click.option("--sensors", type=click.IntRange(1), default=200, show_default=True, help="Of each of the two tenants.")
-@click.option("--minutes", type=click.FloatRange(1), default=10.0, show_default=True, help="Simulated.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the simulation.")
+@output.default_option("--vehicles", type=click.IntRange(2), default=500)
+@output.default_option("--sensors", type=click.IntRange(1), default=200, help="Of each of the two tenants.")
+@output.default_option("--minutes", type=click.FloatRange(1), default=10.0, help="Simulated.")
+@output.default_option("--seed", type=click.IntRange(0), default=0, help="Of the simulation.")
 @click.option("--skip-spark", is_flag=True, help="Leave Spark out: no jobs, no report, subscribers' findings alone.")
 @click.option(
-    "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where everything goes, new or empty [default: a new folder in build/demo].",
+    "--folder", type=FOLDER, help="Where everything goes, new or empty [default: a new folder in build/demo]."
 )
 @output.json_option
 def command(
-    vehicles: int, sensors: int, minutes: float, seed: int, skip_spark: bool, folder: Path | None, as_json: bool
+    vehicles: int, sensors: int, minutes: float, seed: int, skip_spark: bool, folder: Path | None, tell: output.Tell
 ) -> int:
     """Run the whole story: an instance, two tenants, a fleet, a group of subscribers, every attack, the Spark jobs.
 
@@ -47,10 +46,9 @@ def command(
     """
     from tallystick.demo.show import Show
     from tallystick.demo.traffic import Size
-    from tallystick.runtime.clock import SystemClock
 
     folder = _folder(folder)
-    clock = SystemClock()
+    clock = machine().clock
     began = clock.monotonic()
 
     def say(text: str) -> None:
@@ -60,10 +58,7 @@ def command(
     say(f"everything goes to {folder}")
     with ending_in_order():
         told = Show(folder, Size(vehicles, sensors, minutes, seed), with_spark=with_spark, say=say).run()
-    if as_json:
-        output.result_json(_document(told))
-    else:
-        _print(told)
+    tell(_document(told), *_lines(told))
     bad = sum(scene.verdict != "stopped" for scene in told.scenes)
     if bad:
         output.failure(f"{bad} of {len(told.scenes)} attacks were not seen to be stopped", f"look at {folder}")
@@ -80,10 +75,9 @@ def ending_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _folder(folder: Path | None) -> Path:
+def _folder(named: Path | None) -> Path:
     """A new or empty folder, by its whole path."""
-    if folder is None:
-        folder = Path("build") / "demo" / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
+    folder = named or Path("build") / "demo" / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
     if folder.exists() and any(folder.iterdir()):
         raise Misuse(f"{folder}: not empty", hint="name a new folder with --folder")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -96,22 +90,21 @@ def has_spark() -> bool:
     try:
         check_engine()
     except Misuse as error:
-        output.warning(f"Spark is left out: {error}; {error.hint}")
+        output.note(f"warning: Spark is left out: {error}; {error.hint}")
         return False
     return True
 
 
-def _print(told: ToldScene) -> None:
+def _lines(told: ToldScene) -> Iterator[str]:
     from tallystick.demo.table import lines
 
-    for line in lines(told.scenes):
-        output.result(line)
+    yield from lines(told.scenes)
     for name, pace in told.paces.items():
-        output.result(f"{name}: {pace}")
+        yield f"{name}: {pace}"
     if told.report is not None:
-        output.result(f"report: {told.report}")
-    output.result(f"folder: {told.folder}")
-    output.result(f"again: {told.again}")
+        yield f"report: {told.report}"
+    yield f"folder: {told.folder}"
+    yield f"again: {told.again}"
 
 
 def _document(told: ToldScene) -> dict[str, Any]:

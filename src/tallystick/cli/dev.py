@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import folder_argument
+from tallystick.cli.common import folder_argument, machine, now_ms
 from tallystick.errors import Misuse
 
 
@@ -36,9 +36,9 @@ def kafka() -> None:
 
 @kafka.command("up")
 @folder_argument
-@click.option("--brokers", type=click.IntRange(1, 5), default=1, show_default=True, help="How many, the first time.")
+@output.default_option("--brokers", type=click.IntRange(1, 5), default=1, help="How many, the first time.")
 @output.json_option
-def kafka_up(folder: Path, brokers: int, as_json: bool) -> None:
+def kafka_up(folder: Path, brokers: int, tell: output.Tell) -> None:
     """Start the brokers in DIR; the first time, make them. Then: tally up INSTANCE --carrier …, as it says.
 
     \b
@@ -49,22 +49,20 @@ def kafka_up(folder: Path, brokers: int, as_json: bool) -> None:
 
     is_new = not (folder / "cluster.json").exists()
     cluster = (KafkaCluster.create(folder, brokers) if is_new else KafkaCluster.open(folder)).start()
-    settings = {"carrier": cluster.url, "settings": str(cluster.operator_file), "clients": str(cluster.client_file)}
-    if as_json:
-        output.result_json({**settings, "brokers": len(cluster.brokers)})
-    else:
-        output.result(f"carrier   {cluster.url}")
-        output.result(f"settings  {cluster.operator_file}")
-        output.note(f"next: tally up INSTANCE --carrier {cluster.url} --kafka-settings {cluster.operator_file}")
-        output.note(
-            f'clients that go to Kafka themselves: kafka_client_settings = "{cluster.client_file}" in node.toml'
-        )
+    told = {"carrier": cluster.url, "settings": str(cluster.operator_file), "clients": str(cluster.client_file)}
+    tell(
+        {**told, "brokers": len(cluster.brokers)},
+        f"carrier   {cluster.url}",
+        f"settings  {cluster.operator_file}",
+        note=f"next: tally up INSTANCE --carrier {cluster.url} --kafka-settings {cluster.operator_file}\n"
+        f'clients that go to Kafka themselves: kafka_client_settings = "{cluster.client_file}" in node.toml',
+    )
 
 
 @kafka.command("down")
 @folder_argument
 @output.json_option
-def kafka_down(folder: Path, as_json: bool) -> None:
+def kafka_down(folder: Path, tell: output.Tell) -> None:
     """End the brokers of DIR; what they hold stays.
 
     \b
@@ -74,10 +72,7 @@ def kafka_down(folder: Path, as_json: bool) -> None:
     from tallystick.engines.kafka import KafkaCluster
 
     ended = KafkaCluster.open(folder).stop()
-    if as_json:
-        output.result_json({"ended": ended})
-    else:
-        output.result(f"{ended} brokers ended")
+    tell({"ended": ended}, f"{ended} brokers ended")
 
 
 @command.group("spark")
@@ -92,9 +87,9 @@ def spark() -> None:
 
 @spark.command("up")
 @folder_argument
-@click.option("--workers", type=click.IntRange(1, 8), default=2, show_default=True, help="How many, the first time.")
+@output.default_option("--workers", type=click.IntRange(1, 8), default=2, help="How many, the first time.")
 @output.json_option
-def spark_up(folder: Path, workers: int, as_json: bool) -> None:
+def spark_up(folder: Path, workers: int, tell: output.Tell) -> None:
     """Start the cluster in DIR; the first time, make it, with a secret of its own. Each worker has a core and 1 GB.
 
     \b
@@ -105,18 +100,15 @@ def spark_up(folder: Path, workers: int, as_json: bool) -> None:
 
     is_new = not (folder / "spark.json").exists()
     cluster = (SparkCluster.create(folder, workers) if is_new else SparkCluster.open(folder)).start()
-    if as_json:
-        output.result_json({"master": cluster.url, "settings": str(cluster.conf), "workers": len(cluster.workers)})
-    else:
-        output.result(f"master    {cluster.url}")
-        output.result(f"settings  {cluster.conf}")
-        output.note(f"drivers join with SPARK_CONF_DIR={cluster.conf}; tally dev spark down {folder} ends it")
+    told = {"master": cluster.url, "settings": str(cluster.conf), "workers": len(cluster.workers)}
+    advice = f"drivers join with SPARK_CONF_DIR={cluster.conf}; tally dev spark down {folder} ends it"
+    tell(told, f"master    {cluster.url}", f"settings  {cluster.conf}", note=advice)
 
 
 @spark.command("down")
 @folder_argument
 @output.json_option
-def spark_down(folder: Path, as_json: bool) -> None:
+def spark_down(folder: Path, tell: output.Tell) -> None:
     """End master and workers of DIR, and what drivers run there.
 
     \b
@@ -126,10 +118,7 @@ def spark_down(folder: Path, as_json: bool) -> None:
     from tallystick.engines.spark import SparkCluster
 
     ended = SparkCluster.open(folder).stop()
-    if as_json:
-        output.result_json({"ended": ended})
-    else:
-        output.result(f"{ended} processes ended")
+    tell({"ended": ended}, f"{ended} processes ended")
 
 
 @command.group("chain")
@@ -144,11 +133,9 @@ def chain() -> None:
 
 @chain.command("up")
 @folder_argument
-@click.option(
-    "--validators", type=click.IntRange(1, 7), default=1, show_default=True, help="How many; one may fail of 4."
-)
+@output.default_option("--validators", type=click.IntRange(1, 7), default=1, help="How many; one may fail of 4.")
 @output.json_option
-def up(folder: Path, validators: int, as_json: bool) -> None:
+def up(folder: Path, validators: int, tell: output.Tell) -> None:
     """Start the chain of the instance in DIR; the first time, make chain and instance. Then: tally up DIR.
 
     \b
@@ -160,31 +147,26 @@ def up(folder: Path, validators: int, as_json: bool) -> None:
     from tallystick.node.instance import Folders
     from tallystick.node.settings import NodeSettings
     from tallystick.node.validator import find_cometbft
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
 
     find_cometbft()
-    clock, folders = SystemClock(), Folders(folder)
+    clock, entropy = machine()
     if not validator_folders(folder):
-        if folders.trust.exists():
+        if Folders(folder).trust.exists():
             raise Misuse(f"{folder}: its instance has an embedded ledger", hint="choose another folder")
-        cards = create_validators(folder, validators, SystemEntropy())
+        cards = create_validators(folder, validators, entropy)
         keys = tuple(bytes.fromhex(card.note_key) for card in cards)
         trust, _ = make_instance(folder, None, NodeSettings(ledger=chain_url(folder)), validators=keys)
-        found_chain(folder, trust, int(clock.now() * 1000))
+        found_chain(folder, trust, now_ms())
     start_chain(folder, clock)
     url = chain_url(folder)
-    if as_json:
-        output.result_json({"ledger": url, "validators": len(validator_folders(folder))})
-    else:
-        output.result(f"ledger  {url}")
-        output.note(f"next: tally up {folder}; tally dev chain down {folder} ends it")
+    told = {"ledger": url, "validators": len(validator_folders(folder))}
+    tell(told, f"ledger  {url}", note=f"next: tally up {folder}; tally dev chain down {folder} ends it")
 
 
 @chain.command("down")
 @folder_argument
 @output.json_option
-def down(folder: Path, as_json: bool) -> None:
+def down(folder: Path, tell: output.Tell) -> None:
     """End the validators of DIR; what they hold stays.
 
     \b
@@ -192,12 +174,8 @@ def down(folder: Path, as_json: bool) -> None:
       tally dev chain down fleet
     """
     from tallystick.engines.chain import stop_chain, validator_folders
-    from tallystick.runtime.clock import SystemClock
 
     if not validator_folders(folder):
         raise Misuse(f"{folder}: no chain is here", hint=f"tally dev chain up {folder}")
-    ended = stop_chain(folder, SystemClock())
-    if as_json:
-        output.result_json({"ended": ended})
-    else:
-        output.result(f"{ended} validators ended")
+    ended = stop_chain(folder, machine().clock)
+    tell({"ended": ended}, f"{ended} validators ended")

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import Literal
 import click
 
 from tallystick.cli import output
+from tallystick.cli.common import FOLDER
 from tallystick.errors import TallystickError, Unavailable
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import SystemClock
 
 LIBRARIES = ("cryptography", "pyarrow", "numpy", "numba", "apsw", "cbor2", "blake3", "uvicorn")
 CPU_FEATURES = ("aes", "sha_ni", "avx2", "avx512f")
@@ -42,12 +43,12 @@ class Check:
 @click.option(
     "--home",
     envvar="TALLY_HOME",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=Path(),
     help="The folder whose disk is tried (TALLY_HOME); the current one if not given.",
 )
 @output.json_option
-def command(home: Path, as_json: bool) -> None:
+def command(home: Path, tell: output.Tell) -> None:
     """Check this machine: versions, processor, engines, cryptography, clock, disk and Java.
 
     \b
@@ -56,8 +57,8 @@ def command(home: Path, as_json: bool) -> None:
       tally doctor --home /var/lib/tally --json
     """
     checks = run_checks(home)
-    if as_json:
-        output.result_json([asdict(check) for check in checks])
+    if tell.as_json:
+        output.result_json(checks)
     else:
         for check in checks:
             output.result(f"{check.state:<8}{check.name:<14}{check.found}")
@@ -94,11 +95,8 @@ def _tried(name: str, attempt: Callable[[], Check]) -> Check:
 
 def check_versions() -> Check:
     libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
-    return Check(
-        "versions",
-        "ok",
-        f"tallystick {version('tallystick')}, python {platform.python_version()}, {libraries}",
-    )
+    ours = f"tallystick {version('tallystick')}, python {platform.python_version()}"
+    return Check("versions", "ok", f"{ours}, {libraries}")
 
 
 def check_processor() -> Check:
@@ -134,7 +132,8 @@ def check_leaves() -> Check:
     """Which leaf-hash engine this processor gets, and where its compiled code is kept."""
     from numba import config
 
-    from tallystick.record import jit, leaves
+    from tallystick.kernels import jit
+    from tallystick.record import leaves
 
     engine = leaves.engine()
     if engine.startswith("hashlib"):
@@ -181,10 +180,6 @@ def check_java() -> Check:
     told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     match = re.search(r'version "(\d+)', told)
     if match is None or int(match[1]) < JAVA_MIN:
-        return Check(
-            "java",
-            "missing",
-            f"{path}: {told.strip().splitlines()[0] if told.strip() else 'no version'}",
-            hint,
-        )
+        first = next(iter(told.strip().splitlines()), "no version")
+        return Check("java", "missing", f"{path}: {first}", hint)
     return Check("java", "ok", f"{match[1]} at {path}")

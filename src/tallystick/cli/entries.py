@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tallystick import wire
-from tallystick.cli.common import show_time
+from tallystick.cli import output
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.trust.right import Right
 
@@ -52,17 +52,8 @@ FIELDS: dict[EntryKind, str] = {
     EntryKind.ACTIVATE: "contract version height",
 }
 _PEOPLE = ("principal", "operator", "owner", "publisher", "subject", "author")
-_LONG = (
-    "certificate",
-    "signature",
-    "trust",
-    "evidence",
-    "promise",
-    "proof",
-    "header",
-    "other_header",
-    "other_signature",
-)
+_SIGNED = ("header", "signature", "other_header", "other_signature")
+_LONG = ("certificate", "trust", "evidence", "promise", "proof", *_SIGNED)
 _WORDS = {"token": "topic", "allow": "rule"}
 _ROLES = {0: "nobody", 1: "publisher", 2: "subscriber"}
 
@@ -107,7 +98,7 @@ def _value(name: str, value: Any, names: Names) -> str:
     if name == "operations":
         return "+".join(one.name.lower() for one in Right if value & one and one.name)
     if name.endswith("_ms") and name != "lease_ms":
-        return show_time(value)
+        return output.show_time(value)
     if isinstance(value, bytes):
         return value.hex()[:32]
     if isinstance(value, list):

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, naming, open_session, plural
+from tallystick.cli.common import Names, home_option, naming, open_session
 from tallystick.errors import Misuse
 
 
@@ -26,7 +26,7 @@ def command(
     all_periods: bool,
     yes: bool,
     home: Path | None,
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Destroy the keys under which PUBLISHER sealed on the erasable TOPIC in PERIODS; by the topic's owner.
 
@@ -48,20 +48,11 @@ def command(
                 f'the keys of "{publisher}" on topic "{topic}" would be destroyed for good', hint="say --yes to do it"
             )
         erased = session.authority.erase(token, identifier, list(periods))
-    if as_json:
-        output.result_json(
-            {
-                "periods": [period for _, period in erased.periods],
-                "holders": [holder.hex() for holder in erased.holders],
-                "backups": [backup.hex() for backup in erased.backups],
-            }
-        )
-        return
-    output.result(
-        f"destroyed the keys of {plural(len(erased.periods), 'period')}: "
-        + ", ".join(str(p) for _, p in erased.periods)
+    periods = tuple(period for _, period in erased.periods)
+    shown = ", ".join(map(str, periods))
+    tell(
+        {"periods": periods, "holders": erased.holders, "backups": erased.backups},
+        f"destroyed the keys of {output.plural(len(periods), 'period')}: {shown}",
+        *(f"held the key, and may have kept what it opened: {names.principal_name(one)}" for one in erased.holders),
+        *(f"still holds the key: backup {backup.hex()}" for backup in erased.backups),
     )
-    for holder in erased.holders:
-        output.result(f"held the key, and may have kept what it opened: {names.principal_name(holder)}")
-    for backup in erased.backups:
-        output.result(f"still holds the key: backup {backup.hex()}")

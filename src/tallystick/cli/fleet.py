@@ -9,16 +9,18 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, naming, open_session, plural
+from tallystick.cli.common import FILE, home_option, machine, naming, now_ms, open_session
 from tallystick.errors import Misuse, TallystickError, Unavailable
 
 if TYPE_CHECKING:
+    from tallystick.fleet.city import Sensors
     from tallystick.fleet.files import Take
+    from tallystick.fleet.vehicles import Fleet
 
 CLOSE_S = 60.0  # for the last parcels to be stored
 SIMULATED = ["telemetry", "can", "vitals", "home"]
@@ -31,7 +33,7 @@ def command() -> None:
 
 
 def _parse_rate(_ctx: click.Context, _parameter: click.Parameter, value: str) -> float | None:
-    """How many times as fast as it happened; None is as fast as can be."""
+    """Returns how many times as fast as it happened, or None for as fast as can be."""
     if value == "max":
         return None
     try:
@@ -43,34 +45,39 @@ def _parse_rate(_ctx: click.Context, _parameter: click.Parameter, value: str) ->
     return factor
 
 
-def _destination_options(function: output.Command) -> output.Command:
-    for option in (
-        click.option(
-            "--rate",
-            callback=_parse_rate,
-            default="max",
-            show_default=True,
-            help="As fast as can be (max), as it happened (realtime), or a factor such as 10.",
-        ),
-        click.option("--topic", help="Publish to this topic."),
-        click.option("--out", help="Write to this file (.parquet or .jsonl), or JSON lines to stdout with -."),
-    ):
-        function = option(function)
-    return output.json_option(output.progress_option(home_option(function)))
+class Destination(TypedDict):
+    """Where rows go, how fast, and whether that is told."""
+
+    rate: float | None
+    topic: str | None
+    out: str | None
+    home: Path | None
+    show_progress: bool
+
+
+_destination_options = output.options(
+    output.json_option,
+    output.progress_option,
+    home_option,
+    click.option("--out", help="Write to this file (.parquet or .jsonl), or JSON lines to stdout with -."),
+    click.option("--topic", help="Publish to this topic."),
+    output.default_option(
+        "--rate",
+        callback=_parse_rate,
+        default="max",
+        help="As fast as can be (max), as it happened (realtime), or a factor such as 10.",
+    ),
+)
 
 
 @command.command("simulate")
-@click.option("--what", type=click.Choice(SIMULATED), default="telemetry", show_default=True)
-@click.option("--vehicles", type=click.IntRange(1), default=100, show_default=True, help="Or sensors, of the city's.")
-@click.option("--minutes", type=float, default=10.0, show_default=True)
-@click.option("--step", "step_s", type=float, default=1.0, show_default=True, help="Seconds between rows.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed gives the same bytes."
-)
+@output.default_option("--what", type=click.Choice(SIMULATED), default="telemetry")
+@output.default_option("--vehicles", type=click.IntRange(1), default=100, help="Or sensors, of the city's.")
+@output.default_option("--minutes", type=float, default=10.0)
+@output.default_option("--step", "step_s", type=float, default=1.0, help="Seconds between rows.")
+@output.default_option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same bytes.")
 @click.option("--start", help="Time of the first row, ISO 8601 [default: 2026-01-05T06:00Z, with realtime now].")
-@click.option(
-    "--truth", type=click.Path(dir_okay=False, path_type=Path), help="Write what really happened here, as JSON."
-)
+@click.option("--truth", type=FILE, help="Write what really happened here, as JSON.")
 @_destination_options
 def simulate(
     what: str,
@@ -80,12 +87,8 @@ def simulate(
     seed: int,
     start: str | None,
     truth: Path | None,
-    rate: float | None,
-    topic: str | None,
-    out: str | None,
-    home: Path | None,
-    show_progress: bool,
-    as_json: bool,
+    tell: output.Tell,
+    **to: Unpack[Destination],
 ) -> None:
     """Simulate vehicles (telemetry or CAN frames) or city sensors (vitals of a hospital, air of homes).
 
@@ -95,41 +98,29 @@ def simulate(
       tally fleet simulate --vehicles 20 --rate realtime --topic telemetry --home car
     """
     from tallystick.fleet import can
+    from tallystick.fleet.batches import START_MS
     from tallystick.fleet.city import Sensors
-    from tallystick.fleet.vehicles import START_MS, Fleet
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.fleet.vehicles import Fleet
 
-    now_ms = int(SystemClock().now() * 1000) if rate is not None else START_MS
-    start_ms = now_ms if start is None else _parse_time(start)
+    begin_ms = START_MS if to["rate"] is None else now_ms()
+    start_ms = begin_ms if start is None else _parse_time(start)
     source: Fleet | Sensors
     if what in ("telemetry", "can"):
         source = Fleet(vehicles, minutes * 60, step_s=step_s, seed=seed, start_ms=start_ms)
     else:
         source = Sensors(what, vehicles, minutes * 60, step_s=step_s, seed=seed, start_ms=start_ms)
-    batches: Iterable[Any] = source.batches()
-    if what == "can":
-        batches = (can.encode(batch) for batch in batches)
-    summary = _run(batches, rate, topic, out, home, f"simulating {what}", int(minutes * 60), show_progress)
-    summary = {"what": what, "seed": seed, **summary, **_facts(source)}
+    batches = map(can.encode, source.batches()) if what == "can" else source.batches()
+    summary = _run(batches, f"simulating {what}", int(minutes * 60), to)
     if truth is not None:
         _write_truth(truth, source)
-    _report(summary, as_json, out)
+    _report({"what": what, "seed": seed, **summary, **_facts(source)}, tell, to["out"])
 
 
 @command.command("replay")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--duplicates", is_flag=True, help="Keep rows that repeat another one exactly.")
 @_destination_options
-def replay(
-    path: Path,
-    duplicates: bool,
-    rate: float | None,
-    topic: str | None,
-    out: str | None,
-    home: Path | None,
-    show_progress: bool,
-    as_json: bool,
-) -> None:
+def replay(path: Path, duplicates: bool, tell: output.Tell, **to: Unpack[Destination]) -> None:
     """Replay CapMetro positions or OBD-II drives: a CSV file, a folder of them, or a tar archive of them.
 
     \b
@@ -140,15 +131,14 @@ def replay(
     from tallystick.fleet.replay import RecordingReplay
 
     source = RecordingReplay(path, keep_duplicates=duplicates)
-    summary = _run(source.batches(), rate, topic, out, home, f"replaying {path.name}", 0, show_progress)
-    left_out = {"files": source.files, "empty": source.empty, "duplicates": source.duplicates, "torn": source.torn}
-    _report({**summary, **left_out}, as_json, out)
+    summary = _run(source.batches(), f"replaying {path.name}", 0, to)
+    _report({**summary, **output.fields(source, "files empty duplicates torn")}, tell, to["out"])
 
 
 @command.command("schema")
 @click.argument("name", type=click.Choice(SCHEMAS))
 @output.json_option
-def schema(name: str, as_json: bool) -> None:
+def schema(name: str, tell: output.Tell) -> None:
     """Print the schema of a kind of rows, as tally topic takes it.
 
     \b
@@ -158,29 +148,16 @@ def schema(name: str, as_json: bool) -> None:
     from tallystick.fleet import schemas
 
     text = str(schemas.schema(name))
-    if as_json:
-        output.result_json({"name": name, "schema": text})
-    else:
-        output.result(text)
+    tell({"name": name, "schema": text}, text)
 
 
-def _run(
-    batches: Iterable[Any],
-    rate: float | None,
-    topic: str | None,
-    out: str | None,
-    home: Path | None,
-    label: str,
-    seconds: int,
-    show_progress: bool,
-) -> dict[str, Any]:
+def _run(batches: Iterable[Any], label: str, seconds: int, to: Destination) -> dict[str, Any]:
     """Hand every batch on. Returns how many rows that were, and in how much time."""
-    from tallystick.fleet.pace import paced
-    from tallystick.runtime.clock import SystemClock
+    from tallystick.fleet.batches import paced
 
-    clock = SystemClock()
+    clock, rate = machine().clock, to["rate"]
     began_s, rows, shown_s, first_ms = clock.monotonic(), 0, 0, None
-    with _destination(topic, out, home) as take, output.progress(label, seconds, show=show_progress) as advance:
+    with _destination(to) as take, output.progress(label, seconds, show=to["show_progress"]) as advance:
         for batch in batches if rate is None else paced(batches, clock, rate):
             take(batch)
             rows += batch.num_rows
@@ -192,21 +169,21 @@ def _run(
 
 
 @contextmanager
-def _destination(topic: str | None, out: str | None, home: Path | None) -> Iterator[Take]:
+def _destination(to: Destination) -> Iterator[Take]:
     from tallystick.fleet import files
 
-    if (topic is None) == (out is None):
-        raise Misuse("say where the rows go: either --topic or --out", hint="--out - writes JSON lines to stdout")
-    if out == "-":
-        yield files.json_lines(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    elif out is not None:
-        with files.writing(Path(out)) as take:
-            yield take
-    else:
-        assert topic is not None
-        with _publishing(topic, home) as take:
-            yield take
+    match to["topic"], to["out"]:
+        case None, "-":
+            yield files.json_lines(sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        case None, str(out):
+            with files.writing(Path(out)) as take:
+                yield take
+        case str(topic), None:
+            with _publishing(topic, to["home"]) as take:
+                yield take
+        case _:
+            raise Misuse("say where the rows go: either --topic or --out", hint="--out - writes JSON lines to stdout")
 
 
 @contextmanager
@@ -235,12 +212,12 @@ def _publishing(topic: str, home: Path | None) -> Iterator[Take]:
             raise failures[0]
         if waiting:
             raise Unavailable(
-                f"{plural(waiting, 'parcel')} still in the spool of {session.identity.home}",
+                f"{output.plural(waiting, 'parcel')} still in the spool of {session.identity.home}",
                 hint="they go out with the next publish, when the node can be reached",
             )
 
 
-def _facts(source: Any) -> dict[str, Any]:
+def _facts(source: Fleet | Sensors) -> dict[str, Any]:
     """The sums of what really happened."""
     from tallystick.fleet.vehicles import Fleet
 
@@ -249,7 +226,7 @@ def _facts(source: Any) -> dict[str, Any]:
     return {"sensors": len(source.names), "anomalies": len(source.anomalies)}
 
 
-def _write_truth(path: Path, source: Any) -> None:
+def _write_truth(path: Path, source: Fleet | Sensors) -> None:
     from tallystick.fleet.vehicles import Fleet
 
     if isinstance(source, Fleet):
@@ -262,14 +239,10 @@ def _write_truth(path: Path, source: Any) -> None:
         raise Unavailable(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _report(summary: dict[str, Any], as_json: bool, out: str | None) -> None:
+def _report(summary: dict[str, Any], tell: output.Tell, out: str | None) -> None:
     """The summary goes to stdout, or where that holds the rows, to stderr."""
-    text = (
-        json.dumps(summary)
-        if as_json
-        else ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in summary.items())
-    )
-    (output.note if out == "-" else output.result)(text)
+    facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in summary.items())
+    (output.note if out == "-" else output.result)(json.dumps(summary) if tell.as_json else facts)
 
 
 def _parse_time(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, show_time
+from tallystick.cli.common import Names, home_option, open_session, with_session
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -29,35 +29,28 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("name")
-@home_option
+@with_session
 @output.json_option
-def show(name: str, home: Path | None, as_json: bool) -> None:
+def show(session: Session, name: str, tell: output.Tell) -> None:
     """Show members, offsets and how far each partition is behind.
 
     \b
     Examples:
       tally group show dashboards --home reader
     """
-    with open_session(home) as session:
-        names = Names(session)
-        identifier, group = _require(session, name)
-        members = [
-            {"principal": names.principal_name(principal), "member": member.hex(), "lease_until": show_time(end)}
-            for principal, member, end in group.members
-        ]
-        places = [place for token in group.tokens for place in _places(session, names, identifier, token)]
-    if as_json:
-        found = {"group": name, "identifier": identifier, "fence": group.fence}
-        output.result_json({**found, "members": members, "partitions": places})
-        return
-    output.result(f"group {name} ({identifier.hex()}), fence {group.fence}")
-    for one in members:
-        output.result(f"member {one['member']} of {one['principal']}, lease until {one['lease_until']}")
+    names = Names(session)
+    identifier, group = _require(session, name)
+    members = [
+        {"principal": names.principal_name(principal), "member": member.hex(), "lease_until": output.show_time(end)}
+        for principal, member, end in group.members
+    ]
+    places = [place for token in group.tokens for place in _places(session, names, identifier, token)]
+    found = {"group": name, "identifier": identifier, "fence": group.fence, "members": members, "partitions": places}
+    lines = [f"member {one['member']} of {one['principal']}, lease until {one['lease_until']}" for one in members]
     for place in places:
-        behind = place["anchored"] - place["offset"]
-        output.result(
-            f"{place['topic']} partition {place['partition']}: offset {place['offset']}, {behind} parcels behind"
-        )
+        where = f"{place['topic']} partition {place['partition']}"
+        lines.append(f"{where}: offset {place['offset']}, {place['anchored'] - place['offset']} parcels behind")
+    tell(found, f"group {name} ({identifier.hex()}), fence {group.fence}", *lines)
 
 
 @command.command("reset")
@@ -67,7 +60,7 @@ def show(name: str, home: Path | None, as_json: bool) -> None:
 @click.option("--partition", type=click.IntRange(0), default=None, help="One partition only.")
 @home_option
 @output.json_option
-def reset(name: str, topic: str, target: str, partition: int | None, home: Path | None, as_json: bool) -> None:
+def reset(name: str, topic: str, target: str, partition: int | None, home: Path | None, tell: output.Tell) -> None:
     """Move the offsets of group NAME on TOPIC; by the group's owner or its tenant's.
 
     \b
@@ -87,26 +80,19 @@ def reset(name: str, topic: str, target: str, partition: int | None, home: Path 
             raise Misuse(f'group "{name}" does not read topic "{topic}"')
         moves = []
         for place in _places(session, names, identifier, token):
-            if partition is not None and place["partition"] != partition:
-                continue
             new = {"earliest": 0, "latest": place["anchored"]}.get(target)
             new = int(target) if new is None else new
-            if new != place["offset"]:
+            if partition in (None, place["partition"]) and new != place["offset"]:
                 moves.append((place["partition"], place["offset"], new))
         if moves:
-            session.author.write(
-                *(
-                    entries.reset_offset(identifier, token, number, fence=group.fence, old=old, new=new)
-                    for number, old, new in moves
-                )
-            )
-    if as_json:
-        output.result_json([{"partition": number, "old": old, "new": new} for number, old, new in moves])
-        return
-    for number, old, new in moves:
-        output.result(f"partition {number}: from offset {old} to {new}")
-    if not moves:
-        output.note("note: nothing changed, the offsets stand there already")
+            resets = [
+                entries.reset_offset(identifier, token, number, fence=group.fence, old=old, new=new)
+                for number, old, new in moves
+            ]
+            session.author.write(*resets)
+    told = [{"partition": number, "old": old, "new": new} for number, old, new in moves]
+    lines = [f"partition {number}: from offset {old} to {new}" for number, old, new in moves]
+    tell(told, *lines, note="" if moves else "note: nothing changed, the offsets stand there already")
 
 
 def _require(session: Session, name: str) -> tuple[bytes, GroupRow]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import folder_argument
+from tallystick.cli.common import KNOWN_FILE, PORT, folder_argument, machine, now_ms
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ PASSPHRASE_BYTES = 20
 @click.command("init")
 @folder_argument
 @click.option("--name", default=None, help="What the trust file calls the instance; the folder's name if not given.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where node and authority listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7411, show_default=True, help="The node's; 0: any.")
-@click.option("--authority-port", type=click.IntRange(0, 65535), default=7412, show_default=True, help="0: any.")
+@output.default_option("--host", default="127.0.0.1", help="Where node and authority listen.")
+@output.default_option("--port", type=PORT, default=7411, help="The node's; 0: any.")
+@output.default_option("--authority-port", type=PORT, default=7412, help="0: any.")
 @click.option("--witness", "witnesses", multiple=True, metavar="VKEY", help="A witness's key (tally witness init).")
 @click.option("--witness-url", "witness_urls", multiple=True, metavar="URL", help="Where the node finds a witness.")
 @click.option("--ledger", default="", metavar="URL", help="cometbft://host:port,… instead of the embedded ledger.")
@@ -33,7 +33,7 @@ PASSPHRASE_BYTES = 20
     "validators",
     multiple=True,
     metavar="CARD",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=KNOWN_FILE,
     help="A validator of that chain: the validator.json that tally chain init wrote.",
 )
 @click.option("--quorum", type=click.IntRange(0), default=None, help="Cosignatures to demand; by default all.")
@@ -49,7 +49,7 @@ def command(
     ledger: str,
     validators: tuple[Path, ...],
     quorum: int | None,
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Make a new instance in DIR: root key, trust file, authority, node and ledger.
 
@@ -82,10 +82,8 @@ def command(
         validators=tuple(bytes.fromhex(card.note_key) for card in cards),
     )
     folders = Folders(folder)
-    if as_json:
-        output.result_json({"instance": trust.instance, "folder": str(folder), "passphrase_written": made})
-    else:
-        output.result(f"instance {trust.instance.hex()} in {folder}")
+    told = {"instance": trust.instance, "folder": str(folder), "passphrase_written": made}
+    tell(told, f"instance {trust.instance.hex()} in {folder}")
     if made:
         output.note(f"note: a passphrase was made and written to {folders.passphrase}, readable by you alone")
         output.note("note: for anything but a trial keep it elsewhere, and name it by TALLY_PASSPHRASE_FILE")
@@ -94,12 +92,13 @@ def command(
 
 
 def make_instance(folder: Path, name: str | None, settings: NodeSettings, **options: Any) -> tuple[TrustFile, bool]:
-    """The new instance's trust file, and whether a passphrase was made for it; `options` are `create_instance`'s."""
-    from tallystick.node.instance import Folders, create_instance, write_secret
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
+    """Make an instance. Returns its trust file, and whether a passphrase was made for it.
 
-    folders, entropy = Folders(folder), SystemEntropy()
+    `options` are those of `create_instance`.
+    """
+    from tallystick.node.instance import Folders, create_instance, write_secret
+
+    folders, entropy = Folders(folder), machine().entropy
     if folders.trust.exists():
         raise Misuse(f"{folder}: an instance is here already", hint=f"tally up {folder}, or choose another folder")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -109,9 +108,8 @@ def make_instance(folder: Path, name: str | None, settings: NodeSettings, **opti
         passphrase = entropy.bytes(PASSPHRASE_BYTES).hex().encode()
         folders.passphrase.unlink(missing_ok=True)  # of an attempt that was cut short
         write_secret(folders.passphrase, passphrase + b"\n")
-    now_ms = int(SystemClock().now() * 1000)
     name = name or folder.resolve().name
-    return create_instance(folder, name, passphrase, settings, now_ms, entropy, **options), made
+    return create_instance(folder, name, passphrase, settings, now_ms(), entropy, **options), made
 
 
 def _given_passphrase() -> bytes | None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import show_time
+from tallystick.cli.common import KNOWN_FILE
 from tallystick.errors import Malformed, Misuse, Refused
 
 Facts = dict[str, Any]
 
 
 @click.command("inspect")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=KNOWN_FILE)
 @output.json_option
-def command(file: Path, as_json: bool) -> None:
+def command(file: Path, tell: output.Tell) -> None:
     """Say what FILE is and show what it tells a stranger: a parcel, lock, permit, promise, certificate, receipt,
     proof, checkpoint, invitation or trust file. Nothing is verified and nothing opened.
 
@@ -33,37 +33,25 @@ def command(file: Path, as_json: bool) -> None:
             facts = read(data)
         except (Refused, Misuse, ValueError):
             continue
-        if as_json:
-            output.result_json({"kind": kind, **facts})
-        else:
-            output.result(f"{file}: {kind}, {len(data)} bytes")
-            _show(facts, "  ")
+        tell({"kind": kind, **facts}, f"{file}: {kind}, {len(data)} bytes", *_lines(facts, "  "))
         return
     raise Malformed(f"{file}: none of the things that tally knows", hint=f"it knows {', '.join(READERS)}")
 
 
-def _show(facts: Facts, indent: str) -> None:
+def _lines(facts: Facts, indent: str) -> Iterator[str]:
     for name, value in facts.items():
         label = name.replace("_", " ")
         if isinstance(value, dict):
-            output.result(f"{indent}{label}:")
-            _show(value, indent + "  ")
+            yield f"{indent}{label}:"
+            yield from _lines(value, indent + "  ")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for number, item in enumerate(value):
-                output.result(f"{indent}{label} {number}:")
-                _show(item, indent + "  ")
+                yield f"{indent}{label} {number}:"
+                yield from _lines(item, indent + "  ")
         elif name.endswith("_ms") and value:
-            output.result(f"{indent}{label[:-3]}: {show_time(value)}")
+            yield f"{indent}{label[:-3]}: {output.show_time(value)}"
         else:
-            output.result(f"{indent}{label}: {_text(value)}")
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.hex() or "–"
-    if isinstance(value, list | tuple):
-        return ", ".join(_text(item) for item in value) or "–"
-    return "–" if value is None else str(value)
+            yield f"{indent}{label}: {output.show_value(value)}"
 
 
 def _trust(data: bytes) -> Facts:
@@ -112,17 +100,12 @@ def _header(encoded: bytes) -> Facts:
     return {
         "instance": header.instance,
         "kind": header.kind.name.lower(),
-        "lane": header.lane,
-        "sequence": header.sequence,
-        "previous": header.previous,
-        "hash": header.hash,
-        "topics": [{"token": one.token, "permit": one.permit, "epoch": one.epoch} for one in header.topics],
+        **output.fields(header, "lane sequence previous hash"),
+        "topics": [output.fields(one, "token permit epoch") for one in header.topics],
         "schema_version": header.schema_version,
         "rows": None if header.padded else header.count,
         "time_ms": None if header.padded else header.time_ms,
-        "padded": header.padded,
-        "pending": header.pending,
-        "body_bytes": header.body_bytes,
+        **output.fields(header, "padded pending body_bytes"),
         "column_groups": [
             {"root": one.root, "locks": list(one.locks), "bytes": one.section_bytes} for one in header.groups
         ],
@@ -138,7 +121,7 @@ def _parcel(data: bytes) -> Facts:
 
 def _proof(data: bytes) -> Facts:
     from tallystick.parcel.prove import Proof
-    from tallystick.record.rows import decode_row
+    from tallystick.record.leaves import decode_row
     from tallystick.record.schema import Schema
     from tallystick.record.show import readable
 
@@ -180,12 +163,9 @@ def _permit(data: bytes) -> Facts:
         "permit": permit.identifier,
         "instance": permit.instance,
         "operation": permit.operation.name.lower(),
-        "token": permit.token,
-        "principal": permit.principal,
+        **output.fields(permit, "token principal"),
         "epochs": f"{permit.first_epoch} to {permit.last_epoch}",
-        "not_before_ms": permit.not_before_ms,
-        "not_after_ms": permit.not_after_ms,
-        "authority": permit.authority,
+        **output.fields(permit, "not_before_ms not_after_ms authority"),
         "labels": list(permit.labels),
     }
 
@@ -194,16 +174,8 @@ def _promise(data: bytes) -> Facts:
     from tallystick.trust.promise import Promise
 
     promise = Promise.decode(data)
-    return {
-        "instance": promise.instance,
-        "node": promise.node,
-        "token": promise.token,
-        "partition": promise.partition,
-        "offset": promise.offset,
-        "parcel": promise.parcel,
-        "height": promise.height,
-        "block_time_ms": promise.time_ms,
-    }
+    facts = output.fields(promise, "instance node token partition offset parcel height")
+    return facts | {"block_time_ms": promise.time_ms}
 
 
 def _certificate(data: bytes) -> Facts:
@@ -213,18 +185,13 @@ def _certificate(data: bytes) -> Facts:
     return {
         "instance": certificate.instance,
         "kind_of_subject": certificate.kind.name.lower(),
-        "subject": certificate.subject,
-        "tenant": certificate.tenant,
-        "signing_key": certificate.signing_key,
-        "not_before_ms": certificate.not_before_ms,
-        "not_after_ms": certificate.not_after_ms,
+        **output.fields(certificate, "subject tenant signing_key not_before_ms not_after_ms"),
         "issuer": "the root" if certificate.issuer == ROOT_ID else certificate.issuer,
     }
 
 
 def _lock(data: bytes) -> Facts:
-    from tallystick.parcel.locks import ErasureLock, TopicLock, decode_lock, lock_hash
-    from tallystick.parcel.policy_lock import OwnPolicyLock, TopicPolicyLock
+    from tallystick.parcel.locks import ErasureLock, OwnPolicyLock, TopicLock, TopicPolicyLock, decode_lock, lock_hash
     from tallystick.policy.show import show
 
     lock = decode_lock(data)
@@ -248,27 +215,11 @@ def _finding(data: bytes) -> Facts:
     from tallystick import wire
 
     match wire.decode(data, "finding"):
-        case [
-            1,
-            str(reason),
-            str(message),
-            bytes(token),
-            int(partition),
-            offset,
-            bytes(publisher),
-            _,
-            sequence,
-            list(),
-        ]:
-            return {
-                "reason": reason,
-                "message": message,
-                "token": token,
-                "partition": partition,
-                "offset": offset,
-                "publisher": publisher,
-                "sequence": sequence,
-            }
+        case [1, str(), str(), bytes(), int(), _, bytes(), _, _, list()] as found:
+            names = ("reason", "message", "token", "partition", "offset", "publisher", "lane", "sequence")
+            facts = dict(zip(names, found[1:-1], strict=True))
+            del facts["lane"]
+            return facts
     raise Malformed("not a finding")
 
 

@@ -1,7 +1,7 @@
 """`tally`: the list of commands, and the one place where errors become exit codes.
 
 A command is a module of this folder that holds a click command named `command`. The list below carries each
-one's line of help, so that `tally --help` imports none of them; only modules that exist are shown.
+one's line of help, so that `tally --help` imports none of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -58,11 +57,10 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is called, and not before."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        folder = Path(__file__).parent
-        return [name for name in COMMANDS if (folder / f"{name}.py").exists()]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"tallystick.cli.{cmd_name}").command
         command.short_help = COMMANDS[cmd_name]
@@ -70,15 +68,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
-
-
-def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        output.result(f"tally {version('tallystick')}")
-        ctx.exit()
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.command(
@@ -86,23 +76,16 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 2 wrong use, 3 refused by a peer or a rule, 4 try again later.",
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Print the version and exit.",
-)
+@click.version_option(package_name="tallystick", message="tally %(version)s", help="Print the version and exit.")
 def cli() -> None:
     """Zero-trust event streaming: seal, publish, verify, open, prove."""
 
 
-def run(arguments: list[str] | None = None) -> int:
+def run(arguments: list[str] | None = None, command: click.Command = cli) -> int:
     """Run one command line and return its exit code."""
     logging.getLogger("tallystick").addHandler(_SILENT)  # what a command has to say it says itself
     try:
-        returned: Any = cli.main(args=arguments, prog_name="tally", standalone_mode=False)
+        returned: Any = command.main(args=arguments, prog_name="tally", standalone_mode=False)
     except TallystickError as error:
         output.failure(str(error), error.hint)
         return output.exit_code(error)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import folder_argument, require_instance, show_statistics
+from tallystick.cli.common import FOLDER, PORT, folder_argument, machine, now_ms, require_instance, show_statistics
 from tallystick.errors import Misuse
 
 
@@ -25,22 +25,22 @@ def command() -> None:
 @command.command("status")
 @folder_argument
 @output.json_option
-def status(folder: Path, as_json: bool) -> None:
+def status(folder: Path, tell: output.Tell) -> None:
     """Show what the running node of DIR counts: its ledger, its log, its guards and its notary.
 
     \b
     Examples:
       tally node status fleet
     """
-    show_statistics(require_instance(folder).node, "node", as_json)
+    show_statistics(require_instance(folder).node, "node", tell)
 
 
 @command.command("add")
 @folder_argument
-@click.argument("target", metavar="TARGET", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Its port; 0: any.")
+@click.argument("target", metavar="TARGET", type=FOLDER)
+@click.option("--port", type=PORT, default=0, help="Its port; 0: any.")
 @output.json_option
-def add(folder: Path, target: Path, port: int, as_json: bool) -> None:
+def add(folder: Path, target: Path, port: int, tell: output.Tell) -> None:
     """Make one more node of the instance in DIR, in TARGET; the root key certifies it.
 
     Its settings are those of the first node but for the port. The instance must be on a chain and on Kafka: an embedded
@@ -55,8 +55,6 @@ def add(folder: Path, target: Path, port: int, as_json: bool) -> None:
 
     from tallystick.node.instance import create_node, find_passphrase
     from tallystick.node.settings import read_settings
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
 
     settings = read_settings(require_instance(folder).node)
     if not settings.ledger or settings.carrier == "log":
@@ -64,12 +62,7 @@ def add(folder: Path, target: Path, port: int, as_json: bool) -> None:
             f"{folder}: its ledger or its log is embedded, and serves one node",
             hint="set ledger = cometbft://… and carrier = kafka://… in node.toml",
         )
-    now_ms = int(SystemClock().now() * 1000)
-    certificate = create_node(
-        folder, target, find_passphrase(folder), replace(settings, port=port), now_ms, SystemEntropy()
-    )
-    if as_json:
-        output.result_json({"node": certificate.subject})
-        return
-    output.result(f"node {certificate.subject.hex()}")
-    output.note(f"next: tally up {target} --node-only")
+    settings = replace(settings, port=port)
+    certificate = create_node(folder, target, find_passphrase(folder), settings, now_ms(), machine().entropy)
+    advice = f"next: tally up {target} --node-only"
+    tell({"node": certificate.subject}, f"node {certificate.subject.hex()}", note=advice)

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import folder_argument, require_instance
-from tallystick.cli.up import begin, node_options, run_node
+from tallystick.cli.common import PORT, folder_argument, require_instance
+from tallystick.cli.up import NodeOptions, begin, node_options, run_node
 
 
 @click.command("notary")
 @folder_argument
-@click.option("--port", type=click.IntRange(0, 65535), default=None, help="Instead of that in node.toml; 0: any.")
+@click.option("--port", type=PORT, default=None, help="Instead of that in node.toml; 0: any.")
 @node_options
 @output.json_option
-def command(
-    folder: Path,
-    port: int | None,
-    ledger: str | None,
-    carrier: str | None,
-    kafka_settings: str | None,
-    json_logs: bool,
-    supervised: bool,
-    as_json: bool,
-) -> None:
+def command(folder: Path, port: int | None, tell: output.Tell, **options: Unpack[NodeOptions]) -> None:
     """Run the notary of the instance in DIR, and no gateway, until SIGINT or SIGTERM.
 
     It reads every sealed topic in Kafka, judges each record as the guards would, and writes operations and anchors to
@@ -40,5 +32,4 @@ def command(
       tally notary notary-2
     """
     folders = require_instance(folder)
-    settings = replace(begin(folders, ledger, carrier, kafka_settings, json_logs, supervised), gateway=False)
-    run_node(folders, settings, settings.port if port is None else port, as_json)
+    run_node(folders, replace(begin(folders, port, options), gateway=False), tell)

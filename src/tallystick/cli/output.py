@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 
@@ -23,18 +24,52 @@ EXIT_FAULT = 1
 EXIT_CODES: dict[type[TallystickError], int] = {Misuse: 2, Refused: 3, Unavailable: 4}
 EXIT_INTERRUPTED = 130
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def json_option(command: Command) -> Command:
-    """Give a command the `--json` switch, as its argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON on stdout, for machines.")(command)
+@dataclasses.dataclass(frozen=True)
+class Tell:
+    """How a command gives its result: one JSON document for machines, or lines for people."""
+
+    as_json: bool
+
+    def __call__(self, document: Any, *lines: str, note: str = "") -> None:
+        """Write the document, or the lines and, beside the result, the note that only people need."""
+        if self.as_json:
+            result_json(document)
+            return
+        for line in lines:
+            click.echo(line)
+        if note:
+            click.echo(note, err=True)
 
 
-def progress_option(command: Command) -> Command:
-    """Give a command the `--progress` switch, as its argument `show_progress`."""
-    text = "Show progress on stderr even where it is not a terminal."
-    return click.option("--progress", "show_progress", is_flag=True, help=text)(command)
+json_option = click.option(  # gives a command the argument `tell`
+    "--json",
+    "tell",
+    is_flag=True,
+    callback=lambda _context, _parameter, as_json: Tell(as_json),
+    help="Write JSON on stdout, for machines.",
+)
+progress_option = click.option(
+    "--progress", "show_progress", is_flag=True, help="Show progress on stderr even where it is not a terminal."
+)
+
+
+def default_option(*names: str, **settings: Any) -> Decorator:
+    """An option of a command whose default the help shows."""
+    return click.option(*names, show_default=True, **settings)
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Arguments and options that several commands have, in the order in which the help shows them."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(decorators):
+            command = one(command)
+        return command
+
+    return decorate
 
 
 def result(text: str) -> None:
@@ -50,11 +85,6 @@ def result_json(value: Any) -> None:
 def note(text: str) -> None:
     """A line beside the result: what is going on, what was assumed."""
     click.echo(text, err=True)
-
-
-def warning(text: str) -> None:
-    """Something that the reader should know and that stops nothing."""
-    click.echo(f"warning: {text}", err=True)
 
 
 def failure(message: str, hint: str | None = None) -> None:
@@ -102,6 +132,46 @@ def _lines(label: str, total: int) -> Callable[[int], None]:
             note(f"{label}: {done} of {total}")
 
     return advance
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def show_time(time_ms: int) -> str:
+    """A time for people, in UTC.
+
+    A stranger may have written it: where no calendar has such a year, the number itself is shown.
+    """
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError):
+        return f"{time_ms} ms after 1970"
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """Columns under one another; the last one is not padded."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))] if rows else []
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def show_value(value: Any) -> str:
+    """A value for people: a dash where there is none."""
+    if isinstance(value, bytes):
+        return value.hex() or "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(show_value, value)) or "–"
+    return "–" if value is None else str(value)
+
+
+def fields(thing: object, names: str) -> dict[str, Any]:
+    """These attributes of a thing, by their names."""
+    return {name: getattr(thing, name) for name in names.split()}
+
+
+def fact_lines(facts: Mapping[str, Any]) -> list[str]:
+    """A line for each fact, its name before its value."""
+    return table([[name.replace("_", " "), show_value(value)] for name, value in facts.items()])
 
 
 def _plain(value: Any) -> Any:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, plural, show_time, table
+from tallystick.cli.common import Names, home_option, open_session, with_session
 from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.client.session import Session
 
 _MOST = 10_000
 
@@ -28,9 +31,9 @@ def command() -> None:
 @command.command("list")
 @click.option("--all", "everybody", is_flag=True, help="Those of every principal, not only of this identity.")
 @click.option("--ended", is_flag=True, help="Undone, revoked and expired ones too.")
-@home_option
+@with_session
 @output.json_option
-def list_(everybody: bool, ended: bool, home: Path | None, as_json: bool) -> None:
+def list_(session: Session, everybody: bool, ended: bool, tell: output.Tell) -> None:
     """List permits of the identity in --home.
 
     \b
@@ -38,25 +41,22 @@ def list_(everybody: bool, ended: bool, home: Path | None, as_json: bool) -> Non
       tally permit list --home car
       tally permit list --all --ended --json --home owner
     """
+    from tallystick import wire
     from tallystick.ledger.contracts.kinds import EntryKind
     from tallystick.ledger.contracts.permits import PERMITS, Status
     from tallystick.trust.permit import Operation
 
-    with open_session(home) as session:
-        names = Names(session)
-        now_ms = int(session.clock.now() * 1000)
-        found: list[dict[str, Any]] = []
-        for identifier, operation, token, principal, not_after_ms in _issued(
-            session.node.audit(kind=int(EntryKind.ISSUE_PERMIT), most=_MOST)
-        ):
-            if principal != session.identity.principal and not everybody:
-                continue
-            row = session.view.row(PERMITS(identifier))
-            state = "unknown" if row is None else Status(row.status).name.lower()
-            if state == "issued" and not_after_ms <= now_ms:
-                state = "expired"
-            if state != "issued" and not ended:
-                continue
+    names, found = Names(session), []
+    now_ms = int(session.clock.now() * 1000)
+    for *_, entry in session.node.audit(kind=int(EntryKind.ISSUE_PERMIT), most=_MOST):
+        _, identifier, operation, token, principal, not_after_ms = wire.decode(entry, "entry")
+        if principal != session.identity.principal and not everybody:
+            continue
+        row = session.view.row(PERMITS(identifier))
+        state = "unknown" if row is None else Status(row.status).name.lower()
+        if state == "issued" and not_after_ms <= now_ms:
+            state = "expired"
+        if state == "issued" or ended:
             found.append(
                 {
                     "permit": identifier.hex(),
@@ -64,27 +64,17 @@ def list_(everybody: bool, ended: bool, home: Path | None, as_json: bool) -> Non
                     "topic": names.topic_name(token),
                     "principal": names.principal_name(principal),
                     "state": state,
-                    "until": show_time(not_after_ms),
+                    "until": output.show_time(not_after_ms),
                 }
             )
-    if as_json:
-        output.result_json(found)
-        return
-    for line in table([list(one.values()) for one in found]):
-        output.result(line)
-
-
-def _issued(items: list[list[Any]]) -> list[tuple[bytes, int, bytes, bytes, int]]:
-    from tallystick import wire
-
-    return [tuple(wire.decode(item[5], "entry")[1:]) for item in items]
+    tell(found, *output.table([list(one.values()) for one in found]))
 
 
 @command.command("undo")
 @click.argument("permits", nargs=-1, required=True)
 @home_option
 @output.json_option
-def undo(permits: tuple[str, ...], home: Path | None, as_json: bool) -> None:
+def undo(permits: tuple[str, ...], home: Path | None, tell: output.Tell) -> None:
     """Give PERMITS of the identity in --home back: on the ledger, at once and for good.
 
     After an unsubscription the topic's next epoch begins, so that the keys held open nothing that comes.
@@ -101,7 +91,4 @@ def undo(permits: tuple[str, ...], home: Path | None, as_json: bool) -> None:
         raise Misuse("a permit's identifier is 32 hexadecimal digits", hint="tally permit list shows them") from None
     with open_session(home) as session:
         session.author.write(*(entries.undo_permit(identifier) for identifier in identifiers))
-    if as_json:
-        output.result_json({"undone": list(permits)})
-    else:
-        output.result(f"gave back {plural(len(identifiers), 'permit')}")
+    tell({"undone": list(permits)}, f"gave back {output.plural(len(identifiers), 'permit')}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, naming, table
+from tallystick.cli.common import FILE, FOLDER, home_option, machine, naming
 from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.registry import JOBS, Job, Option
 
@@ -32,18 +32,15 @@ def command() -> None:
 
 @command.command("list")
 @output.json_option
-def list_jobs(as_json: bool) -> None:
+def list_jobs(tell: output.Tell) -> None:
     """List the jobs.
 
     \b
     Examples:
       tally pipeline list
     """
-    if as_json:
-        output.result_json([{"name": job.name, "help": job.help, "streams": job.streams} for job in JOBS.values()])
-        return
-    for line in table([[job.name, job.help] for job in JOBS.values()]):
-        output.result(line)
+    told = [output.fields(job, "name help streams") for job in JOBS.values()]
+    tell(told, *output.table([[job.name, job.help] for job in JOBS.values()]))
 
 
 @command.group("run")
@@ -63,12 +60,10 @@ def run() -> None:
     required=True,
     help="The folder of the tables.",
 )
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The GeoJSON file to write."
-)
+@click.option("--out", type=FILE, required=True, help="The GeoJSON file to write.")
 @click.option("--open", "with_open", is_flag=True, help="Those too that still go on.")
 @output.json_option
-def export(warehouse: Path, out: Path, with_open: bool, as_json: bool) -> None:
+def export(warehouse: Path, out: Path, with_open: bool, tell: output.Tell) -> None:
     """Write the trips of a warehouse as GeoJSON: lines, and points of harsh driving.
 
     \b
@@ -79,7 +74,8 @@ def export(warehouse: Path, out: Path, with_open: bool, as_json: bool) -> None:
     from tallystick.pipeline.jobs.warehouse import Warehouse
 
     counts = geojson.export(Warehouse(warehouse), out, with_open=with_open)
-    _report({"file": str(out), **counts}, as_json)
+    told = {"file": str(out), **counts}
+    tell(told, *output.fact_lines(told))
 
 
 def _parse_settings(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -94,12 +90,9 @@ def _option(option: Option) -> Any:
     default = option.choices[0] if option.choices else option.default
     shown: dict[str, Any] = {"default": default, "show_default": default is not None, "help": option.help}
     flag = f"--{option.name.replace('_', '-')}"
-    if option.type is bool:
-        return click.option(flag, option.name, is_flag=True, help=option.help)
-    if option.type is Path:
-        return click.option(flag, option.name, type=click.Path(path_type=Path), multiple=option.many, **shown)
-    kind = click.Choice(option.choices) if option.choices else option.type
-    return click.option(flag, option.name, type=kind, multiple=option.many, **shown)
+    plain = click.Path(path_type=Path) if option.type is Path else option.type
+    kind = click.Choice(option.choices) if option.choices else plain
+    return click.option(flag, option.name, type=kind, **shown)
 
 
 def _make_command(job: Job) -> click.Command:
@@ -109,7 +102,7 @@ def _make_command(job: Job) -> click.Command:
         warehouse: Path,
         settings: dict[str, str],
         quiet: bool,
-        as_json: bool,
+        tell: output.Tell,
         home: Path | None = None,
         topic: str | None = None,
         stream: bool = False,
@@ -117,13 +110,12 @@ def _make_command(job: Job) -> click.Command:
     ) -> None:
         from tallystick.pipeline.jobs.run import JobRun, check_engine
         from tallystick.pipeline.jobs.warehouse import Warehouse
-        from tallystick.runtime.clock import SystemClock
 
         if job.needs_spark:
             check_engine()
         one = JobRun(
             warehouse=Warehouse(warehouse),
-            clock=SystemClock(),
+            clock=machine().clock,
             options=options,
             home=home,
             topic=topic,
@@ -134,8 +126,8 @@ def _make_command(job: Job) -> click.Command:
         if job.needs_home and home is None:
             raise Misuse(f"{job.name} acts as an identity", hint="name its folder with --home, or in TALLY_HOME")
         with _stopping(one), naming(topic) if topic else nullcontext():
-            summary = job.load()(one)
-        _report({"job": job.name, **summary}, as_json)
+            summary = {"job": job.name, **job.load()(one)}
+        tell(summary, *output.fact_lines(summary))
 
     function: Any = output.json_option(call)
     for option in reversed(job.options):
@@ -149,10 +141,7 @@ def _make_command(job: Job) -> click.Command:
             "--stream/--once", default=False, help="Go on with what comes, or end with what is there.  [default: once]"
         )(function)
     function = click.option(
-        "--warehouse",
-        type=click.Path(file_okay=False, path_type=Path),
-        required=True,
-        help="The folder of the tables; made if it is not there.",
+        "--warehouse", type=FOLDER, required=True, help="The folder of the tables; made if it is not there."
     )(function)
     if job.needs_topic:
         function = click.option("--topic", required=True, help="The topic to read.")(function)
@@ -178,14 +167,6 @@ def _stopping(one: JobRun) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _report(summary: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        output.result_json(summary)
-        return
-    for line in table([[name.replace("_", " "), str(value)] for name, value in summary.items()]):
-        output.result(line)
 
 
 for _job in JOBS.values():

@@ -9,25 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.output import Command
+from tallystick.cli.common import KNOWN_FILE
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
     from tallystick.policy.formula import Formula
     from tallystick.policy.space import AttributeSpace
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-
-def _common(command: Command) -> Command:
-    """FORMULA, --space and --interest."""
-    command = click.option("--interest", "is_interest", is_flag=True, help="An interest: over content, not keys.")(
-        command
-    )
-    command = click.option(
-        "--space", "space_file", type=_FILE, required=True, help="The attribute space: a TOML file that declares it."
-    )(command)
-    return click.argument("text", metavar="FORMULA")(command)
+_SPACE_HELP = "The attribute space: a TOML file that declares it."
+_formula_options = output.options(
+    click.argument("text", metavar="FORMULA"),
+    click.option("--space", "space_file", type=KNOWN_FILE, required=True, help=_SPACE_HELP),
+    click.option("--interest", "is_interest", is_flag=True, help="An interest: over content, not keys."),
+)
 
 
 @click.group("policy")
@@ -42,10 +37,10 @@ def command() -> None:
 
 
 @command.command("check")
-@_common
+@_formula_options
 @click.option("--attributes", help="JSON of what a principal holds (or an event): say whether it satisfies FORMULA.")
 @output.json_option
-def check(text: str, space_file: Path, is_interest: bool, attributes: str | None, as_json: bool) -> None:
+def check(text: str, space_file: Path, is_interest: bool, attributes: str | None, tell: output.Tell) -> None:
     """Check FORMULA and print its canonical form; the exit code is 2 if it is wrong.
 
     A policy that nobody can satisfy, that everybody satisfies, or that no key can be made for is wrong.
@@ -59,20 +54,18 @@ def check(text: str, space_file: Path, is_interest: bool, attributes: str | None
     from tallystick.policy.show import show
 
     space, formula = _read(text, space_file, is_interest)
-    satisfied = None if attributes is None else holds(formula, space.values(_json(attributes)))
-    if as_json:
-        told: dict[str, Any] = {"formula": show(formula), "bytes": formula.encode()}
-        output.result_json(told if satisfied is None else {**told, "satisfied": satisfied})
-        return
-    output.result(show(formula))
-    if satisfied is not None:
-        output.result("satisfied" if satisfied else "not satisfied")
+    told: dict[str, Any] = {"formula": show(formula), "bytes": formula.encode()}
+    lines = [show(formula)]
+    if attributes is not None:
+        told["satisfied"] = holds(formula, space.values(_json(attributes)))
+        lines.append("satisfied" if told["satisfied"] else "not satisfied")
+    tell(told, *lines)
 
 
 @command.command("explain")
-@_common
+@_formula_options
 @output.json_option
-def explain(text: str, space_file: Path, is_interest: bool, as_json: bool) -> None:
+def explain(text: str, space_file: Path, is_interest: bool, tell: output.Tell) -> None:
     """Say FORMULA in words and, for a policy, what a lock and a key under each encoding of numbers would cost.
 
     \b
@@ -87,19 +80,17 @@ def explain(text: str, space_file: Path, is_interest: bool, as_json: bool) -> No
     words = in_words(formula)
     count, size = sum(1 for _ in leaves(formula.root)), len(formula.encode())
     costs = [] if is_interest else _costs(formula)
-    if as_json:
-        told = {"formula": show(formula), "words": words, "comparisons": count, "bytes": size, "encodings": costs}
-        output.result_json(told)
-        return
-    for line in (show(formula), *words, f"comparisons {count}, bytes {size}"):
-        output.result(line)
-    for cost in costs:
-        mark = " (as declared)" if cost["declared"] else ""
-        told_cost = cost["refused"] or (
-            f"rows {cost['rows']}, pairings at most {cost['pairings']}, bytes {cost['capsule_bytes']}, "
-            f"traits of a key {cost['key_traits']}"
-        )
-        output.result(f"{cost['encoding']}{mark}: {told_cost}")
+    told = {"formula": show(formula), "words": words, "comparisons": count, "bytes": size, "encodings": costs}
+    tell(told, show(formula), *words, f"comparisons {count}, bytes {size}", *map(_cost_line, costs))
+
+
+def _cost_line(cost: dict[str, Any]) -> str:
+    mark = " (as declared)" if cost["declared"] else ""
+    told = cost["refused"] or (
+        f"rows {cost['rows']}, pairings at most {cost['pairings']}, bytes {cost['capsule_bytes']}, "
+        f"traits of a key {cost['key_traits']}"
+    )
+    return f"{cost['encoding']}{mark}: {told}"
 
 
 def _read(text: str, space_file: Path, is_interest: bool) -> tuple[AttributeSpace, Formula]:
@@ -118,14 +109,12 @@ def _costs(formula: Formula) -> list[dict[str, Any]]:
     from tallystick.policy.attribute import Encoding
     from tallystick.policy.traits import with_encoding
 
-    declared = {"encoding": "lock and key", "declared": True}
-    if all(attribute.is_text for attribute in formula.space.attributes):
-        return [{**declared, **_cost(formula)}]
-    others = [
-        {"encoding": encoding.name.lower(), "declared": False, **_cost(with_encoding(formula, encoding))}
-        for encoding in Encoding
-    ]
-    return [{**declared, **_cost(formula)}, *others]
+    found = [{"encoding": "lock and key", "declared": True, **_cost(formula)}]
+    if not all(attribute.is_text for attribute in formula.space.attributes):
+        for encoding in Encoding:
+            cost = _cost(with_encoding(formula, encoding))
+            found.append({"encoding": encoding.name.lower(), "declared": False, **cost})
+    return found
 
 
 def _cost(formula: Formula) -> dict[str, Any]:

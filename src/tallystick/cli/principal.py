@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tallystick.cli import output
-from tallystick.cli.common import (
-    Names,
-    home_option,
-    invitation,
-    open_operator,
-    open_session,
-    show_time,
-    table,
-    url_options,
-)
+from tallystick.cli import common, output
+from tallystick.cli.common import Names, home_option, invitation, machine, open_operator, open_session, with_session
 from tallystick.errors import Misuse, Refused
+
+if TYPE_CHECKING:
+    from tallystick.client.session import Session
 
 
 @click.group("principal")
@@ -34,9 +29,9 @@ def command() -> None:
 
 @command.command("invite")
 @click.argument("tenant", required=False)
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=common.FOLDER)
 @home_option
-@url_options
+@common.url_options
 @output.json_option
 def invite(
     tenant: str | None,
@@ -44,7 +39,7 @@ def invite(
     home: Path | None,
     authority_url: str | None,
     node_urls: tuple[str, ...],
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Print an invitation: by a tenant's owner (--home), or to TENANT by the operator of the instance in DIR.
 
@@ -55,23 +50,18 @@ def invite(
     """
     from tallystick.identity.invitation import Invitation
 
-    if tenant is not None:
-        if folder is None:
-            raise Misuse("the operator names tenant and folder", hint="tally principal invite TENANT DIR")
-        with open_operator(folder) as operator:
-            text = invitation(folder, operator.invite_to(tenant), authority_url, node_urls).encode()
-    else:
+    if tenant is None:
         with open_session(home) as session:
-            identity = session.identity
-            urls = node_urls or identity.node_urls
-            text = Invitation.of(
-                session.authority.invite(), identity.trust, authority_url or identity.authority_url, urls
-            ).encode()
-    if as_json:
-        output.result_json({"invitation": text})
-        return
-    output.result(text)
-    output.note("note: it works once, for a week; whoever reads it can use it")
+            identity, code = session.identity, session.authority.invite()
+        urls = authority_url or identity.authority_url, node_urls or identity.node_urls
+        invited = Invitation.of(code, identity.trust, *urls)
+    elif folder is None:
+        raise Misuse("the operator names tenant and folder", hint="tally principal invite TENANT DIR")
+    else:
+        with open_operator(folder) as operator:
+            invited = invitation(folder, operator.invite_to(tenant), authority_url, node_urls)
+    text = invited.encode()
+    tell({"invitation": text}, text, note="note: it works once, for a week; whoever reads it can use it")
 
 
 @command.command("enrol")
@@ -81,11 +71,11 @@ def invite(
 @click.option(
     "--trust",
     "trust_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=common.KNOWN_FILE,
     help="A trust file that came another way; the invitation must agree with it.",
 )
 @output.json_option
-def enrol(invite: str, home: Path | None, name: str | None, trust_file: Path | None, as_json: bool) -> None:
+def enrol(invite: str, home: Path | None, name: str | None, trust_file: Path | None, tell: output.Tell) -> None:
     """Make the identity folder --home from INVITATION: its text, a file that holds it, or - for stdin.
 
     \b
@@ -96,30 +86,25 @@ def enrol(invite: str, home: Path | None, name: str | None, trust_file: Path | N
     from tallystick.identity.enrol import enrol_invited
     from tallystick.identity.folder import find_home
     from tallystick.identity.invitation import Invitation
-    from tallystick.runtime.answers import RefusedByPeer
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
-    from tallystick.trust.trustfile import TrustFile
+    from tallystick.runtime.http1 import RefusedByPeer
 
     folder = find_home(home)
     if (folder / "identity.json").exists():
         raise Misuse(f"{folder}: an identity is here already", hint="choose another folder")
     invited = Invitation.decode(_read_invite(invite))
     if trust_file is not None:
-        invited.check_trust(TrustFile.parse(trust_file.read_text()))
-    name = name or folder.resolve().name
+        invited.check_trust(common.read_trust(trust_file))
+    clock, entropy = machine()
     try:
-        identity = enrol_invited(folder, name, invited, clock=SystemClock(), entropy=SystemEntropy())
+        identity = enrol_invited(folder, name or folder.resolve().name, invited, clock=clock, entropy=entropy)
     except RefusedByPeer as refusal:
         raise Refused(
             "the authority refused the invitation",
             reason=refusal.reason,
             hint="it works once, and expires: ask for a new one",
         ) from refusal
-    if as_json:
-        output.result_json({"principal": identity.principal, "name": identity.name, "home": str(folder)})
-    else:
-        output.result(f'principal {identity.principal.hex()} "{identity.name}" in {folder}')
+    told = {"principal": identity.principal, "name": identity.name, "home": str(folder)}
+    tell(told, f'principal {identity.principal.hex()} "{identity.name}" in {folder}')
 
 
 def _read_invite(text: str) -> str:
@@ -138,7 +123,7 @@ def _read_invite(text: str) -> str:
 @command.command("show")
 @home_option
 @output.json_option
-def show(home: Path | None, as_json: bool) -> None:
+def show(home: Path | None, tell: output.Tell) -> None:
     """Show the identity in --home.
 
     \b
@@ -157,20 +142,15 @@ def show(home: Path | None, as_json: bool) -> None:
         "nodes": list(identity.node_urls),
         "witnesses": len(identity.trust.witnesses),
         "quorum": identity.trust.quorum,
-        "valid_until": show_time(identity.certificate.not_after_ms),
+        "valid_until": output.show_time(identity.certificate.not_after_ms),
     }
-    if as_json:
-        output.result_json(facts)
-        return
-    shown = {key: ", ".join(value) if isinstance(value, list) else str(value) for key, value in facts.items()}
-    for line in table([[key.replace("_", " "), value] for key, value in shown.items()]):
-        output.result(line)
+    tell(facts, *output.fact_lines(facts))
 
 
 @command.command("list")
-@home_option
+@with_session
 @output.json_option
-def list_(home: Path | None, as_json: bool) -> None:
+def list_(session: Session, tell: output.Tell) -> None:
     """List the principals of the tenant that --home owns.
 
     \b
@@ -179,17 +159,12 @@ def list_(home: Path | None, as_json: bool) -> None:
     """
     from tallystick.ledger.contracts.identity import IDENTITIES
 
-    with open_session(home) as session:
-        found = []
-        for principal, name in Names(session).principals:
-            identity = session.view.row(IDENTITIES(principal))
-            revoked = identity is not None and bool(identity.revoked)
-            found.append({"principal": principal.hex(), "name": name, "state": "revoked" if revoked else "enrolled"})
-    if as_json:
-        output.result_json(found)
-        return
-    for line in table([[one["principal"], one["state"], one["name"]] for one in found]):
-        output.result(line)
+    found = []
+    for principal, name in Names(session).principals:
+        identity = session.view.row(IDENTITIES(principal))
+        state = "revoked" if identity is not None and identity.revoked else "enrolled"
+        found.append({"principal": principal.hex(), "name": name, "state": state})
+    tell(found, *output.table([[one["principal"], one["state"], one["name"]] for one in found]))
 
 
 @command.command("address")
@@ -197,7 +172,7 @@ def list_(home: Path | None, as_json: bool) -> None:
 @click.option("--authority-url", default=None, help="Where the authority is now.")
 @click.option("--node-url", "node_urls", multiple=True, help="Where the node is now; several are tried in turn.")
 @output.json_option
-def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, ...], as_json: bool) -> None:
+def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, ...], tell: output.Tell) -> None:
     """Change where the identity in --home looks for its authority and its node; whom it trusts stays as it is.
 
     \b
@@ -209,8 +184,6 @@ def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, 
     from tallystick.identity.folder import Identity
     from tallystick.identity.nodes import ask_nodes
     from tallystick.runtime.address import Address, parse_address
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
 
     identity = Identity.load(home)
     moved = replace(
@@ -219,19 +192,17 @@ def address(home: Path | None, authority_url: str | None, node_urls: tuple[str, 
     for url in (moved.authority_url, *moved.node_urls):
         parse_address(Address(url, bytes(16)))
     if len(moved.node_urls) > 1 or len(moved.nodes) > 1:  # else the one node is at the one address
-        nodes = ask_nodes(moved.node_urls, moved.nodes, moved.trust, SystemClock(), SystemEntropy(), insecure=False)
+        nodes = ask_nodes(moved.node_urls, moved.nodes, moved.trust, *machine(), insecure=False)
         moved = replace(moved, nodes=nodes)
     moved.save()
-    if as_json:
-        output.result_json({"authority": moved.authority_url, "nodes": list(moved.node_urls)})
-    else:
-        output.result(f"authority {moved.authority_url}, node {', '.join(moved.node_urls)}")
+    told = {"authority": moved.authority_url, "nodes": list(moved.node_urls)}
+    tell(told, f"authority {moved.authority_url}, node {', '.join(moved.node_urls)}")
 
 
 @command.command("rekey")
 @home_option
 @output.json_option
-def rekey(home: Path | None, as_json: bool) -> None:
+def rekey(home: Path | None, tell: output.Tell) -> None:
     """Give the identity in --home new keys. The old ones count for what they signed, and for nothing more.
 
     The principal stays, and so do its rights. Its permits end: start its publishers and subscribers again.
@@ -242,22 +213,19 @@ def rekey(home: Path | None, as_json: bool) -> None:
     """
     from tallystick.identity.folder import Identity
     from tallystick.identity.rekey import rekey as replace_keys
-    from tallystick.runtime.clock import SystemClock
-    from tallystick.runtime.entropy import SystemEntropy
 
-    identity = replace_keys(Identity.load(home), clock=SystemClock(), entropy=SystemEntropy())
-    if as_json:
-        output.result_json({"principal": identity.principal, "valid_until": identity.certificate.not_after_ms})
-        return
-    output.result(f"principal {identity.principal.hex()} has new keys")
-    output.note("next: start its publishers and subscribers again")
+    clock, entropy = machine()
+    identity = replace_keys(Identity.load(home), clock=clock, entropy=entropy)
+    told = {"principal": identity.principal, "valid_until": identity.certificate.not_after_ms}
+    line = f"principal {identity.principal.hex()} has new keys"
+    tell(told, line, note="next: start its publishers and subscribers again")
 
 
 @command.command("kafka")
-@home_option
+@with_session
 @click.option("--off", is_flag=True, help="Go through the node again.")
 @output.json_option
-def kafka(home: Path | None, off: bool, as_json: bool) -> None:
+def kafka(session: Session, off: bool, tell: output.Tell) -> None:
     """Let the identity in --home speak to Kafka itself: a user and password of its own, in HOME/kafka.json.
 
     What it may do there is what the ledger grants. Asking again gives another password, and ends the old one.
@@ -269,33 +237,27 @@ def kafka(home: Path | None, off: bool, as_json: bool) -> None:
     """
     from tallystick.identity.kafka import go_direct, go_through_the_node
 
-    with open_session(home) as session:
-        if off:
-            go_through_the_node(session.identity)
-        else:
-            go_direct(session.identity, session.node)
-        way = "through the node" if off else "straight to Kafka"
-    if as_json:
-        output.result_json({"principal": session.identity.principal, "direct": not off})
+    identity = session.identity
+    if off:
+        go_through_the_node(identity)
     else:
-        output.result(f"principal {session.identity.principal.hex()} goes {way}")
+        go_direct(identity, session.node)
+    way = "through the node" if off else "straight to Kafka"
+    told = {"principal": identity.principal, "direct": not off}
+    tell(told, f"principal {identity.principal.hex()} goes {way}")
 
 
 @command.command("revoke")
 @click.argument("principal")
-@home_option
+@with_session
 @output.json_option
-def revoke(principal: str, home: Path | None, as_json: bool) -> None:
+def revoke(session: Session, principal: str, tell: output.Tell) -> None:
     """Revoke PRINCIPAL, by the owner of its tenant (--home): its key counts no more, its permits end.
 
     \b
     Examples:
       tally principal revoke car --home owner
     """
-    with open_session(home) as session:
-        identifier = Names(session).principal(principal)
-        session.authority.revoke(identifier)
-    if as_json:
-        output.result_json({"revoked": identifier})
-    else:
-        output.result(f"revoked {identifier.hex()}")
+    identifier = Names(session).principal(principal)
+    session.authority.revoke(identifier)
+    tell({"revoked": identifier}, f"revoked {identifier.hex()}")

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, naming, open_session
-from tallystick.errors import Misuse
+from tallystick.cli.common import naming, output_option, with_session
+
+if TYPE_CHECKING:
+    from tallystick.client.session import Session
 
 
 @click.command("prove")
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(0), default=0, show_default=True)
+@output.default_option("--partition", type=click.IntRange(0), default=0)
 @click.option("--offset", type=click.IntRange(0), required=True, help="Of the parcel, as subscribe --origin shows it.")
 @click.option("--row", type=click.IntRange(0), required=True, help="Of the record in its parcel, from 0.")
-@click.option("--group", type=click.IntRange(0), default=0, show_default=True, help="The column group to show.")
-@click.option(
-    "-o",
-    "--output",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="The file to write; it is never written over.",
-)
-@home_option
+@output.default_option("--group", type=click.IntRange(0), default=0, help="The column group to show.")
+@output_option("The file to write; it is never written over.")
+@with_session
 @output.json_option
 def command(
-    topic: str, partition: int, offset: int, row: int, group: int, file: Path, home: Path | None, as_json: bool
+    session: Session, topic: str, partition: int, offset: int, row: int, group: int, file: Path, tell: output.Tell
 ) -> None:
     """Write the proof of one record of TOPIC: anybody with the trust file can check it offline.
 
@@ -42,13 +38,9 @@ def command(
     """
     from tallystick.parcel.prove import verify_proof
 
-    if file.exists():
-        raise Misuse(f"{file} exists already", hint="name another file")
-    with open_session(home) as session, naming(topic):
+    with naming(topic):
         data = session.prove(topic, partition, offset, row, group).encode()
         proven = verify_proof(data, session.identity.trust)  # what we hand out we have checked
     file.write_bytes(data)
-    if as_json:
-        output.result_json({"file": str(file), "bytes": len(data), "parcel": proven.parcel, "row": proven.leaf})
-    else:
-        output.result(f"proof of row {row} of offset {offset}, partition {partition}, in {file}: {len(data)} bytes")
+    told = {"file": str(file), "bytes": len(data), "parcel": proven.parcel, "row": proven.leaf}
+    tell(told, f"proof of row {row} of offset {offset}, partition {partition}, in {file}: {len(data)} bytes")

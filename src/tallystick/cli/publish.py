@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, naming, open_session, plural
+from tallystick.cli.common import home_option, naming, open_session
 from tallystick.errors import Misuse, TallystickError, Unavailable
 
 if TYPE_CHECKING:
@@ -19,17 +19,14 @@ if TYPE_CHECKING:
 @click.argument("topic")
 @click.argument("file", default="-")
 @click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow", "parquet"]), default=None)
-@click.option(
+@output.default_option(
     "--acks",
     type=click.Choice(["stored", "anchored"]),
     default="anchored",
-    show_default=True,
     help="Wait for the node's promise, or for the ledger's anchor.",
 )
-@click.option(
-    "--batch-rows", type=click.IntRange(1), default=4096, show_default=True, help="Rows in a parcel, at most."
-)
-@click.option("--lanes", type=click.IntRange(1, 64), default=1, show_default=True, help="Lanes to spread rows over.")
+@output.default_option("--batch-rows", type=click.IntRange(1), default=4096, help="Rows in a parcel, at most.")
+@output.default_option("--lanes", type=click.IntRange(1, 64), default=1, help="Lanes to spread rows over.")
 @click.option("--key", default=None, help="The column by which rows are dealt to lanes.")
 @click.option("--policy", default=None, help='Who may open the rows: a formula over attributes, "role::police".')
 @click.option(
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
     help="Who may open a column, and with it the columns of its group; may be given several times.",
 )
 @click.option("--hide-policy", is_flag=True, help="Show the formula to the topic's subscribers alone.")
-@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait in the end.")
+@output.default_option("--timeout", "timeout_s", type=float, default=60.0, help="Seconds to wait in the end.")
 @home_option
 @output.progress_option
 @output.json_option
@@ -59,7 +56,7 @@ def command(
     timeout_s: float,
     home: Path | None,
     show_progress: bool,
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Publish the rows of FILE (JSON lines, CSV, Arrow or Parquet, by its suffix) or of stdin to TOPIC.
 
@@ -114,11 +111,10 @@ def command(
     rows = sum(one.rows for one in delivered)
     if waiting:
         raise Unavailable(
-            f"{plural(rows, 'row')} {acks}; {plural(waiting, 'parcel')} still in the spool of {session.identity.home}",
+            f"{output.plural(rows, 'row')} {acks}; "
+            f"{output.plural(waiting, 'parcel')} still in the spool of {session.identity.home}",
             hint="publish again, even an empty file, when the node can be reached: they go out then",
         )
-    if as_json:
-        offsets = [{"partition": p, "offset": o, "rows": one.rows} for one in delivered for _, p, o in one.offsets]
-        output.result_json({"topic": topic, "rows": rows, "parcels": len(delivered), "acks": acks, "offsets": offsets})
-    else:
-        output.result(f"{plural(rows, 'row')} in {plural(len(delivered), 'parcel')} to {topic}, {acks}")
+    offsets = [{"partition": p, "offset": o, "rows": one.rows} for one in delivered for _, p, o in one.offsets]
+    told = {"topic": topic, "rows": rows, "parcels": len(delivered), "acks": acks, "offsets": offsets}
+    tell(told, f"{output.plural(rows, 'row')} in {output.plural(len(delivered), 'parcel')} to {topic}, {acks}")

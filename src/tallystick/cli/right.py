@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, plural, table, wait_for_authority
-from tallystick.cli.output import Command
+from tallystick.cli.common import Names, wait_for_authority, with_session
 from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.authority.answers import Resolved
+    from tallystick.client.session import Session
 
 WORDS = ("read", "write", "describe", "delete")
 
@@ -26,31 +28,31 @@ def command() -> None:
     """
 
 
-def _arguments(command: Command) -> Command:
-    for decorate in (
-        output.json_option,
-        home_option,
-        click.option("--host", default="*", show_default=True, help="Only from this host, as the node sees it."),
-        click.option("--deny", is_flag=True, help="A rule that forbids; it beats every rule that allows."),
-        click.argument("operations", nargs=-1, required=True, type=click.Choice(WORDS)),
-        click.argument("principal"),
-        click.argument("topic"),
-    ):
-        command = decorate(command)
-    return command
+class RightRule(TypedDict):
+    """What grant and withdraw are told."""
+
+    topic: str
+    principal: str
+    operations: tuple[str, ...]
+    deny: bool
+    host: str
+    tell: output.Tell
+
+
+_rule_options = output.options(
+    click.argument("topic"),
+    click.argument("principal"),
+    click.argument("operations", nargs=-1, required=True, type=click.Choice(WORDS)),
+    click.option("--deny", is_flag=True, help="A rule that forbids; it beats every rule that allows."),
+    output.default_option("--host", default="*", help="Only from this host, as the node sees it."),
+)
 
 
 @command.command("grant")
-@_arguments
-def grant(
-    topic: str,
-    principal: str,
-    operations: tuple[str, ...],
-    deny: bool,
-    host: str,
-    home: Path | None,
-    as_json: bool,
-) -> None:
+@_rule_options
+@with_session
+@output.json_option
+def grant(session: Session, **rule: Unpack[RightRule]) -> None:
     """Let PRINCIPAL do OPERATIONS on TOPIC; read and write include describe.
 
     TOPIC may be the beginning of names and a star: then it holds for topics to come as well.
@@ -61,70 +63,50 @@ def grant(
       tally right grant "trips/*" analyst read --home owner
       tally right grant brakes car write --deny --host 10.0.0.7 --home owner
     """
-    _change(topic, principal, operations, deny, host, home, as_json, withdraw=False)
+    _change(session, rule, withdraw=False)
 
 
 @command.command("withdraw")
-@_arguments
-def withdraw(
-    topic: str,
-    principal: str,
-    operations: tuple[str, ...],
-    deny: bool,
-    host: str,
-    home: Path | None,
-    as_json: bool,
-) -> None:
+@_rule_options
+@with_session
+@output.json_option
+def withdraw(session: Session, **rule: Unpack[RightRule]) -> None:
     """Take a rule back, as it was granted: its permits end, and a new epoch begins for readers.
 
     \b
     Examples:
       tally right withdraw brakes car write --home owner
     """
-    _change(topic, principal, operations, deny, host, home, as_json, withdraw=True)
+    _change(session, rule, withdraw=True)
 
 
-def _change(
-    topic: str,
-    principal: str,
-    words: tuple[str, ...],
-    deny: bool,
-    host: str,
-    home: Path | None,
-    as_json: bool,
-    *,
-    withdraw: bool,
-) -> None:
+def _change(session: Session, rule: RightRule, *, withdraw: bool) -> None:
     from tallystick.authority.answers import FORGET, REMEMBER, SHOW
 
-    operations = _operations(words, deny)
-    with open_session(home) as session:
-        names = Names(session)
-        identifier = names.principal(principal)
-        pattern = topic if topic.endswith("*") else names.topic_name(names.topic(topic))
-        mode = FORGET if withdraw else REMEMBER
+    topic, principal, words, deny = rule["topic"], rule["principal"], rule["operations"], rule["deny"]
+    names = Names(session)
+    identifier, operations = names.principal(principal), _operations(words, deny)
+    pattern = topic if topic.endswith("*") else names.topic_name(names.topic(topic))
+    mode = FORGET if withdraw else REMEMBER
 
-        def resolve(how: int) -> Any:
-            return session.authority.resolve_rights(
-                pattern, identifier, operations, allow=not deny, host=host, mode=how
-            )
+    def resolve(how: int) -> Resolved:
+        return session.authority.resolve_rights(
+            pattern, identifier, operations, allow=not deny, host=rule["host"], mode=how
+        )
 
-        resolved = resolve(mode)
-        if not resolved.tokens and not topic.endswith("*"):
-            raise Misuse(f'topic "{topic}" is not yours to grant rights on', hint="its owner, or its tenant's, may")
-        if resolved.entries:
-            session.author.write(*resolved.entries)
-            wait_for_authority(session, lambda: not resolve(mode if withdraw else SHOW).entries, "the right")
-    done = "withdrew" if withdraw else "granted"
-    if as_json:
-        output.result_json({done: [token.hex() for token in resolved.tokens], "changed": len(resolved.entries)})
-        return
-    rule, where = f"{'deny ' if deny else ''}{', '.join(words)}", topic
-    if topic.endswith("*"):
-        where = f"{topic}: {plural(len(resolved.entries), 'topic')} changed"
-    output.result(f"{done} {rule} {'from' if withdraw else 'to'} {principal} on {where}")
-    if not resolved.entries:
-        output.note("note: nothing changed, it was so already")
+    resolved = resolve(mode)
+    if not resolved.tokens and not topic.endswith("*"):
+        raise Misuse(f'topic "{topic}" is not yours to grant rights on', hint="its owner, or its tenant's, may")
+    if resolved.entries:
+        session.author.write(*resolved.entries)
+        wait_for_authority(session, lambda: not resolve(mode if withdraw else SHOW).entries, "the right")
+    done, to = ("withdrew", "from") if withdraw else ("granted", "to")
+    where = f"{topic}: {output.plural(len(resolved.entries), 'topic')} changed" if topic.endswith("*") else topic
+    rule["tell"](
+        {done: [token.hex() for token in resolved.tokens], "changed": len(resolved.entries)},
+        f"{done} {'deny ' if deny else ''}{', '.join(words)} {to} {principal} on {where}",
+        note="" if resolved.entries else "note: nothing changed, it was so already",
+    )
 
 
 def _operations(words: tuple[str, ...], deny: bool) -> int:
@@ -141,9 +123,9 @@ def _operations(words: tuple[str, ...], deny: bool) -> int:
 @command.command("list")
 @click.argument("topic")
 @click.argument("principal", required=False)
-@home_option
+@with_session
 @output.json_option
-def list_(topic: str, principal: str | None, home: Path | None, as_json: bool) -> None:
+def list_(session: Session, topic: str, principal: str | None, tell: output.Tell) -> None:
     """List the rules of TOPIC, for PRINCIPAL or for every principal that the identity knows by name.
 
     \b
@@ -153,27 +135,15 @@ def list_(topic: str, principal: str | None, home: Path | None, as_json: bool) -
     from tallystick.ledger.contracts.access import RIGHTS
     from tallystick.trust.right import Right
 
-    with open_session(home) as session:
-        names = Names(session)
-        token = names.topic(topic)
-        wanted = [names.principal(principal)] if principal else [identifier for identifier, _ in names.principals]
-        found = []
-        for identifier in wanted:
-            row = session.view.row(RIGHTS(token, identifier))
-            for allow, operations, host in [] if row is None else row.rules:
-                words = [word for word in WORDS if operations & Right[word.upper()]]
-                found.append(
-                    {
-                        "principal": identifier.hex(),
-                        "name": names.principal_name(identifier),
-                        "rule": "allow" if allow else "deny",
-                        "operations": words,
-                        "host": host,
-                    }
-                )
-    if as_json:
-        output.result_json(found)
-        return
-    rows = [[one["name"], one["rule"], ", ".join(one["operations"]), f"from {one['host']}"] for one in found]
-    for line in table(rows):
-        output.result(line)
+    names = Names(session)
+    token = names.topic(topic)
+    found, rows = [], []
+    for identifier in [names.principal(principal)] if principal else [one for one, _ in names.principals]:
+        row = session.view.row(RIGHTS(token, identifier))
+        for allow, operations, host in [] if row is None else row.rules:
+            name, rule = names.principal_name(identifier), "allow" if allow else "deny"
+            words = [word for word in WORDS if operations & Right[word.upper()]]
+            told = {"principal": identifier.hex(), "name": name, "rule": rule, "operations": words, "host": host}
+            found.append(told)
+            rows.append([name, rule, ", ".join(words), f"from {host}"])
+    tell(found, *output.table(rows))

@@ -19,7 +19,7 @@ import orjson
 import pyarrow as pa
 
 from tallystick.errors import Misuse
-from tallystick.record.rows import decode_row, encode_row
+from tallystick.record.leaves import decode_row, encode_row
 from tallystick.record.show import readable
 
 FORMATS = {
@@ -37,7 +37,7 @@ _FINER = re.compile(r"\.\d{6}(\d+)")
 
 
 def find_format(file: str, asked: str | None) -> str:
-    """The format asked for, or else the one of the file's suffix; stdin is JSON lines."""
+    """Returns the format asked for, or else the one of the file's suffix. Stdin is JSON lines."""
     if asked is not None:
         return asked
     if file == "-":
@@ -111,7 +111,7 @@ Parse = Callable[[Any], Any]
 
 
 def _parser(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Turns texts into values, for columns whose type JSON lacks; everything else is the publisher's to check."""
+    """Returns what turns texts into values, for columns whose type JSON lacks. The publisher checks everything else."""
     parsers = {field.name: parse for field in schema if (parse := _parse_for(field.type)) is not None}
     if not parsers:
         return lambda row: row

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, naming, open_session, plural
+from tallystick.cli.common import home_option, naming, open_session
 from tallystick.errors import Misuse, Refused, Withheld
 
 if TYPE_CHECKING:
     from tallystick.cli.rows import Writer
-    from tallystick.client.findings import Finding
+    from tallystick.client.reader import Finding
     from tallystick.client.subscribe import Received, Subscriber
-    from tallystick.identity.folder import Identity
 
 OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an authority: told, but nobody tampered
 
@@ -23,24 +22,22 @@ OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an autho
 @click.command("subscribe")
 @click.argument("topic")
 @click.option("--group", default=None, help="Share the topic with others of this group, and remember how far it read.")
-@click.option("--from", "start", default="earliest", show_default=True, help="earliest, latest, or an offset.")
+@output.default_option("--from", "start", default="earliest", help="earliest, latest, or an offset.")
 @click.option("--interest", default="", help='Only rows that satisfy a formula: "speed > 120 && road::motorway".')
 @click.option("--max-rows", type=click.IntRange(1), default=None, help="Stop after so many rows.")
-@click.option("--follow/--no-follow", default=False, show_default=True, help="Wait for more, or stop at the end.")
-@click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl", show_default=True)
+@output.default_option("--follow/--no-follow", default=False, help="Wait for more, or stop at the end.")
+@output.default_option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl")
 @click.option("--origin", is_flag=True, help="With JSON lines: add where each row lies, as tally prove wants it.")
-@click.option(
+@output.default_option(
     "--on-bad",
     type=click.Choice(["fail", "report"]),
     default="fail",
-    show_default=True,
     help="Stop at the first finding, or report it and go on.",
 )
-@click.option(
+@output.default_option(
     "--closed",
     type=click.Choice(["omit", "error"]),
     default="omit",
-    show_default=True,
     help="Leave out columns that your attributes do not open, or stop at them.",
 )
 @home_option
@@ -57,7 +54,7 @@ def command(
     on_bad: str,
     closed: str,
     home: Path | None,
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Write the rows of TOPIC to stdout, each verified down to the ledger before it is shown.
 
@@ -81,11 +78,13 @@ def command(
     place = _start(start)
     found = 0
     with open_session(home) as session, naming(topic):
+        evidence = f"the evidence is in {session.identity.home / 'evidence'}"
 
         def on_finding(finding: Finding) -> None:
             nonlocal found
             found += finding.reason not in OPEN_ACTS
-            _tell(session.identity, finding)
+            output.note(f"finding: {finding.reason}: {finding.message}")
+            finding.keep(session.identity.home)
 
         writer = Writer(format_)
         subscriber = session.subscriber(
@@ -95,9 +94,7 @@ def command(
             _read(subscriber, writer, max_rows, follow, origin, commit=group is not None)
         except FoundError as stop:
             raise Refused(
-                f"stopped at a finding: {stop.reason}",
-                reason=stop.reason,
-                hint=f"the evidence is in {session.identity.home / 'evidence'}; --on-bad report goes on",
+                f"stopped at a finding: {stop.reason}", reason=stop.reason, hint=f"{evidence}; --on-bad report goes on"
             ) from stop
         except Withheld as withheld:
             output.note(f"finding: {withheld.reason}: {withheld}")
@@ -106,12 +103,10 @@ def command(
             writer.close()
             subscriber.close()
             if subscriber.closed_parcels:
-                passed = plural(subscriber.closed_parcels, "parcel")
+                passed = output.plural(subscriber.closed_parcels, "parcel")
                 output.note(f"{passed} passed over: no column of them opens with this identity's attributes")
     if found:
-        raise Refused(
-            plural(found, "finding"), reason="findings", hint=f"the evidence is in {session.identity.home / 'evidence'}"
-        )
+        raise Refused(output.plural(found, "finding"), reason="findings", hint=evidence)
 
 
 def _read(
@@ -152,9 +147,3 @@ def _start(text: str) -> str | int:
 
 def _origin(one: Received) -> dict[str, object]:
     return {"_partition": one.partition, "_offset": one.offset, "_publisher": one.publisher.hex()}
-
-
-def _tell(identity: Identity, finding: Finding) -> None:
-    """A line for people, and the finding itself in the identity's folder."""
-    output.note(f"finding: {finding.reason}: {finding.message}")
-    finding.keep(identity.home)

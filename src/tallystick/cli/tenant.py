@@ -26,7 +26,7 @@ def command() -> None:
 @folder_argument
 @url_options
 @output.json_option
-def create(name: str, folder: Path, authority_url: str | None, node_urls: tuple[str, ...], as_json: bool) -> None:
+def create(name: str, folder: Path, authority_url: str | None, node_urls: tuple[str, ...], tell: output.Tell) -> None:
     """Make tenant NAME in the instance of DIR; print the invitation of its owner.
 
     \b
@@ -37,17 +37,14 @@ def create(name: str, folder: Path, authority_url: str | None, node_urls: tuple[
     with open_operator(folder) as operator:
         code = operator.create_tenant(name)
     text = invitation(folder, code, authority_url, node_urls).encode()
-    if as_json:
-        output.result_json({"tenant": name, "invitation": text})
-        return
-    output.result(text)
-    output.note(f'note: whoever enrols with this invitation owns tenant "{name}"; it works once, for a week')
+    advice = f'note: whoever enrols with this invitation owns tenant "{name}"; it works once, for a week'
+    tell({"tenant": name, "invitation": text}, text, note=advice)
 
 
 @command.command("list")
 @folder_argument
 @output.json_option
-def list_(folder: Path, as_json: bool) -> None:
+def list_(folder: Path, tell: output.Tell) -> None:
     """List the tenants of the instance in DIR.
 
     \b
@@ -56,8 +53,4 @@ def list_(folder: Path, as_json: bool) -> None:
     """
     with open_operator(folder) as operator:
         names = operator.tenants()
-    if as_json:
-        output.result_json(names)
-        return
-    for name in names:
-        output.result(name)
+    tell(names, *names)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, plural, show_time, table, wait_for_authority
-from tallystick.cli.topic_labels import command as labels
-from tallystick.cli.topic_policy import command as policy
+from tallystick.cli.common import Names, home_option, open_session, wait_for_authority, with_session
+from tallystick.cli.topic_columns import labels, policy
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
     from tallystick.client.session import Session
+    from tallystick.record.schema import Schema
 
 
 @click.group("topic")
@@ -30,7 +30,7 @@ def command() -> None:
 @command.command("create")
 @click.argument("name")
 @click.option("--schema", required=True, help='Columns and types: "vin string, ts timestamp[ms, UTC] not null".')
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Never changes afterwards.")
+@output.default_option("--partitions", type=click.IntRange(1), default=1, help="Never changes afterwards.")
 @click.option(
     "--group", "groups", multiple=True, help="Columns with keys of their own: lat,lon. The rest is one group."
 )
@@ -46,7 +46,7 @@ def create(
     padded: bool,
     erasable: bool,
     home: Path | None,
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Make topic NAME; the identity in --home owns it.
 
@@ -66,13 +66,11 @@ def create(
         draft = session.authority.create_topic(name, parsed.encode(), partitions, flags)
         session.author.write(*topic_entries(draft, session.holder))
         wait_for_authority(session, lambda: draft.token in dict(Names(session).topics), f'topic "{name}"')
-    if as_json:
-        output.result_json({"topic": name, "token": draft.token, "partitions": partitions, "schema": str(parsed)})
-    else:
-        output.result(f'topic "{name}" {draft.token.hex()}')
+    told = {"topic": name, "token": draft.token, "partitions": partitions, "schema": str(parsed)}
+    tell(told, f'topic "{name}" {draft.token.hex()}')
 
 
-def _grouped(schema: Any, groups: tuple[str, ...]) -> Any:
+def _grouped(schema: Schema, groups: tuple[str, ...]) -> Schema:
     """The schema with these column groups, and one of whatever they leave."""
     from tallystick.record.schema import Schema
 
@@ -85,9 +83,9 @@ def _grouped(schema: Any, groups: tuple[str, ...]) -> Any:
 @click.argument("name")
 @click.option("--add", default=None, help='New columns: "trailer bool". They must be nullable.')
 @click.option("--widen", default=None, help='Columns with a wider type: "speed float64".')
-@home_option
+@with_session
 @output.json_option
-def schema(name: str, add: str | None, widen: str | None, home: Path | None, as_json: bool) -> None:
+def schema(session: Session, name: str, add: str | None, widen: str | None, tell: output.Tell) -> None:
     """Show the schema of topic NAME, or make its next version.
 
     \b
@@ -98,24 +96,22 @@ def schema(name: str, add: str | None, widen: str | None, home: Path | None, as_
     from tallystick.ledger import entries
     from tallystick.record.schema import Schema
 
-    with open_session(home) as session:
-        token = Names(session).topic(name)
-        newest = Schema.decode(session.authority.schemas(token)[-1])
-        if add is not None or widen is not None:
-            newest = _next_version(newest, add, widen)
-            version, digest = session.authority.propose_schema(token, newest.encode())
-            identity = session.identity
-            session.author.write(entries.schema(identity.instance, token, version, digest, identity.signing_key))
-            wait_for_authority(
-                session, lambda: session.authority.schemas(token)[-1] == newest.encode(), f"schema version {version}"
-            )
-    if as_json:
-        output.result_json({"topic": name, "version": newest.version, "schema": str(newest), "hash": newest.hash})
-    else:
-        output.result(f"version {newest.version}: {newest}")
+    token = Names(session).topic(name)
+    newest = Schema.decode(session.authority.schemas(token)[-1])
+    if add is not None or widen is not None:
+        newest = _next_version(newest, add, widen)
+        encoded = newest.encode()
+        version, digest = session.authority.propose_schema(token, encoded)
+        identity = session.identity
+        session.author.write(entries.schema(identity.instance, token, version, digest, identity.signing_key))
+        wait_for_authority(
+            session, lambda: session.authority.schemas(token)[-1] == encoded, f"schema version {version}"
+        )
+    told = {"topic": name, "version": newest.version, "schema": str(newest), "hash": newest.hash}
+    tell(told, f"version {newest.version}: {newest}")
 
 
-def _next_version(old: Any, add: str | None, widen: str | None) -> Any:
+def _next_version(old: Schema, add: str | None, widen: str | None) -> Schema:
     import pyarrow as pa
 
     from tallystick.record.schema import Schema, check_successor
@@ -134,31 +130,28 @@ def _next_version(old: Any, add: str | None, widen: str | None) -> Any:
 
 @command.command("show")
 @click.argument("name")
-@home_option
+@with_session
 @output.json_option
-def show(name: str, home: Path | None, as_json: bool) -> None:
+def show(session: Session, name: str, tell: output.Tell) -> None:
     """Show topic NAME as the ledger has it, every value proved.
 
     \b
     Examples:
       tally topic show brakes --home owner
     """
+    from tallystick.ledger.contracts.anchors import ANCHORS
     from tallystick.ledger.contracts.operations import HISTORIES
     from tallystick.record.schema import Schema
 
-    with open_session(home) as session:
-        names = Names(session)
-        token = names.topic(name)
-        facts = _facts(session, names, token)
-        facts["schema"] = str(Schema.decode(session.authority.schemas(token)[-1]))
-        facts["anchored"] = _anchored(session, token, facts["partitions"])
-        history = session.view.row(HISTORIES(token))
-        facts["operations"] = 0 if history is None else history.operations
-    if as_json:
-        output.result_json(facts)
-        return
-    for line in table([[key.replace("_", " "), _shown(value)] for key, value in facts.items()]):
-        output.result(line)
+    names = Names(session)
+    token = names.topic(name)
+    facts = _facts(session, names, token)
+    facts["schema"] = str(Schema.decode(session.authority.schemas(token)[-1]))
+    anchors = [session.view.row(ANCHORS(token, number)) for number in range(facts["partitions"])]
+    facts["anchored"] = [0 if anchor is None else anchor.size for anchor in anchors]  # parcels, by partition
+    history = session.view.row(HISTORIES(token))
+    facts["operations"] = 0 if history is None else history.operations
+    tell(facts, *output.fact_lines(facts))
 
 
 def _facts(session: Session, names: Names, token: bytes) -> dict[str, Any]:
@@ -182,39 +175,20 @@ def _facts(session: Session, names: Names, token: bytes) -> dict[str, Any]:
     }
 
 
-def _anchored(session: Session, token: bytes, partitions: int) -> list[int]:
-    """Parcels below the newest anchor, by partition."""
-    from tallystick.ledger.contracts.anchors import ANCHORS
-
-    anchors = [session.view.row(ANCHORS(token, number)) for number in range(partitions)]
-    return [0 if anchor is None else anchor.size for anchor in anchors]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "–"
-    return "–" if value is None else str(value)
-
-
 @command.command("list")
-@home_option
+@with_session
 @output.json_option
-def list_(home: Path | None, as_json: bool) -> None:
+def list_(session: Session, tell: output.Tell) -> None:
     """List the topics that the identity in --home owns or may describe.
 
     \b
     Examples:
       tally topic list --home owner
     """
-    with open_session(home) as session:
-        names = Names(session)
-        found = [_facts(session, names, token) for token, _ in names.topics]
-    if as_json:
-        output.result_json(found)
-        return
-    rows = [[one["token"], plural(one["partitions"], "partition"), _state(one), one["topic"]] for one in found]
-    for line in table(rows):
-        output.result(line)
+    names = Names(session)
+    found = [_facts(session, names, token) for token, _ in names.topics]
+    rows = [[one["token"], output.plural(one["partitions"], "partition"), _state(one), one["topic"]] for one in found]
+    tell(found, *output.table(rows))
 
 
 def _state(facts: dict[str, Any]) -> str:
@@ -223,9 +197,9 @@ def _state(facts: dict[str, Any]) -> str:
 
 @command.command("close")
 @click.argument("name")
-@home_option
+@with_session
 @output.json_option
-def close(name: str, home: Path | None, as_json: bool) -> None:
+def close(session: Session, name: str, tell: output.Tell) -> None:
     """Close topic NAME for good: nothing more is published to it; what was published stays readable.
 
     \b
@@ -234,34 +208,27 @@ def close(name: str, home: Path | None, as_json: bool) -> None:
     """
     from tallystick.ledger import entries
 
-    with open_session(home) as session:
-        token = Names(session).topic(name)
-        session.author.write(entries.close_topic(token))
-    if as_json:
-        output.result_json({"closed": token})
-    else:
-        output.result(f'closed topic "{name}" {token.hex()}')
+    token = Names(session).topic(name)
+    session.author.write(entries.close_topic(token))
+    tell({"closed": token}, f'closed topic "{name}" {token.hex()}')
 
 
 @command.command("rotate")
 @click.argument("name")
-@home_option
+@with_session
 @output.json_option
-def rotate(name: str, home: Path | None, as_json: bool) -> None:
+def rotate(session: Session, name: str, tell: output.Tell) -> None:
     """Let the next epoch of topic NAME begin: whoever lost the right to read cannot open what comes then.
 
     \b
     Examples:
       tally topic rotate brakes --home owner
     """
-    with open_session(home) as session:
-        token = Names(session).topic(name)
-        rotation = session.authority.rotate(token)
-    if as_json:
-        output.result_json({"token": token, "epoch": rotation.epoch, "begins_ms": rotation.begins_ms})
-    else:
-        output.result(f"epoch {rotation.epoch} begins {show_time(rotation.begins_ms)}")
+    token = Names(session).topic(name)
+    rotation = session.authority.rotate(token)
+    told = {"token": token, "epoch": rotation.epoch, "begins_ms": rotation.begins_ms}
+    tell(told, f"epoch {rotation.epoch} begins {output.show_time(rotation.begins_ms)}")
 
 
-command.add_command(labels)
-command.add_command(policy)
+for _command in (labels, policy):
+    command.add_command(_command)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import folder_argument
+from tallystick.cli.common import KNOWN_FILE, PORT, folder_argument, machine, on_signal, read_trust
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def command() -> None:
 @folder_argument
 @click.option("--name", required=True, help="The witness's name, by custom a host name that it owns.")
 @output.json_option
-def init(folder: Path, name: str, as_json: bool) -> None:
+def init(folder: Path, name: str, tell: output.Tell) -> None:
     """Make a witness's key in DIR and print its verifier key, which goes into a trust file.
 
     \b
@@ -46,18 +44,14 @@ def init(folder: Path, name: str, as_json: bool) -> None:
       tally init fleet --witness "$(cat witness.vkey)" --witness-url http://127.0.0.1:7420
     """
     from tallystick.node.instance import write_secret
-    from tallystick.runtime.entropy import SystemEntropy
 
     if (folder / _KEY).exists():
         raise Misuse(f"{folder}: a witness is here already", hint="choose another folder")
-    seed = SystemEntropy().bytes(32)
+    seed = machine().entropy.bytes(32)
     verifier = _signer(name, seed).verifier.encode()  # a wrong name is found before anything is written
     write_secret(folder / _KEY, seed)
     (folder / _NAME).write_text(name + "\n")
-    if as_json:
-        output.result_json({"name": name, "vkey": verifier})
-    else:
-        output.result(verifier)
+    tell({"name": name, "vkey": verifier}, verifier)
 
 
 @command.command("run")
@@ -67,11 +61,11 @@ def init(folder: Path, name: str, as_json: bool) -> None:
     "trust_files",
     multiple=True,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=KNOWN_FILE,
     help="The trust file of an instance to witness; may be given several times.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=click.IntRange(0, 65535), default=7420, show_default=True, help="0: any.")
+@output.default_option("--host", default="127.0.0.1")
+@output.default_option("--port", type=PORT, default=7420, help="0: any.")
 @click.option("--tls-certificate", default="", help="PEM file; off loopback it is needed.")
 @click.option("--tls-key", default="", help="PEM file.")
 @click.option("--json-logs", is_flag=True, help="Write logs as JSON lines.")
@@ -84,7 +78,7 @@ def run(
     tls_certificate: str,
     tls_key: str,
     json_logs: bool,
-    as_json: bool,
+    tell: output.Tell,
 ) -> None:
     """Serve POST /add-checkpoint for the ledgers of these trust files, until SIGINT or SIGTERM.
 
@@ -95,21 +89,19 @@ def run(
     from tallystick.ledger.witness import REQUEST_BYTES_MAX, Witness
     from tallystick.node.instance import read_secret
     from tallystick.runtime.address import server_tls
-    from tallystick.runtime.answers import Answer
-    from tallystick.runtime.clock import SystemClock
     from tallystick.runtime.disk import RealDisk
+    from tallystick.runtime.http1 import Answer
     from tallystick.runtime.logs import configure_logs
     from tallystick.runtime.router import Request, Router
     from tallystick.runtime.server import Server
-    from tallystick.trust.checkpoint import ledger_verifiers
-    from tallystick.trust.trustfile import TrustFile
+    from tallystick.trust.notes import ledger_verifiers
 
     if not (folder / _KEY).exists():
         raise Misuse(f"{folder}: no witness is here", hint=f"tally witness init {folder} --name …")
     configure_logs(json=json_logs, level="info" if json_logs else "warning")
-    clock, trusts = SystemClock(), [TrustFile.parse(file.read_text()) for file in trust_files]
+    clock = machine().clock
     signer = _signer((folder / _NAME).read_text().strip(), read_secret(folder / _KEY))
-    logs = {trust.origin: ledger_verifiers(trust) for trust in trusts}
+    logs = {trust.origin: ledger_verifiers(trust) for trust in map(read_trust, trust_files)}
     witness = Witness(signer, logs, RealDisk(folder / "seen"))
 
     async def add_checkpoint(request: Request) -> Answer:
@@ -120,13 +112,8 @@ def run(
     router.add("POST", "/add-checkpoint", add_checkpoint)
     tls = server_tls(tls_certificate, tls_key) if tls_certificate else None
     server = Server(router, host, port, tls=tls)
-    if as_json:
-        output.result_json({"url": server.url, "vkey": signer.verifier.encode()})
-    else:
-        output.result(f"witness  {server.url}")
-    sys.stdout.flush()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # the server takes them while it serves
+    tell({"url": server.url, "vkey": signer.verifier.encode()}, f"witness  {server.url}")
+    on_signal(lambda: None)  # the server takes them while it serves
     server.run()
 
 

@@ -12,40 +12,38 @@ if it had come alone. Where one answer of many is refused, each is asked for alo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from tallystick.carriers.carrier import Fetched
+from tallystick.carriers.carrier import Fetch, Fetched, LaneSought
 from tallystick.carriers.remote import RemoteNode
-from tallystick.carriers.voids import Void
-from tallystick.client.findings import Finding
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.reader import (
-    Anchored,
     Brought,
-    Lacking,
+    Finding,
     ParcelReader,
     PartitionReader,
     Placed,
     PlacedParcel,
     ReadTopic,
     V,
-    anchored,
+    parse,
     received,
+    withheld,
 )
 from tallystick.client.settings import SubscriberSettings
-from tallystick.client.ties import Ties
-from tallystick.client.view import View
-from tallystick.errors import Forged, Refused, Withheld
-from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
+from tallystick.client.ties import Ties, View
+from tallystick.errors import Forged, Refused
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
+from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
-from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel
+from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.verify import PermitBook
 from tallystick.trust.permit import Permit
 
-_Asked = tuple[bytes, int, int | None]  # the permit, the first offset, the anchored size
+_Asked = tuple[bytes, int, int, int | None]  # the permit, the partition, the first offset, the anchored size
 
 
 class Fetcher:
@@ -62,7 +60,7 @@ class Fetcher:
         self.use(held.permit)
         book = PermitBook(ties.identity.instance, [ties.identity.authority])
         self._token = held.grant.token
-        self.topic = ReadTopic(ties.identity.instance, self._token, held.grant.partitions, book)
+        self.topic = ReadTopic(ties.identity.instance, self._token, held.grant.settings.partitions, book)
         self.supplier = Supplier(ties.node, ties.view, self.topic)
 
     def use(self, permit: Permit) -> None:
@@ -87,12 +85,12 @@ class Fetcher:
         self._fetch_ahead(reader, reader.anchor)
         return found
 
-    def _fetch_ahead(self, reader: ParcelReader, anchor: Anchored) -> None:
+    def _fetch_ahead(self, reader: ParcelReader, anchor: AnchorRow) -> None:
         """Ask for what will be read next, if the anchor at hand covers it."""
         if self._pool is not None and reader.offset < anchor.size:
             asked = self._asked(reader, anchor.size)
             with suppress(RuntimeError):  # the subscriber was closed meanwhile
-                self._coming[reader.partition] = asked, self._pool.submit(self._ask, reader.partition, *asked)
+                self._coming[reader.partition] = asked, self._pool.submit(self._ask, *asked)
 
     def _has_more(self, reader: ParcelReader) -> bool:
         """Whether an anchor covers more than was read: the one at hand, which vouches for all below it however old it
@@ -101,18 +99,24 @@ class Fetcher:
             reader.anchor = self.anchor(reader.partition)
         return reader.anchor is not None and reader.offset < reader.anchor.size
 
-    def read_anchored(self, reader: ParcelReader, anchor: Anchored) -> list[PlacedParcel | Finding]:
+    def read_anchored(self, reader: ParcelReader, anchor: AnchorRow) -> list[PlacedParcel | Finding]:
         """The next range below the anchor, which is above the reader's offset."""
         fetched = self._fetch(reader, anchor.size, 0)
         if not fetched.parcels:
-            raise Withheld(
-                f"partition {reader.partition}: anchored are {anchor.size} parcels, the node shows none from offset"
-                f" {reader.offset}",
-                reason="missing",
-                hint=f"retired below {fetched.retired}" if fetched.retired > reader.offset else None,
-            )
-        parcels = reader.parse(fetched, anchor)
-        return _whole(reader.take(parcels, anchor, self.supplier.bring(reader, parcels, anchor, self._permit)))
+            message = f"anchored are {anchor.size} parcels, the node shows none from offset {reader.offset}"
+            hint = f"retired below {fetched.retired}" if fetched.retired > reader.offset else None
+            raise withheld(reader.partition, message, hint=hint)
+        return self._taken(reader, fetched, anchor)
+
+    def _taken(self, reader: ParcelReader, fetched: Fetched, anchor: AnchorRow | None) -> list[PlacedParcel | Finding]:
+        """What there is to open in a range, and what was found; fronts have served."""
+        found: list[PlacedParcel | Finding] = []
+        for item in self.supplier.take(reader, fetched, anchor, self._permit, int(self._clock.now() * 1000)):
+            if isinstance(item, Finding):
+                found.append(item)
+            elif isinstance(item.verified, VerifiedParcel):
+                found.append(Placed(item.verified, item.partition, item.offset, item.anchor))
+        return found
 
     def _read_stored(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
         """The next range whether anchored or not; what was read before its anchor is held to it when it comes."""
@@ -120,12 +124,8 @@ class Fetcher:
             reader.anchor = self.anchor(reader.partition)
         if reader.anchor is not None:
             confirm(reader, reader.anchor, self.headers)
-        fetched = self._ask(reader.partition, *self._asked(reader, None), wait_ms=wait_ms, stored=True)
-        if not fetched.parcels:
-            return []
-        parcels = reader.parse_stored(fetched)
-        brought = self.supplier.bring(reader, parcels, None, self._permit)
-        return _whole(reader.take_stored(parcels, int(self._clock.now() * 1000), brought))
+        fetched = self._ask(*self._asked(reader, None), wait_ms=wait_ms, stored=True)
+        return self._taken(reader, fetched, None) if fetched.parcels else []
 
     def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
         asked = self._asked(reader, size)
@@ -133,7 +133,7 @@ class Fetcher:
         if coming is not None and coming[0] == asked:
             fetched = coming[1].result()
         else:
-            fetched = self._ask(reader.partition, *asked, wait_ms=wait_ms)
+            fetched = self._ask(*asked, wait_ms=wait_ms)
         if fetched.retired > reader.offset:
             self.check_retired(reader.partition, fetched.retired)
             reader.skip_to(fetched.retired)
@@ -141,51 +141,45 @@ class Fetcher:
         return fetched
 
     def _asked(self, reader: ParcelReader, size: int | None) -> _Asked:
-        return self._permit, reader.offset, size
+        return self._permit, reader.partition, reader.offset, size
 
     def _ask(
-        self, partition: int, permit: bytes, offset: int, size: int | None, *, wait_ms: int = 0, stored: bool = False
+        self,
+        permit: bytes,
+        partition: int,
+        offset: int,
+        size: int | None,
+        *,
+        end: int | None = None,
+        wait_ms: int = 0,
+        stored: bool = False,
+        headers: bool = False,
     ) -> Fetched:
+        bytes_max, place = self._settings.fetch_bytes_max, (self._token, partition, permit, offset)
         return self._carrier.fetch(
-            self._token,
-            partition,
-            permit,
-            offset,
-            bytes_max=self._settings.fetch_bytes_max,
-            wait_ms=wait_ms,
-            stored=stored,
-            size=size,
+            Fetch(*place, bytes_max, wait_ms=wait_ms, stored=stored, headers=headers, size=size, end=end)
         )
 
     def headers(self, partition: int, offset: int, end: int, size: int) -> Fetched:
         """Headers of a range below the anchored size."""
-        bytes_max = self._settings.fetch_bytes_max
-        return self._carrier.fetch(
-            self._token, partition, self._permit, offset, bytes_max=bytes_max, headers=True, size=size, end=end
-        )
+        return self._ask(self._permit, partition, offset, size, end=end, headers=True)
 
     def parcels(self, partition: int, offset: int, end: int, size: int) -> Fetched:
         """Parcels of a range below the anchored size."""
-        bytes_max = self._settings.fetch_bytes_max
-        return self._carrier.fetch(
-            self._token, partition, self._permit, offset, bytes_max=bytes_max, size=size, end=end
-        )
+        return self._ask(self._permit, partition, offset, size, end=end)
 
-    def anchor(self, partition: int) -> Anchored | None:
+    def anchor(self, partition: int) -> AnchorRow | None:
         """The partition's newest anchor, proved under a checkpoint that is young enough."""
-        return anchored(self._view.row(ANCHORS(self._token, partition)))
+        return self._view.row(ANCHORS(self._token, partition))
 
     def check_retired(self, partition: int, below: int) -> None:
         """Returns if the ledger has the mark; a node that claims one that it does not have withholds."""
         mark = self._view.row(RETIRED(self._token, partition))
         if mark is None or below > mark.below:
-            raise Withheld(
-                f"partition {partition}: the node calls offsets below {below} retired, the ledger does not",
-                reason="missing",
-            )
+            raise withheld(partition, f"the node calls offsets below {below} retired, the ledger does not")
 
 
-def confirm(reader: PartitionReader[V], anchor: Anchored, headers: Callable[[int, int, int, int], Fetched]) -> None:
+def confirm(reader: PartitionReader[V], anchor: AnchorRow, headers: Callable[[int, int, int, int], Fetched]) -> None:
     """Hold what was read before its anchor to this one, as far as it reaches; `headers` fetches those of a range."""
     start, waiting = reader.unproved
     while waiting and anchor.size > start:
@@ -193,23 +187,10 @@ def confirm(reader: PartitionReader[V], anchor: Anchored, headers: Callable[[int
         shown = headers(reader.partition, start, end, anchor.size)
         # Fewer may come, for lack of room; none, or more than we asked for, would leave it unconfirmed for ever.
         if not 0 < len(shown.parcels) <= end - start:
-            raise Withheld(
-                f"partition {reader.partition}: {len(shown.parcels)} parcels came to confirm {start} to {end}",
-                reason="altered",
-            )
+            message = f"{len(shown.parcels)} parcels came to confirm {start} to {end}"
+            raise withheld(reader.partition, message, "altered")
         reader.confirm(len(shown.parcels), shown.proof, anchor)
         start, waiting = reader.unproved
-
-
-def _whole(items: Sequence[Placed[VerifiedHeader] | Finding]) -> list[PlacedParcel | Finding]:
-    """What there is to open, and what was found; fronts have served."""
-    found: list[PlacedParcel | Finding] = []
-    for item in items:
-        if isinstance(item, Finding):
-            found.append(item)
-        elif isinstance(item.verified, VerifiedParcel):
-            found.append(Placed(item.verified, item.offset, item.anchor))
-    return found
 
 
 K = TypeVar("K")
@@ -222,20 +203,35 @@ class Supplier:
     def __init__(self, node: RemoteNode, view: View, topic: ReadTopic) -> None:
         self._node, self.view, self.topic = node, view, topic
 
-    def bring(
-        self, reader: PartitionReader[V], parcels: Sequence[Parcel | Void], anchor: Anchored | None, permit: bytes
-    ) -> Brought:
-        """All that the reader lacks to judge these parcels, read under this permit."""
-        brought = Brought()
-        while (lacking := reader.lacks(parcels, anchor, brought)) is not None:
-            brought.refused |= self.learn(lacking.permits)
-            self._bring_fronts(lacking, reader.partition, permit, brought)
-            self._bring_proofs(lacking.checkpoints, brought)
-        return brought
+    def take(
+        self, reader: PartitionReader[V], fetched: Fetched, anchor: AnchorRow | None, permit: bytes, now_ms: int
+    ) -> list[Placed[V] | Finding]:
+        """Let the reader verify a range that was fetched under this permit, and its anchor if it has one, with all that
+        it lacks to judge it."""
+        parcels = parse(reader.reading, fetched, reader.partition, reader.offset, anchor)
+        headers = [parcel.header for parcel in parcels if isinstance(parcel, Parcel)]
+        refused = self.learn(headers)
+        lanes, below, size, checkpoints = reader.lacks(headers, anchor, refused)
+        node, place = self._node, (self.topic.token, reader.partition, permit)
+        fronts = _each(
+            lanes,
+            lambda lanes: node.lane_fronts([LaneSought(*place, *lane, below, size) for lane in lanes]),
+            lambda lane: node.lane_front(LaneSought(*place, *lane, below, size)),
+        )
+        newest, _ = self.view.accepted or (0, b"")
+        proofs = _each(
+            [(old, newest) for old in checkpoints if old <= newest],
+            lambda sizes: node.consistencies([old for old, _ in sizes], newest),
+            lambda sizes: node.consistency(*sizes),
+        )
+        return reader.take(parcels, anchor, Brought(refused, fronts, proofs), now_ms)
 
-    def learn(self, permits: Sequence[bytes]) -> dict[bytes, Refused]:
-        """Enter these permits in the topic's book. Those that are not to be had, or are none, with the reason."""
+    def learn(self, headers: Iterable[Header]) -> dict[bytes, Refused]:
+        """Enter the permits that headers name in the topic's book. Returns those that are not to be had, or are none,
+        with the reason."""
         book, refused = self.topic.book, dict[bytes, Refused]()
+        named = dict.fromkeys(topic.permit for header in headers for topic in header.topics)
+        permits = [identifier for identifier in named if identifier not in book]
         if len(permits) > 1:
             for data in self._node.permits(permits):
                 with suppress(Refused):
@@ -249,27 +245,6 @@ class Supplier:
                 except Refused as refusal:
                     refused[identifier] = refusal
         return refused
-
-    def _bring_fronts(self, lacking: Lacking, partition: int, permit: bytes, brought: Brought) -> None:
-        place, below = (self.topic.token, partition, permit), (lacking.below, lacking.size)
-        brought.fronts |= _each(
-            lacking.fronts,
-            lambda lanes: self._node.lane_fronts(*place, lanes, *below),
-            lambda lane: self._node.lane_front(*place, *lane, *below),
-        )
-
-    def _bring_proofs(self, sizes: Sequence[int], brought: Brought) -> None:
-        accepted = self.view.accepted
-        brought.checkpoints |= set(sizes)
-        if accepted is None:
-            return
-        newest = accepted[0]
-        proofs = _each(
-            [size for size in sizes if size <= newest],
-            lambda sizes: self._node.consistencies(sizes, newest),
-            lambda size: self._node.consistency(size, newest),
-        )
-        brought.proofs |= {(size, newest): proof for size, proof in proofs.items() if not isinstance(proof, Refused)}
 
 
 def _each(

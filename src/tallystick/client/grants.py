@@ -5,7 +5,8 @@ So the grant is kept in the identity folder, wrapped under the publisher's own k
 permit and its undo token are kept; private halves are asked for again at each start, and live in memory. Processes of
 one identity share what is kept: two that start at the same moment may ask for a permit each, and one of them is kept.
 
-`Advertised` are the permits under which a publisher seals: obtained, shown to the node, and kept up to date.
+`Advertised` are the permits under which a publisher seals: obtained, shown to the node, and kept up to date. `Held`
+is a grant as its holder keeps it: which epoch, period and schema count now.
 """
 
 from __future__ import annotations
@@ -13,24 +14,74 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tallystick.authority.client import AuthorityClient
-from tallystick.authority.grant import Grant
-from tallystick.client.keeper import Held
+from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
 from tallystick.client.ties import Ties
-from tallystick.crypto import aead
-from tallystick.crypto.hashes import named_hash
-from tallystick.errors import CannotOpen, Malformed, Refused, Unavailable
+from tallystick.crypto.symmetric import named_hash, unwrap, wrap
+from tallystick.errors import CannotOpen, Malformed, Refused, TallystickError, Unavailable
 from tallystick.identity.folder import Identity
+from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.labels import Wanted
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk, read_all, write_atomic
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.permit import Operation, Permit
+
+# Refusals after which a client asks no more: whoever goes on without the right ends on the blacklist.
+RIGHT_REASONS = ("no-right", "unknown-topic", "blacklisted")
+RIGHT_HINT = "the topic's owner gives rights: tally right grant; then start again"
+
+
+def without_right(error: TallystickError) -> Refused | None:
+    """The refusal to end with and what to do about it, if that is what the error means."""
+    if isinstance(error, Refused) and error.reason in RIGHT_REASONS:
+        return Refused(str(error), reason=error.reason, hint=RIGHT_HINT)
+    return None
+
+
+@dataclass(frozen=True)
+class Held:
+    """A grant as its holder keeps it: the first one, with every update folded in."""
+
+    grant: Grant
+    permit: Permit
+    schemas: tuple[Schema, ...]
+
+    @classmethod
+    def of(cls, grant: Grant) -> Held:
+        return cls(grant, Permit.decode(grant.permit), tuple(Schema.decode(text) for text in grant.schemas))
+
+    def updated(self, update: Grant) -> Held:
+        """Fold an update in: what it names replaces or adds, the rest stays."""
+        schemas = tuple(Schema.decode(text) for text in update.schemas) if update.schemas else self.schemas
+        return Held(self.grant.updated(update), self.permit, schemas)
+
+    def epoch(self, now_ms: int) -> GrantEpoch:
+        """The epoch to seal under now."""
+        for one in reversed(self.grant.epochs):
+            if one.not_before_ms <= now_ms and (not one.not_after_ms or now_ms < one.not_after_ms):
+                return one
+        raise Unavailable("no epoch of the topic is current", hint="the authority must be reached for its keys")
+
+    def erasure_key(self, publisher: bytes, now_ms: int) -> GrantErasureKey:
+        """The key of this publisher's current period."""
+        for one in reversed(self.grant.erasure_keys):
+            if one.publisher == publisher and one.not_before_ms <= now_ms < one.not_after_ms:
+                return one
+        raise Unavailable("no erasure period of the topic is current")
+
+    @property
+    def is_erasable(self) -> bool:
+        return bool(self.grant.settings.flags & ERASABLE)
+
+    @property
+    def is_padded(self) -> bool:
+        return bool(self.grant.settings.flags & PADDED)
+
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +116,7 @@ class Grants:
         kept = None if again else self._load(name)
         try:
             held = None if kept is None or self._ends_soon(kept.permit) else self._updated(kept)
-            if held is not None and self._is_outrun(held):
-                held = None
-            if held is None:
+            if held is None or self._is_outrun(held):
                 held = Held.of(self._authority.permit(operation, topic, first_epoch, interest))
         except Unavailable as error:
             if kept is None or operation is not Operation.ADVERTISE:
@@ -103,7 +152,7 @@ class Grants:
         grant = held.grant
         if held.permit.operation is Operation.SUBSCRIBE:
             grant = replace(grant, private_keys=(), erasure_keys=())
-        data = aead.wrap(self._identity.spool_key, grant.encode(), _AAD, self._entropy.bytes(32))
+        data = wrap(self._identity.spool_key, grant.encode(), _AAD, self._entropy.bytes(32))
         try:
             with self._lock, self._disk.held("lock"):
                 write_atomic(self._disk, name, data)
@@ -115,7 +164,7 @@ class Grants:
         if not self._disk.exists(name):
             return None
         try:
-            plain = aead.unwrap(self._identity.spool_key, read_all(self._disk, name), _AAD)
+            plain = unwrap(self._identity.spool_key, read_all(self._disk, name), _AAD)
             held = Held.of(Grant.decode(plain))
         except (CannotOpen, Malformed) as error:
             log.warning("a kept grant cannot be read, asking anew: %s", error)
@@ -131,9 +180,6 @@ def _name(operation: Operation, topic: str | bytes, first_epoch: int, interest: 
     return named_hash("tallystick kept grant 1", content).hex()[:32]
 
 
-log = logging.getLogger(__name__)
-
-
 class KeySource(Protocol):
     """Where permits and keys come from: an authority, or who has them from one."""
 
@@ -147,6 +193,7 @@ class Advertised:
 
     def __init__(self, topics: str | Sequence[str], ties: Ties) -> None:
         self._carrier, self._authority, self._grants = ties.carrier, ties.authority, ties.grants
+        self._clock = ties.clock
         names = [topics] if isinstance(topics, str) else list(topics)
         obtained = [(self._obtain(name), name) for name in names]
         obtained.sort(key=lambda pair: pair[0].grant.token)
@@ -194,8 +241,9 @@ class Advertised:
         """The newest version of the topics' schema, as far as the authority's news have come."""
         return self.held[0].schemas[-1]
 
-    def is_current(self, topics: Sequence[TopicRef], now_ms: int) -> bool:
+    def is_current(self, topics: Sequence[TopicRef]) -> bool:
         """Whether these epochs are the ones to seal under now."""
+        now_ms = int(self._clock.now() * 1000)
         epochs = {held.grant.token: held.epoch(now_ms).number for held in self.held}
         return all(epochs[topic.token] == topic.epoch for topic in topics)
 

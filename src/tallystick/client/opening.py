@@ -8,41 +8,55 @@ A subscriber's interest: the rows of an opened batch that it means, exactly.
 Labels spare a subscriber whole parcels, never rows, and they may let through what is not wanted; what is delivered is
 decided here, after opening, whatever the topic has. The interest is read anew where the topic's schema has grown: a
 column may be wider then, and its values are compared as what they are.
+
+A reader's side (`AttributeHolder`): its attribute key is asked for when a lock needs it, taken on from epoch to epoch,
+and kept in memory only.
+
+A closed column group brings the question up with every parcel, so the authority is asked once for each attribute epoch
+and again after `again_s`: attributes may have been granted, or withdrawn, since. While they stay as they are the key at
+hand stays the very same object, which is how a key ring knows that what it was refused is still refused.
+
+Clocks differ: a publisher may seal under an epoch that has just begun, or is about to, and the authority not hand out
+its part yet. Within `SKEW_MS` of an epoch's beginning its absence is no refusal, it is waited out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from tallystick.authority.client import AuthorityClient
 from tallystick.authority.grant import Grant
-from tallystick.client.keeper import Held
-from tallystick.client.policies import AttributeHolder
+from tallystick.client.grants import Held
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import ReaderTies
 from tallystick.crypto import hpke
+from tallystick.crypto.abe.group import available
+from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen, Refused, Unavailable
 from tallystick.later import np
-from tallystick.ledger.contracts.erasures import ERASURES
+from tallystick.ledger.contracts.epochs import ERASURES
 from tallystick.parcel.header import Header, ParcelKind
-from tallystick.parcel.keyring import KeyRing, LaneKeys
-from tallystick.parcel.keys import LaneKey
-from tallystick.parcel.missing import MissingKey
+from tallystick.parcel.keys import KeyRing, KnownKeys, LaneKeys
+from tallystick.parcel.locks import MissingKey, PolicyPlace
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import VerifiedParcel, describe
-from tallystick.parcel.policy_seed import PolicyPlace
 from tallystick.policy.content import read_interest, wanted_rows
 from tallystick.policy.formula import Formula
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
+from tallystick.runtime.sources import Clock
 
 T = TypeVar("T")
 
-HANDED_OVER_BYTES_MIN = 64 << 10  # of a body: a smaller one is open before another thread has heard of it
+log = logging.getLogger(__name__)
+
+SKEW_MS = 10_000  # how far clocks may differ about when an attribute epoch begins
 
 _Columns = tuple[Batch | None, tuple[int, ...]]
 
@@ -62,26 +76,29 @@ class Opener:
         self, ties: ReaderTies, held: Held, settings: SubscriberSettings, pool: ThreadPoolExecutor | None = None
     ) -> None:
         """With a `pool`, what was begun is opened there."""
-        self.held = held
         self._pool = pool
         self._begun: WeakKeyDictionary[VerifiedParcel, Future[_Columns]] = WeakKeyDictionary()
         self._authority, self._view, self._settings = ties.authority, ties.view, settings
         attributes = AttributeHolder(
-            ties.authority, ties.clock, settings.attributes_again_s, self._attribute_epoch_begins_ms
+            ties.authority,
+            ties.clock,
+            settings.attributes_again_s,
+            lambda epoch: attribute_epoch_begins_ms(self.held.grant, epoch),
         )
         self.ring = KeyRing(ties.carrier.lock, attributes.key)
-        self._add_keys()
+        self.take(held)
 
     def begin(self, verified: VerifiedParcel) -> None:
         """Begin to open a parcel whose `rows` will be asked for, if all that it takes is here; nobody is asked."""
-        header = verified.header
-        if self._pool is None or header.kind is not ParcelKind.DATA or header.body_bytes < HANDED_OVER_BYTES_MIN:
+        header, is_large = verified.header, verified.header.body_bytes >= self._settings.handed_over_bytes_min
+        if self._pool is None or header.kind is not ParcelKind.DATA or not is_large or verified in self._begun:
             return
         schema = self._known_schema(header.schema_version, header.schema_hash)
-        keys = [self.ring.known_key(header, group) for group in range(len(header.groups))]
-        if verified not in self._begun and schema is not None and None not in keys:
+        keys = [(group, self.ring.known_key(header, group)) for group in range(len(header.groups))]
+        known = KnownKeys((group, key) for group, key in keys if key is not None)
+        if schema is not None and all(key is not None for _, key in keys):
             with suppress(RuntimeError):  # the subscriber was closed meanwhile
-                self._begun[verified] = self._pool.submit(self._open, verified, _FixedKeys(keys), schema)
+                self._begun[verified] = self._pool.submit(self._open, verified, known, schema)
 
     def rows(self, verified: VerifiedParcel) -> Opened:
         """The records of a data parcel, in the schema that the subscriber wants, without the columns that are closed to
@@ -125,8 +142,7 @@ class Opener:
     def schema(self, version: int, schema_hash: bytes) -> Schema:
         """The topic's schema of this version, from the authority; the hash is the header's."""
         known = self._known_schema(version, schema_hash)
-        if known is None:
-            self.update_keys()
+        if known is None and self.update_keys():
             known = self._known_schema(version, schema_hash)
         if known is None:
             raise CannotOpen(hint="the topic has no such schema version")
@@ -136,13 +152,8 @@ class Opener:
         return next((one for one in self.held.schemas if (one.version, one.hash) == (version, schema_hash)), None)
 
     def _target_schema(self, schema: Schema) -> Schema:
-        pinned = self._settings.schema_version
-        if pinned is None:
-            return self.held.schemas[-1]
-        for one in self.held.schemas:
-            if one.version == pinned and pinned >= schema.version:
-                return one
-        return schema
+        pinned, wanted = self._settings.schema_version, self.wanted_schema
+        return wanted if pinned is None or schema.version <= pinned == wanted.version else schema
 
     @property
     def wanted_schema(self) -> Schema:
@@ -151,24 +162,16 @@ class Opener:
         return next((one for one in self.held.schemas if one.version == pinned), self.held.schemas[-1])
 
     def take(self, held: Held) -> None:
-        """Go on with another permit's grant; the keys at hand stay."""
+        """Go on with this grant, of this permit or another; the keys at hand stay."""
         self.held = held
-        self._add_keys()
+        add_keys(self.ring, held.permit.instance, held.grant)
 
     def update_keys(self, wait_ms: int = 0) -> bool:
         """Ask the authority for keys of new epochs, new schemas and erasures. Returns whether there was news."""
         update = self._authority.keys(self.held.permit.identifier, self.held.grant.version, wait_ms)
-        if update is None:
-            return False
-        self.held = self.held.updated(update)
-        self._add_keys()
-        return True
-
-    def _add_keys(self) -> None:
-        add_keys(self.ring, self.held.permit.instance, self.held.grant)
-
-    def _attribute_epoch_begins_ms(self, epoch: int) -> int | None:
-        return attribute_epoch_begins_ms(self.held.grant, epoch)
+        if update is not None:
+            self.take(self.held.updated(update))
+        return update is not None
 
     def was_erased(self, error: MissingKey) -> bool:
         """Whether the ledger says that this key was destroyed on purpose."""
@@ -191,18 +194,6 @@ def unopened(error: MissingKey, header: Header, *, erased: bool, hint: str | Non
     if erased:
         return Refused(f"{describe(header)}: its key was destroyed on purpose", reason="erased")
     return CannotOpen(f"{describe(header)}: cannot open: {error}", hint=hint)
-
-
-class _FixedKeys:
-    """The lane keys of one parcel, in the place of the ring, which belongs to one thread."""
-
-    def __init__(self, keys: Sequence[LaneKey | None]) -> None:
-        self._keys = keys
-
-    def lane_key(self, header: Header, group: int) -> LaneKey:
-        key = self._keys[group]
-        assert key is not None
-        return key
 
 
 def add_keys(ring: KeyRing, instance: bytes, grant: Grant) -> None:
@@ -249,3 +240,70 @@ class Interest:
             return batch, None
         mask = wanted_rows(self.formula(schema), batch.data)
         return (batch, None) if mask.all() else (batch.filter(mask), np.flatnonzero(mask))
+
+
+class AttributeHolder:
+    def __init__(
+        self, authority: AuthorityClient, clock: Clock, again_s: float, begins_ms: Callable[[int], int | None]
+    ) -> None:
+        """`begins_ms` tells when an attribute epoch begins, as far as that was announced."""
+        self._authority, self._clock, self._again_s, self._begins_ms = authority, clock, again_s, begins_ms
+        self._identifier = b""
+        self._key: AttributeKey | None = None
+        self._asked: dict[int, float] = {}  # attribute epoch: when
+        self._whole_to, self._whole_at = 0, float("-inf")  # up to which epoch the key has every part, asked for when
+        self._told = False
+
+    def key(self, epoch: int) -> AttributeKey | None:
+        """Our key, with the part of this attribute epoch where it has begun and we hold any attribute."""
+        if not available():
+            if not self._told:
+                log.warning("columns under policies stay closed: they need pymcl (pip install 'tallystick[policy]')")
+            self._told = True
+            return None
+        now = self._clock.monotonic()
+        if now >= self._asked.get(epoch, float("-inf")) + self._again_s:
+            try:
+                self._ask(epoch)
+            except Unavailable:  # what we have still opens what it opened
+                if self._key is None or epoch not in self._key.epochs:
+                    raise
+            self._check_begun(epoch)
+            self._asked[epoch] = now
+        return self._key
+
+    def whole(self) -> AttributeKey | None:
+        """Our key with the part of every epoch that has begun: what a driver lends to those who cannot ask."""
+        now = self._clock.monotonic()
+        if available() and now >= self._whole_at + self._again_s:
+            while True:
+                before = self._whole_to
+                current = self._ask(before + 1)
+                if self._whole_to in (before, current):
+                    break
+            self._whole_at = now
+        return self._key
+
+    def _check_begun(self, epoch: int) -> None:
+        begins_ms = self._begins_ms(epoch)
+        if self._key is None or epoch in self._key.epochs or begins_ms is None:
+            return
+        if abs(self._clock.now() * 1000 - begins_ms) < SKEW_MS:
+            raise Unavailable(f"attribute epoch {epoch} is only just beginning", retry_after_s=1.0)
+
+    def _ask(self, epoch: int) -> int:
+        """The current epoch, and with it our key in the epochs from this one on, as many as one answer has."""
+        answer = self._authority.attribute_key(self._identifier, epoch)
+        if not answer.identifier:
+            self._identifier, self._key, self._whole_to = b"", None, answer.epoch
+        elif answer.key:  # another set of attributes: parts of the old key do not fit
+            self._identifier, self._key, self._whole_to = answer.identifier, AttributeKey.decode(answer.key), 0
+            self._asked.clear()
+        else:
+            for number, part in answer.parts:
+                if self._key is not None and number not in self._key.epochs:
+                    self._key = self._key.with_epoch(number, part)
+                    self._asked.setdefault(number, self._clock.monotonic())
+        while self._key is not None and self._whole_to + 1 in self._key.epochs:
+            self._whole_to += 1
+        return answer.epoch

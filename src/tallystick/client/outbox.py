@@ -9,9 +9,9 @@ A lane's parcels are one run of sequences. Three marks cut it, and a parcel's st
 A parcel leaves when an anchor covers it in each of its topics. The first parcel that is refused stops its lane: the
 lane goes on, is sealed again in a new one, or ends.
 
-Two hands carry out what is decided, one effect at a time each. The sealing hand takes `next_seal` (sealing.py), the
-sending hand takes `next_send` (sending.py); whoever drives them (publish.py) brings the outcome back as the event that
-stands beside the effect. Nothing here is thread-safe; every call takes microseconds.
+Two hands carry out what is decided, one effect at a time each. The sealing hand takes `next_seal` (`hands.Sealer`), the
+sending hand takes `next_send` (`hands.Sender`); whoever drives them (publish.py) brings the outcome back as the event
+that stands beside the effect. Nothing here is thread-safe; every call takes microseconds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tallystick.carriers.carrier import NotStored, Outcome
-from tallystick.client.keeper import RIGHT_HINT, RIGHT_REASONS
-from tallystick.client.policies import OwnPolicy
+from tallystick.client.grants import RIGHT_HINT, RIGHT_REASONS
+from tallystick.client.lane_keys import OwnPolicy
 from tallystick.client.settings import PublisherSettings
 from tallystick.errors import Forged, Refused, TallystickError, Unavailable
 from tallystick.parcel.header import LaneRef, TopicRef
@@ -40,17 +40,10 @@ EPOCH_PAUSE_S = 1.0
 Place = tuple[bytes, int, int]  # token, partition, offset
 
 
-class Moment(NamedTuple):
-    """A point in time by two clocks: one that only goes forward, and the wall's."""
-
-    s: float
-    ms: int
-
-
 class PermitsHeld(Protocol):
-    """What a publisher holds (advertised.py)."""
+    """What a publisher holds (`grants.Advertised`)."""
 
-    def is_current(self, topics: Sequence[TopicRef], now_ms: int) -> bool:
+    def is_current(self, topics: Sequence[TopicRef]) -> bool:
         """Whether these epochs are the ones to seal under now."""
 
     def covers(self, topics: Sequence[TopicRef]) -> bool:
@@ -147,12 +140,12 @@ class PublisherStatistics:
     unsent: int
     unproved: int  # stored, and no anchor was checked that covers them
     spool_bytes: int
-    sealed: int
-    stored: int
-    anchored: int
-    refused: int  # answers, each for the first parcel that was not taken
-    rows_dropped: int  # for want of room; a gap says so
     last_error: str
+    sealed: int = 0
+    stored: int = 0
+    anchored: int = 0
+    refused: int = 0  # answers, each for the first parcel that was not taken
+    rows_dropped: int = 0  # for want of room; a gap says so
 
 
 @dataclass
@@ -198,15 +191,15 @@ class SealAgain(NamedTuple):
     """Seal what waits in a lane again, in a new lane that names the old one's head."""
 
     lane: bytes
-    head: LaneRef | None
     waiting: list[Spooled]
+    head: LaneRef | None
 
 
 class EndLane(NamedTuple):
     """Let nothing count that waits in a lane."""
 
     lane: bytes
-    first: int  # of what waits
+    waiting: list[Spooled]
     error: TallystickError
     final: bool  # the publisher ends with it
 
@@ -283,14 +276,14 @@ class Outbox:
     ) -> None:
         self._settings, self._permits, self._on_delivery = settings, permits, on_delivery
         self._orders: deque[Order] = deque()  # in the order they came; one leaves when it is sealed
-        self._remedies: deque[Callable[[], SealAgain | EndLane]] = deque()  # come before orders
+        self.remedies: deque[Callable[[], SealAgain | EndLane]] = deque()  # come before orders
         self._errands: deque[ShowPermits | RenewPermits | LearnEpoch | ForgetCopies] = deque()  # come before sending
-        self._checks: deque[tuple[bytes, int]] = deque()  # partitions to be held to their anchors now
-        self._accusations: deque[AccuseNode] = deque()
+        # Partitions to be held to their anchors now, and then the promises that are overdue.
+        self._checks: deque[tuple[bytes, int] | AccuseNode] = deque()
         self._check_at = self._not_before = 0.0
         self._dropped: Gap | None = None
-        self._events: deque[tuple[OnDelivery, TallystickError | None, Delivery | None]] = deque()
-        self._counts: Counter[str] = Counter()
+        self.reports: list[tuple[OnDelivery, TallystickError | None, Delivery | None]] = []  # for the caller's thread
+        self.counts: Counter[str] = Counter()  # of parcels, as the statistics name them
         self._last_error = ""
         self.tracks: dict[bytes, LaneTrack] = {}
         self.waiting_bytes = 0  # of rows that are not sealed yet
@@ -316,33 +309,27 @@ class Outbox:
         if commit in self._orders:
             self._orders.remove(commit)
 
-    def drop(self, rows: int, now: Moment) -> None:
+    def drop(self, rows: int, now_ms: int) -> None:
         """Rows had to be dropped for want of room; a gap says so when there is room again."""
-        since_ms = now.ms if self._dropped is None else self._dropped.from_ms
-        before = 0 if self._dropped is None else self._dropped.rows
-        self._dropped = Gap(before + rows, since_ms, now.ms, "spool full")
-        self._counts["dropped"] += rows
+        before = self._dropped or Gap(0, now_ms, now_ms, "")
+        self._dropped = Gap(before.rows + rows, before.from_ms, now_ms, "spool full")
+        self.counts["rows_dropped"] += rows
 
-    def recover(self, lane: bytes, parcels: Sequence[Spooled], end: int, closed: bool, now: Moment) -> None:
+    def recover(self, lane: bytes, parcels: Sequence[Spooled], end: int, closed: bool, now: float) -> None:
         """A lane of an earlier process, which goes on at `end`: its parcels are durable, and are sent again."""
         first, end = (parcels[0].sequence, parcels[-1].sequence + 1) if parcels else (end, end)
         by_sequence = {one.sequence: one for one in parcels}
-        self.tracks[lane] = LaneTrack(by_sequence, first, end, end, last_s=now.s, closed=closed)
+        self.tracks[lane] = LaneTrack(by_sequence, first, end, end, last_s=now, closed=closed)
         self._forget(lane, [])
-
-    def take_reports(self) -> list[tuple[OnDelivery, TallystickError | None, Delivery | None]]:
-        events = list(self._events)
-        self._events.clear()
-        return events
 
     # ── Sealing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def next_seal(self, now: Moment, *, has_room: bool) -> Sealing | None:
+    def next_seal(self, now: float, *, has_room: bool) -> Sealing | None:
         """What the sealing hand does next. `has_room` tells whether the spool takes more than parcels that wait."""
         if self.failure is not None:
             return None
-        if self._remedies:
-            return self._remedies[0]()
+        if self.remedies:
+            return self.remedies[0]()
         if self._ending:
             return None
         if self._dropped is not None and has_room:
@@ -351,7 +338,9 @@ class Outbox:
         if self._orders:
             first = self._orders[0]
             return SealRun(self._rows_ahead()) if isinstance(first, Rows) else first
-        silent = [name for name, track in self.tracks.items() if self._is_silent(track, now)]
+        spoken_s = now - self._settings.heartbeat_s
+        takers = {name: track for name, track in self.tracks.items() if not (track.closed or track.halted)}
+        silent = [name for name, track in takers.items() if track.last_s <= spoken_s]
         return SealBeats(silent) if silent else None
 
     def _rows_ahead(self) -> list[Rows]:
@@ -362,11 +351,8 @@ class Outbox:
             ahead.append(one)
         return ahead
 
-    def _is_silent(self, track: LaneTrack, now: Moment) -> bool:
-        return not (track.closed or track.halted) and now.s - track.last_s >= self._settings.heartbeat_s
-
     def sealed(
-        self, effect: Sealing, parcels: Sequence[Spooled], now: Moment, error: TallystickError | None = None
+        self, effect: Sealing, parcels: Sequence[Spooled], now: float, error: TallystickError | None = None
     ) -> None:
         """Parcels were sealed and written to the spool. Behind an error the rest waits, but for a commit, whose caller
         is told."""
@@ -374,35 +360,30 @@ class Outbox:
         for one in parcels:
             track = self.tracks.setdefault(one.lane, LaneTrack())
             track.parcels[one.sequence] = one
-            track.sealed, track.last_s, track.closed = one.sequence + 1, now.s, one.closes
-        self._counts["sealed"] += len(parcels)
+            track.sealed, track.last_s, track.closed = one.sequence + 1, now, one.closes
+        self.counts["sealed"] += len(parcels)
         match effect:
             case SealRun(rows):
                 for row in rows[: len(parcels)]:
                     self._orders.popleft()
                     self.waiting_bytes -= row.size_bytes
-            case SealAgain(lane, _, waiting) if whole:
-                self._remedies.popleft()
+            case SealAgain(lane, waiting) if whole:
                 self._leave(lane, waiting)
-            case EndLane(lane) if whole:
-                self._ended(effect)
+            case EndLane(lane, waiting, reason, final) if whole:
+                for one in waiting:
+                    self._report(one.waiter, reason, None)
+                self._leave(lane, waiting)
+                if final:
+                    self.fail(reason)
             case Commit():
                 effect.parcel, effect.error = next(iter(parcels), None), error
                 self._orders.popleft()
             case Gap() | CloseLanes() | ChangePolicy() if whole:
                 self._orders.popleft()
 
-    def _ended(self, effect: EndLane) -> None:
-        self._remedies.popleft()
-        waiting = self.tracks[effect.lane].unsent
-        for one in waiting:
-            self._report(one.waiter, effect.error, None)
-        self._leave(effect.lane, waiting)
-        if effect.final:
-            self.fail(effect.error)
-
     def _leave(self, lane: bytes, waiting: Sequence[Spooled]) -> None:
-        """Nothing that waited in a lane counts there any more."""
+        """The remedy was applied: nothing that waited in the lane counts there any more."""
+        self.remedies.popleft()
         track = self.tracks[lane]
         for one in waiting:
             del track.parcels[one.sequence]
@@ -411,11 +392,11 @@ class Outbox:
 
     # ── Sending ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def next_send(self, now: Moment, served: Collection[bytes] = ()) -> SendingEffect | None:
+    def next_send(self, now: float, served: Collection[bytes] = ()) -> SendingEffect | None:
         """What the sending hand does next; lanes that were `served` in this round have had their request."""
         if self.failure is None and (unsynced := self.unsynced()) is not None:
             return unsynced
-        if self._ending or self.failure is not None or now.s < self._not_before:
+        if self._ending or self.failure is not None or now < self._not_before:
             return None
         if self._errands:
             return self._errands.popleft() if isinstance(self._errands[0], ForgetCopies) else self._errands[0]
@@ -450,42 +431,43 @@ class Outbox:
                 track = self.tracks[lane]
                 track.durable = max(track.durable, min(mark, track.sealed))
 
-    def sent(self, effect: SendParcels, outcomes: Sequence[Outcome], now: Moment, *, deposited: bool = True) -> None:
+    def sent(self, effect: SendParcels, took_locks: bool, outcomes: Sequence[Outcome], now: float) -> None:
         """The carrier answered for each parcel in order, up to the first that it refused. What is wrong with locks that
         it did not take is wrong with the parcels that need them."""
-        if deposited:
+        if took_locks:
             self.tracks[effect.lane].locks_sent.update(effect.locks)
         for one, outcome in zip(effect.parcels, outcomes, strict=False):
             if isinstance(outcome, NotStored):
                 self._refused(effect.lane, one, outcome, now)
                 return
             track = self.tracks[effect.lane]
-            one.promises, one.promised_at = outcome.promises, now.s
+            one.promises, one.promised_at = outcome.promises, now
             promised = tuple((promise.token, promise.partition, promise.offset) for promise in outcome.promises)
             one.offsets = outcome.offsets or promised
             one.unanchored = set(one.offsets)
             track.stored, track.head = one.sequence + 1, LaneRef(one.lane, one.sequence, one.parcel)
-            self._counts["stored"] += 1
+            self.counts["stored"] += 1
             if self._settings.acks == "stored":
                 self._delivered(one)
 
-    def pause(self, error: Unavailable, now: Moment) -> None:
+    def pause(self, error: Unavailable, now: float) -> None:
         """Ask nobody for a while."""
         wait_s = self._settings.retry_s if error.retry_after_s is None else error.retry_after_s
         log.info("waiting %.1f s: %s", wait_s, error)
-        self._not_before, self._last_error = now.s + wait_s, str(error)
+        self._not_before, self._last_error = now + wait_s, str(error)
 
     # ── Refusals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _refused(self, lane: bytes, one: Spooled, refusal: NotStored, now: Moment) -> None:
+    def _refused(self, lane: bytes, one: Spooled, refusal: NotStored, now: float) -> None:
         """What to do about a refusal, by its reason."""
-        track = self.tracks[lane]
-        self._counts["refused"] += 1
+        track, expected = self.tracks[lane], refusal.expected or 0
+        self.counts["refused"] += 1
         self._last_error = refusal.message
-        error = Refused(refusal.message, reason=refusal.reason)
         match refusal.reason:
-            case "ahead":  # the node has less than we thought: it said so, and parcels are still in the spool
-                self._rewind(lane, refusal.expected or 0)
+            case "ahead" if expected < track.stored and expected in track.parcels:
+                track.stored = expected  # the node has less than we thought: it said so, and the spool still has it
+            case "ahead":
+                self._end(lane, Forged(f"the node lost parcel {expected}, which it had promised", reason="lost"))
             case "unknown-lock":
                 track.locks_sent.clear()
             case "not-advertised" | "permit-ended" if not self._permits.covers(one.topics):
@@ -497,14 +479,14 @@ class Outbox:
                 self._errands.append(ShowPermits())
             case "quota":
                 self.pause(Unavailable(refusal.message, retry_after_s=QUOTA_PAUSE_S), now)
-            case "epoch-over" if self._permits.is_current(one.topics, now.ms):
+            case "epoch-over" if self._permits.is_current(one.topics):
                 self._errands.append(LearnEpoch(one))
             case "epoch-over":
                 self._seal_again(lane)
             case reason if reason in RIGHT_REASONS:
-                self._give_up(lane, Refused(refusal.message, reason=reason, hint=RIGHT_HINT))
-            case _:  # nothing can follow a parcel that was refused for good: the rest fails, a new lane goes on
-                self._end(lane, error)
+                self._end(lane, Refused(refusal.message, reason=reason, hint=RIGHT_HINT), final=True)
+            case reason:  # nothing can follow a parcel that was refused for good: the rest fails, a new lane goes on
+                self._end(lane, Refused(refusal.message, reason=reason))
 
     def shown(self) -> None:
         self._errands.popleft()
@@ -514,76 +496,64 @@ class Outbox:
         if refusal is None:
             self._seal_again(effect.lane)
         else:
-            self._give_up(effect.lane, refusal)
+            self._end(effect.lane, refusal, final=True)
 
-    def learnt(self, effect: LearnEpoch, now: Moment) -> None:
+    def learnt(self, effect: LearnEpoch, now: float) -> None:
         """Seal again, once we know of another epoch."""
         self._errands.popleft()
-        if self._permits.is_current(effect.refused.topics, now.ms):
+        if self._permits.is_current(effect.refused.topics):
             unknown = "the authority has not told us of the next epoch yet"
             self.pause(Unavailable(unknown, retry_after_s=EPOCH_PAUSE_S), now)
         else:
             self._seal_again(effect.refused.lane)
 
-    def _rewind(self, lane: bytes, expected: int) -> None:
-        """Send again from `expected` on, if the spool still has it."""
-        track = self.tracks[lane]
-        if expected < track.stored and expected in track.parcels:
-            track.stored = expected
-        else:
-            self._end(lane, Forged(f"the node lost parcel {expected}, which it had promised", reason="lost"))
-
     def _seal_again(self, lane: bytes) -> None:
         track = self.tracks[lane]
         track.halted = True  # what is sealed until the hand gets to it waits there too
-        self._remedies.append(lambda: SealAgain(lane, track.head, track.unsent))
+        self.remedies.append(lambda: SealAgain(lane, track.unsent, track.head))
 
     def _end(self, lane: bytes, error: TallystickError, *, final: bool = False) -> None:
+        """End a lane, or where this is `final` the publisher: without the right every further request, heartbeats too,
+        is held against whoever signs it."""
         log.warning("lane %s ends: %s", lane.hex()[:8], error)
         track = self.tracks[lane]
-        track.halted = True
-        self._remedies.append(lambda: EndLane(lane, track.stored, error, final))
-
-    def _give_up(self, lane: bytes, error: Refused) -> None:
-        """End for good: every further request without the right, heartbeats too, is held against whoever signs it."""
-        self._ending = True
-        self._end(lane, error, final=True)
+        track.halted, self._ending = True, self._ending or final
+        self.remedies.append(lambda: EndLane(lane, track.unsent, error, final))
 
     # ── Anchors ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _next_check(self, now: Moment) -> CheckAnchor | AccuseNode | None:
+    def _next_check(self, now: float) -> CheckAnchor | AccuseNode | None:
         """Every `anchor_check_s` one partition after the other, and then the promises that are overdue."""
-        if now.s >= self._check_at:
-            unproved = [one for track in self.tracks.values() for one in track.unproved]
+        if now >= self._check_at:
+            unproved = self._unproved
             if not unproved:
                 return None
-            self._check_at = now.s + self._settings.anchor_check_s
-            self._checks = deque(sorted({place[:2] for one in unproved for place in one.unanchored}))
-            late = [one for one in unproved if now.s - one.promised_at > self._settings.promise_s]
-            self._accusations = deque(AccuseNode(one) for one in late if one.promises)
+            self._check_at = now + self._settings.anchor_check_s
+            late = [one for one in unproved if one.promises and now - one.promised_at > self._settings.promise_s]
+            places = sorted({place[:2] for one in unproved for place in one.unanchored})
+            self._checks = deque([*places, *(AccuseNode(one) for one in late)])
         while self._checks:
-            token, partition = self._checks.popleft()
-            waiting = [
-                (one, offset)
-                for track in self.tracks.values()
-                for one in track.unproved
-                for *place, offset in one.unanchored
-                if place == [token, partition]
-            ]
-            if waiting:
-                return CheckAnchor(token, partition, waiting)
-        while self._accusations:
-            accusation = self._accusations.popleft()
-            if accusation.parcel.unanchored:
-                return accusation
+            check = self._checks.popleft()
+            if isinstance(check, AccuseNode):
+                if check.parcel.unanchored:
+                    return check
+                continue
+            found = [(one, place) for one in self._unproved for place in one.unanchored if place[:2] == check]
+            if found:
+                return CheckAnchor(*check, [(one, offset) for one, (_, _, offset) in found])
         return None
+
+    @property
+    def _unproved(self) -> list[Spooled]:
+        """Stored, and not covered by an anchor."""
+        return [one for track in self.tracks.values() for one in track.unproved]
 
     def checked(
         self,
         effect: CheckAnchor,
         proved: Sequence[tuple[Spooled, int]],
         judged: tuple[Spooled, NotStored] | None,
-        now: Moment,
+        now: float,
     ) -> None:
         """An anchor covers these parcels at these offsets; a copy may go when it is covered in every topic. One may be
         `judged`: nobody promised it, and the notary says that it refused it."""
@@ -596,7 +566,7 @@ class Outbox:
             if not one.unanchored:
                 del track.parcels[one.sequence]
                 done.setdefault(one.lane, []).append(one.sequence)
-                self._counts["anchored"] += 1
+                self.counts["anchored"] += 1
                 if self._settings.acks == "anchored":
                     self._delivered(one)
         for lane, sequences in done.items():
@@ -608,7 +578,7 @@ class Outbox:
                 track.stored = one.sequence  # nothing behind it counts either
                 self._refused(one.lane, one, refusal, now)
 
-    def accused(self, effect: AccuseNode, *, told: bool) -> None:
+    def accused(self, effect: AccuseNode, told: bool) -> None:
         if told:
             effect.parcel.promises = ()
 
@@ -628,10 +598,10 @@ class Outbox:
 
     def _report(self, waiter: Waiter, error: TallystickError | None, delivery: Delivery | None) -> None:
         if self._on_delivery is not None:
-            self._events.append((self._on_delivery, error, delivery))
+            self.reports.append((self._on_delivery, error, delivery))
         waiter.left -= 1
         if error is not None or waiter.left == 0:
-            self._events.extend((callback, error, delivery) for callback in waiter.callbacks)
+            self.reports.extend((callback, error, delivery) for callback in waiter.callbacks)
             waiter.callbacks = []
 
     def fail(self, error: TallystickError) -> None:
@@ -643,38 +613,27 @@ class Outbox:
                 self._report(one.waiter, error, None)
 
     @property
-    def has_reports(self) -> bool:
-        return bool(self._events)
-
-    @property
     def has_orders(self) -> bool:
-        return bool(self._orders or self._remedies)
-
-    @property
-    def has_remedies(self) -> bool:
-        return bool(self._remedies)
+        return bool(self._orders or self.remedies)
 
     @property
     def pending(self) -> int:
         """Orders that wait, and parcels that are not delivered."""
-        tracks = self.tracks.values()
-        if self._settings.acks == "anchored":
-            return len(self._orders) + sum(len(track.parcels) for track in tracks)
-        return len(self._orders) + sum(track.sealed - track.stored for track in tracks)
+        unanchored = sum(len(track.parcels) for track in self.tracks.values())
+        return len(self._orders) + (unanchored if self._settings.acks == "anchored" else self._unsent)
+
+    @property
+    def _unsent(self) -> int:
+        return sum(track.sealed - track.stored for track in self.tracks.values())
 
     def statistics(self, rows: int, spool_bytes: int) -> PublisherStatistics:
         """Beside rows that gather and the spool's bytes."""
-        tracks, counts = self.tracks.values(), self._counts
         return PublisherStatistics(
             rows=rows + sum(one.batch.rows for one in self._orders if isinstance(one, Rows)),
             lanes=len(self.tracks),
-            unsent=sum(track.sealed - track.stored for track in tracks),
-            unproved=sum(len(track.unproved) for track in tracks),
+            unsent=self._unsent,
+            unproved=len(self._unproved),
             spool_bytes=spool_bytes,
-            sealed=counts["sealed"],
-            stored=counts["stored"],
-            anchored=counts["anchored"],
-            refused=counts["refused"],
-            rows_dropped=counts["dropped"],
             last_error=self._last_error,
+            **self.counts,
         )

@@ -23,12 +23,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tallystick.carriers.carrier import Fetched
-from tallystick.carriers.voids import Void
+from tallystick.carriers.carrier import Fetched, Void
 from tallystick.client.fetching import Supplier
-from tallystick.client.reader import FRONTS, Anchored, Placed, V, anchored, parse
-from tallystick.errors import Malformed, Refused, Withheld
-from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.client.reader import FRONTS, Placed, V, parse, withheld
+from tallystick.errors import Malformed, Refused
+from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow
 from tallystick.ledger.contracts.writes import WRITES
 from tallystick.parcel.commit import CommitList, WrittenRun, ledger_write
 from tallystick.parcel.header import Header, ParcelKind, lane_partition
@@ -52,7 +51,7 @@ class Written:
     first: int
     names: tuple[bytes, ...]
     sizes: tuple[int, ...]  # bytes of each parcel, as its header says
-    anchor: Anchored
+    anchor: AnchorRow
 
 
 class Commits:
@@ -69,8 +68,8 @@ class Commits:
         self._topic, self._view, self._token = supplier.topic, supplier.view, supplier.topic.token
         self._seen: OrderedDict[tuple[bytes, bytes, int], tuple[int, int]] = OrderedDict()
 
-    def resolve(self, commit: Placed[V], partition: int, content: bytes) -> list[Written]:
-        """The parcels that the commit parcel at this place makes count and that are wanted, in order of their places.
+    def resolve(self, commit: Placed[V], content: bytes) -> list[Written]:
+        """The parcels that this commit parcel makes count and that are wanted, in order of their places.
         Raises `BadCommit`, or `Withheld` where the node does not show what was anchored."""
         header, publisher = commit.verified.header, commit.verified.publisher
         try:
@@ -78,24 +77,19 @@ class Commits:
         except Malformed as error:
             raise BadCommit(f"{describe(header)}: {error}") from error
         self._check_list(listed, header, publisher)
-        self._check_first(listed, header, publisher, (partition, commit.offset))
+        self._check_first(listed, header, publisher, (commit.partition, commit.offset))
         anchors = self._anchors(listed, header)
         fronts = dict(self._fronts(listed, anchors))
-        named = dict.fromkeys(topic.permit for one in fronts.values() for topic in one.header.topics)
-        self._supplier.learn([one for one in named if one not in self._topic.book])
+        self._supplier.learn(one.header for one in fronts.values())
         for run in listed.runs:
             self._check_run(run, [fronts[run.partition, offset] for offset in run.places()], header, publisher)
         wanted = {place: one for place, one in fronts.items() if self._asks_for(one.header)}
-        return [
-            Written(
-                where,
-                first,
-                tuple(wanted[where, offset].hash for offset in range(first, end)),
-                tuple(wanted[where, offset].header.size_bytes for offset in range(first, end)),
-                anchors[where],
-            )
-            for where, first, end in _joined((where, offset, 1) for where, offset in wanted)
-        ]
+        found = []
+        for where, first, end in _joined((where, offset, 1) for where, offset in wanted):
+            named = [wanted[where, offset] for offset in range(first, end)]
+            names, sizes = tuple(one.hash for one in named), tuple(one.header.size_bytes for one in named)
+            found.append(Written(where, first, names, sizes, anchors[where]))
+        return found
 
     def _check_list(self, listed: CommitList, header: Header, publisher: bytes) -> None:
         """(a, b)"""
@@ -116,15 +110,15 @@ class Commits:
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
 
-    def _anchors(self, listed: CommitList, header: Header) -> dict[int, Anchored]:
+    def _anchors(self, listed: CommitList, header: Header) -> dict[int, AnchorRow]:
         """(c)"""
-        anchors: dict[int, Anchored] = {}
+        anchors: dict[int, AnchorRow] = {}
         for run in listed.runs:
             if run.partition != lane_partition(run.lane, self._topic.partitions):
                 raise BadCommit(f"{describe(header)}: lane {run.lane.hex()[:8]} is not of partition {run.partition}")
             if run.partition not in anchors:
-                anchor = anchored(self._view.row(ANCHORS(self._token, run.partition)))
-                anchors[run.partition] = Anchored(0, b"", 0, 0) if anchor is None else anchor
+                anchor = self._view.row(ANCHORS(self._token, run.partition))
+                anchors[run.partition] = AnchorRow(0, b"", 0, 0, b"") if anchor is None else anchor
             size, last = anchors[run.partition].size, sum(run.offsets[-1]) - 1
             if last >= size:
                 raise BadCommit(
@@ -132,17 +126,16 @@ class Commits:
                 )
         return anchors
 
-    def _fronts(self, listed: CommitList, anchors: dict[int, Anchored]) -> Iterator[tuple[tuple[int, int], Parcel]]:
+    def _fronts(self, listed: CommitList, anchors: dict[int, AnchorRow]) -> Iterator[tuple[tuple[int, int], Parcel]]:
         """(d): the header at each place that is named."""
-        for partition, first, end in _ranges(listed):
+        named = ((run.partition, *pair) for run in listed.runs for pair in run.offsets)
+        for partition, first, end in _joined(named):
             anchor = anchors[partition]
             while first < end:
                 parcels = parse(FRONTS, self._fetch(partition, first, end, anchor.size), partition, first, anchor)
                 if not 0 < len(parcels) <= end - first:
-                    raise Withheld(
-                        f"partition {partition}: offsets {first} to {end} were asked for, {len(parcels)} parcels came",
-                        reason="missing",
-                    )
+                    message = f"offsets {first} to {end} were asked for, {len(parcels)} parcels came"
+                    raise withheld(partition, message)
                 for offset, parcel in enumerate(parcels, first):
                     if isinstance(parcel, Void):
                         raise BadCommit(f"offset {offset} of partition {partition} holds no parcel to open")
@@ -169,13 +162,8 @@ class Commits:
             self._view.check_seen(*last.header.checkpoint)
 
 
-def _ranges(listed: CommitList) -> list[tuple[int, int, int]]:
-    """The places named, as ranges (partition, first, end) that are as long as can be."""
-    return _joined((run.partition, *pair) for run in listed.runs for pair in run.offsets)
-
-
 def _joined(places: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Places (partition, first, count) as ranges."""
+    """Places (partition, first, count) as ranges (partition, first, end) that are as long as can be."""
     ranges: list[tuple[int, int, int]] = []
     for partition, first, count in sorted(places):
         if ranges and ranges[-1][::2] == (partition, first):

@@ -1,10 +1,10 @@
 """The publisher: rows in, sealed parcels out, and nothing forgotten before the ledger vouches for it.
 
 The numbers are those of docs/life-of-a-record.md. Rows gather here (1). What becomes of them is decided in outbox.py;
-one hand seals (2, sealing.py), the other sends past the guards (3) and holds what was stored to the ledger (4,
-sending.py). Each hand has a thread of its own, or, with `background=False`, the caller's `poll` moves both (`pump`),
-which is how simulations and tests drive it. `produce`, `poll`, `flush` and `on_delivery` behave as Kafka's producer
-does; `send` takes columns.
+one hand seals (2, `hands.Sealer`), the other sends past the guards (3) and holds what was stored to the ledger (4,
+`hands.Sender`). Each hand has a thread of its own, or, with `background=False`, the caller's `poll` moves both
+(`pump`), which is how simulations and tests drive it. `produce`, `poll`, `flush` and `on_delivery` behave as Kafka's
+producer does; `send` takes columns.
 
 Invariants: a parcel is in the spool, synced, before it is sent; a sequence of a lane is sealed once; a copy is
 forgotten only when its inclusion under a verified anchor was checked.
@@ -21,35 +21,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallystick.carriers.carrier import NotStored
-from tallystick.client.grants import Advertised
-from tallystick.client.keeper import without_right
-from tallystick.client.labelling import Labelling
+from tallystick.client.grants import Advertised, without_right
+from tallystick.client.hands import Sealer, Sender
+from tallystick.client.lane_keys import Labelling, OwnPolicy, PolicyText
 from tallystick.client.outbox import (
-    AccuseNode,
     ChangePolicy,
-    CheckAnchor,
     CloseLanes,
     Commit,
     Delivery,
-    ForgetCopies,
-    LearnEpoch,
-    Moment,
     OnDelivery,
     Outbox,
     PublisherStatistics,
-    RenewPermits,
     Rows,
     SendingEffect,
     SendParcels,
-    ShowPermits,
     Spooled,
-    SyncSpool,
     Waiter,
 )
-from tallystick.client.policies import OwnPolicy, PolicyText
-from tallystick.client.sealing import Sealer
-from tallystick.client.sending import Sender
 from tallystick.client.settings import PublisherSettings
 from tallystick.client.spool import Spool, UnsureSpool
 from tallystick.client.ties import Ties
@@ -95,38 +83,31 @@ class Publisher:
         self._spool = Spool(disk, settings.spool_segment_bytes_max)
         self._outbox = Outbox(settings, self._advertised, on_delivery)
         self._sealer = Sealer(ties, self._advertised, self._labelling, self._spool, settings, background=background)
-        self._sealer.own_policy = self._own_policy(settings.policy, settings.hide_policy)
-        self._sender = Sender(ties, self._advertised, self._spool)
+        self._sealer.own_policy = OwnPolicy.of(
+            settings.policy, settings.hide_policy, self._advertised.held, self.schema
+        )
+        self._sender = Sender(ties, self._advertised, self._spool, self._outbox)
         for lane in self._sealer.recover():
-            self._outbox.recover(*lane, now=self._now)
+            self._outbox.recover(*lane, now=self._clock.monotonic())
         self._stopping = False
         self._threads: list[threading.Thread] = []
         if background:
-            self._start()
-
-    def _start(self) -> None:
-        hands = {
-            "publisher seals": (self._seal_next, lambda: self._outbox.has_orders),
-            "publisher sends": (self._send_round, lambda: self._outbox.unsynced() is not None),
-        }
-        self._threads = [
-            threading.Thread(target=self._run, args=hand, name=name, daemon=True) for name, hand in hands.items()
-        ]
-        for thread in self._threads:
-            thread.start()
-        if self._settings.keys_wait_ms:
-            threading.Thread(target=self._follow_keys, name="publisher keys", daemon=True).start()
+            self._threads = [
+                _started("publisher seals", self._run, self._seal_next, lambda: self._outbox.has_orders),
+                _started("publisher sends", self._run, self._send_round, lambda: self._outbox.unsynced() is not None),
+            ]
+            if settings.keys_wait_ms:
+                _started("publisher keys", self._follow_keys)
 
     # ── 1. Gather ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def produce(self, row: dict[str, Any], on_delivery: OnDelivery | None = None) -> None:
         """Take one row; it is checked against the schema when its batch is cut, at the latest by `flush`."""
         with self._lock:
-            if not self._make_room():
-                self._outbox.drop(1, self._now)
+            if not self._make_room(1):
                 return
             if not self._rows:
-                self._since_ms = self._now.ms
+                self._since_ms = self._now_ms
             self._rows.append(row)
             if on_delivery is not None:
                 self._row_callbacks.append(on_delivery)
@@ -140,13 +121,9 @@ class Publisher:
         batch = to_batches(rows, schema.arrow)  # without the lock: what came before is sealed meanwhile
         with self._lock:
             self._cut_rows()
-            if batch.num_rows == 0:
-                return
-            if not self._make_room():
-                self._outbox.drop(batch.num_rows, self._now)
-                return
-            self._take(batch, schema, [on_delivery] if on_delivery is not None else [])
-            self._changed.notify_all()
+            if batch.num_rows and self._make_room(batch.num_rows):
+                self._take(batch, schema, [on_delivery] if on_delivery is not None else [])
+                self._changed.notify_all()
 
     def _cut_rows(self) -> None:
         """Turn waiting rows into a batch; a row that does not fit is a `Misuse` at the caller's own line."""
@@ -159,22 +136,22 @@ class Publisher:
 
     def _take(self, batch: pa.RecordBatch, schema: Schema, callbacks: list[OnDelivery]) -> None:
         """Cut to parcels' size, deal to lanes and order; rows that share labels stay together."""
-        rows_max, bytes_max = self._settings.batch_rows_max, self._settings.parcel_bytes_max
-        waiter, orders = Waiter(callbacks), []
+        settings, waiter, orders = self._settings, Waiter(callbacks), []
         for group in self._labelling.grouped(batch):
-            for piece, size in _cut(group, rows_max, bytes_max):
-                for number, part in _deal(Batch.of(schema, piece), self._settings, self._next_lane):
+            for piece, size in _cut(group, settings.batch_rows_max, settings.parcel_bytes_max):
+                for number, part in _deal(Batch.of(schema, piece), settings, self._next_lane):
                     orders.append(Rows(number, part, size * part.rows // piece.num_rows, waiter))
                 self._next_lane += 1
         waiter.left = len(orders)
         self._outbox.order(*orders)
 
-    def _make_room(self) -> bool:
-        """Whether another row may come: waits while the spool is full, or says no where gaps are wanted. Rows that
+    def _make_room(self, rows: int) -> bool:
+        """Whether so many rows may come: waits while the spool is full, or drops them where gaps are wanted. Rows that
         wait because the spool's disk takes no more count as well."""
         self._check_failure()
         while self._spool.size_bytes + self._outbox.waiting_bytes >= self._settings.spool_bytes_max:
             if self._settings.when_full == "gap":
+                self._outbox.drop(rows, self._now_ms)
                 return False
             if not self._threads:
                 raise Unavailable("the spool is full", retry_after_s=self._settings.retry_s, hint="call poll")
@@ -193,23 +170,24 @@ class Publisher:
         with self._telling():
             self._outbox.order(order)
         try:
-            self._await(lambda: self._outbox.is_kept(order))
+            while not self._is_kept(order):
+                pass
         except TallystickError:
             with self._lock:
                 self._outbox.withdraw(order)
             raise
 
-    def _await(self, is_so: Callable[[], bool]) -> None:
-        """Wait for what the sealing hand does; without threads, do it."""
-        while True:
-            with self._lock:
-                if is_so():
-                    return
-                self._check_failure()
-                if self._threads:
-                    self._changed.wait(0.05)
-            if not self._threads:
-                self._seal_step()
+    def _is_kept(self, order: Commit) -> bool:
+        """Whether a commit is durable; waits a little for it, or without threads seals it."""
+        with self._lock:
+            if self._outbox.is_kept(order):
+                return True
+            self._check_failure()
+            if self._threads:
+                self._changed.wait(0.05)
+        if not self._threads:
+            self._seal_step()
+        return False
 
     def last_commit(self) -> tuple[bytes, int] | None:
         """The write and batch of the last commit parcel that was sealed here, by whichever process; as far as no other
@@ -219,22 +197,20 @@ class Publisher:
     def set_policy(self, policy: PolicyText | None, *, hide: bool | None = None) -> None:
         """Say anew who may open: a formula over attributes, formulas by column, or None. What was produced before is
         sealed under the old policy first; raises `Misuse` for one that cannot be, and then nothing changes."""
-        own = self._own_policy(policy, self._settings.hide_policy if hide is None else hide)
+        hide = self._settings.hide_policy if hide is None else hide
+        own = OwnPolicy.of(policy, hide, self._advertised.held, self.schema)
         with self._telling():
             self._cut_rows()
             self._outbox.order(ChangePolicy(own))
-
-    def _own_policy(self, policy: PolicyText | None, hide: bool) -> OwnPolicy | None:
-        return OwnPolicy.of(policy, hide, self._advertised.held, self.schema)
 
     def poll(self, timeout_s: float = 0.0) -> int:
         """Serve delivery callbacks, in the caller's thread. Returns how many there were."""
         if not self._threads:
             self.pump()
         with self._lock:
-            if not self._outbox.has_reports and timeout_s > 0 and self._threads:
+            if not self._outbox.reports and timeout_s > 0 and self._threads:
                 self._changed.wait(timeout_s)
-            reports = self._outbox.take_reports()
+            reports, self._outbox.reports = self._outbox.reports, []
         for callback, error, delivery in reports:
             callback(error, delivery)
         return len(reports)
@@ -276,7 +252,7 @@ class Publisher:
         for thread in self._threads:  # and not the one that may be in a long poll
             thread.join()
         self._sealer.close()
-        self._sender.sync()
+        self._spool.sync()
         self._spool.close()
 
     def __enter__(self) -> Publisher:
@@ -290,20 +266,34 @@ class Publisher:
     def pump(self) -> bool:
         """One round of work: seal what is due, send, check anchors, and deal with what was refused. Whether anything
         moved."""
-        self._seal_patiently()
-        moved = self._send_round()
-        if self._outbox.has_remedies:
-            self._seal_patiently()
+        with self._patience():
+            self._seal_step()
+        moved = False
+        with self._patience():
+            moved = self._send_round()
+        if self._outbox.remedies:
+            with self._patience():
+                self._seal_step()
         self._check_failure()
         return moved
 
-    def _seal_patiently(self) -> None:
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        """Wait out what the world denies for now. An unsure spool is raised: no retry mends it."""
         try:
-            self._seal_step()
+            yield
         except UnsureSpool:
-            raise  # no retry mends the spool
+            raise
         except Unavailable as error:
             self._pause(error)
+        except Withheld as error:
+            if error.reason != "stale-head":
+                raise
+            self._pause(Unavailable(str(error)))  # the ledger stood still: what was promised is still spooled
+
+    def _pause(self, error: Unavailable) -> None:
+        with self._lock:
+            self._outbox.pause(error, self._clock.monotonic())
 
     def _seal_step(self) -> None:
         """Seal what is due and make it durable in the spool."""
@@ -319,10 +309,10 @@ class Publisher:
     def _seal_next(self) -> bool:
         """The sealing hand's next effect; whether there was one."""
         with self._lock:
-            if self._rows and self._now.ms - self._since_ms >= self._settings.linger_s * 1000:
+            if self._rows and self._now_ms - self._since_ms >= self._settings.linger_s * 1000:
                 self._cut_rows()
             has_room = self._spool.size_bytes < self._settings.spool_bytes_max
-            effect = self._outbox.next_seal(self._now, has_room=has_room)
+            effect = self._outbox.next_seal(self._clock.monotonic(), has_room=has_room)
         if effect is None:
             return False
         sealed: list[Spooled] = []
@@ -332,71 +322,28 @@ class Publisher:
         except TallystickError as error:
             failure = error
         with self._telling():
-            self._outbox.sealed(effect, sealed, self._now, failure)
+            self._outbox.sealed(effect, sealed, self._clock.monotonic(), failure)
         if failure is not None and not isinstance(effect, Commit):  # its caller is told
             raise failure
         return True
 
     def _send_round(self) -> bool:
         """What the sending hand has to do, with one request for each lane. Whether anything was stored."""
-        moved, served = False, set[bytes]()
-        try:
-            while True:
-                with self._lock:
-                    effect = self._outbox.next_send(self._now, served)
-                if effect is None:
-                    return moved
-                moved |= self._send_next(effect)
-                if isinstance(effect, SendParcels):
-                    served.add(effect.lane)
-        except UnsureSpool:
-            raise
-        except Unavailable as error:
-            self._pause(error)
-        except Withheld as error:
-            if error.reason != "stale-head":
-                raise
-            self._pause(Unavailable(str(error)))  # the ledger stood still: what was promised is still spooled
-        return False
+        before, served = self._outbox.counts["stored"], set[bytes]()
+        while True:
+            with self._lock:
+                effect = self._outbox.next_send(self._clock.monotonic(), served)
+            if effect is None:
+                return self._outbox.counts["stored"] > before
+            self._send_next(effect)
+            if isinstance(effect, SendParcels):
+                served.add(effect.lane)
 
-    def _send_next(self, effect: SendingEffect) -> bool:
-        """Carry out an effect of the sending hand, and tell what came of it. Whether anything was stored."""
-        sender, outbox = self._sender, self._outbox
-        match effect:
-            case SyncSpool():
-                sender.sync()
-                with self._telling():
-                    outbox.synced(effect)
-            case SendParcels():
-                deposited, outcomes = sender.send(effect)
-                with self._telling():
-                    outbox.sent(effect, outcomes, self._now, deposited=deposited)
-                return bool(outcomes) and not isinstance(outcomes[0], NotStored)
-            case ShowPermits():
-                self._advertised.show()
-                with self._telling():
-                    outbox.shown()
-            case RenewPermits():
-                refusal = sender.renew()
-                with self._telling():
-                    outbox.renewed(effect, refusal)
-            case LearnEpoch():
-                self._advertised.update()
-                with self._telling():
-                    outbox.learnt(effect, self._now)
-            case CheckAnchor():
-                proved, judged = sender.check(effect)
-                with self._telling():
-                    outbox.checked(effect, proved, judged, self._now)
-            case AccuseNode():
-                told = sender.accuse(effect)
-                with self._telling():
-                    outbox.accused(effect, told=told)
-            case ForgetCopies():
-                sender.forget(effect)
-                if effect.drop:
-                    self._sealer.forget(effect.lane)
-        return False
+    def _send_next(self, effect: SendingEffect) -> None:
+        """Carry out an effect of the sending hand, and tell what came of it."""
+        tell = self._sender.carry_out(effect)
+        with self._telling():
+            tell()
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -409,19 +356,17 @@ class Publisher:
         """A hand's thread. `is_due` is asked under the lock: what came between the step and the waiting is not waited
         for."""
         while not self._stopping:
-            failed = False
+            moved: bool | None = None  # None: the world denied something
             try:
-                moved = step()
-            except TallystickError as error:
-                if not isinstance(error, Unavailable) or isinstance(error, UnsureSpool):
-                    self._fail(error)
-                    return
-                self._pause(error)
-                moved, failed = False, True
+                with self._patience():
+                    moved = step()
+            except TallystickError as error:  # no retry mends it, whichever hand met it first
+                with self._telling():
+                    self._outbox.fail(without_right(error) or error)
             with self._lock:
                 if self._outbox.failure is not None:
                     return
-                if failed or not (moved or is_due()):
+                if moved is None or not (moved or is_due()):
                     self._changed.wait(min(self._settings.linger_s, 0.05) or 0.01)
 
     def _follow_keys(self) -> None:
@@ -431,15 +376,6 @@ class Publisher:
             except TallystickError as error:
                 log.info("no news of keys: %s", error)
                 self._clock.pause(self._settings.retry_s)
-
-    def _pause(self, error: Unavailable) -> None:
-        with self._lock:
-            self._outbox.pause(error, self._now)
-
-    def _fail(self, error: TallystickError) -> None:
-        """Something that no retry mends, whichever hand met it first."""
-        with self._telling():
-            self._outbox.fail(without_right(error) or error)
 
     def _check_failure(self) -> None:
         if self._outbox.failure is not None:
@@ -457,8 +393,14 @@ class Publisher:
             return len(self._rows) + self._outbox.pending
 
     @property
-    def _now(self) -> Moment:
-        return Moment(self._clock.monotonic(), int(self._clock.now() * 1000))
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)
+
+
+def _started(name: str, work: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def _cut(batch: pa.RecordBatch, rows_max: int, bytes_max: int) -> list[tuple[pa.RecordBatch, int]]:

@@ -16,28 +16,123 @@ inclusion proof: without it, a broker could start a lane wherever it likes.
 
 After a finding in a lane the reader goes on with what it saw as the new head, so that one bad parcel is one finding.
 
-It asks nobody: before a range is taken, `lacks` says which permits, lanes' fronts and proofs it takes to judge it, and
-whoever drives the reader brings them together (`supply.py`). Where the world fails meanwhile the range was not taken:
-the reader stands where it stood, and nothing of it is a finding.
+It asks nobody: before a range is taken, whoever drives the reader learns the permits that the range names and brings
+the lanes' fronts and proofs that it takes to judge it (`lacks`), each in few requests (fetching.py). Where the world
+fails meanwhile the range was not taken: the reader stands where it stood, and nothing of it is a finding.
+
+A `Finding` is what a reader noticed being done to a stream, by name and with evidence. The reasons, one word each:
+
+    altered          the range is not the anchored one: bytes were changed, swapped, cut out or slipped in
+    missing          a parcel of a lane is not where the next one says it is
+    repeated         a parcel of a lane comes a second time, or out of order
+    broken-chain     a parcel does not follow the one before it
+    equivocation     a publisher signed two parcels of one sequence
+    bad-signature    a parcel that its publisher did not sign, and other reasons of a forgery
+    wrong-partition  a lane lies where it does not belong
+    split-view       a publisher was shown another ledger than we are
+    rollback         the ledger went back
+    stale-head       no checkpoint is young enough: a tail may be withheld
+    silent           a publisher neither spoke nor closed its lane
+    gap              a publisher says that it had to drop rows
+    cannot-open      a verified parcel does not open
+    erased           its key was destroyed on purpose
+    refused          the notary behind Kafka did not take it: not opened, and its reason told
+    suspect          anchored after its publisher's key was revoked
+    bad-commit       a commit parcel that lies: not the ledger's list, another's parcels, or its rows a second time
+    retired          rows of a write were retired, as the ledger says, before its commit parcel was read
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from tallystick.carriers.carrier import Fetched, LaneFront
-from tallystick.carriers.voids import Void, is_void
-from tallystick.client.findings import Finding
+from tallystick import wire
+from tallystick.carriers.carrier import Fetched, LaneFront, Void, is_void
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Refused, Unavailable, Withheld
 from tallystick.ledger.contracts.anchors import AnchorRow
-from tallystick.ledger.memory import Consistency
+from tallystick.ledger.proofs import Consistency
 from tallystick.parcel.header import Header, ParcelKind, parcel_hash
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, VerifiedParcel, describe, front_bytes, is_front
 from tallystick.parcel.verify import PermitBook, check_follows, check_partition, verify_headers, verify_received
+
+LATE_S = 60.0  # between sealing and anchor
+
+# What a publisher, an authority or a carrier did openly is told and does not stop a reader.
+OPEN_REASONS = ("gap", "erased", "silent", "suspect", "refused", "retired")
+
+
+@dataclass(frozen=True)
+class Finding:
+    reason: str
+    message: str
+    token: bytes
+    partition: int
+    offset: int | None = None
+    publisher: bytes = b""
+    lane: bytes = b""
+    sequence: int | None = None
+    evidence: tuple[bytes, ...] = field(default=(), repr=False)  # headers with signatures, notes, parcels
+
+    @classmethod
+    def about(
+        cls,
+        reason: str,
+        message: str,
+        place: tuple[bytes, int, int],
+        publisher: bytes,
+        parcel: Parcel | None,
+        *evidence: bytes,
+    ) -> Finding:
+        """Of a parcel at a place (token, partition, offset); its signed header is evidence, beside what is given."""
+        if parcel is None:
+            return cls(reason, message, *place, publisher, evidence=evidence)
+        header = parcel.header
+        shown = (*evidence, header.encoded, parcel.signature)
+        return cls(reason, message, *place, publisher, header.lane, header.sequence, shown)
+
+    def encode(self) -> bytes:
+        """As kept in the identity folder's `evidence`."""
+        return wire.encode([1, *astuple(self)[:-1], list(self.evidence)])
+
+    def keep(self, home: Path) -> Path:
+        """Write it to the evidence in an identity's folder; the same finding is one file."""
+        data = self.encode()
+        folder = home / "evidence"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"{self.reason}-{named_hash('tallystick finding 1', data).hex()[:16]}"
+        path.write_bytes(data)
+        return path
+
+
+def is_late(sealed_ms: int, anchored_ms: int, late_s: float = LATE_S) -> bool:
+    """Whether a parcel was sealed, by its publisher's clock, long before it was anchored; 0 is no claim."""
+    return bool(sealed_ms) and anchored_ms - sealed_ms > late_s * 1000
+
+
+def is_suspect(revoked: int, height: int | None) -> bool:
+    """Whether what is anchored at this height, or not yet at all, came after its publisher's key was revoked; 0 is
+    never."""
+    return bool(revoked) and (height is None or height >= revoked)
+
+
+def withheld(partition: int, message: str, reason: str = "missing", hint: str | None = None) -> Withheld:
+    """What to raise where a node does not show what a partition holds."""
+    return Withheld(f"partition {partition}: {message}", reason=reason, hint=hint)
+
+
+class FoundError(Withheld):
+    """A finding that stops the iteration."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message, reason=finding.reason)
+        self.finding = finding
+
 
 SEEN_MAX = 4096  # distinct checkpoints of publishers that are remembered as checked
 
@@ -84,44 +179,26 @@ class ReadTopic:
 
 
 class Lacking(NamedTuple):
-    """What a reader must be told before it can judge a range."""
+    """What a reader must be told, beside permits, before it can judge a range."""
 
-    permits: tuple[bytes, ...] = ()
-    fronts: tuple[Lane, ...] = ()  # lanes that are met in the middle: their last parcel below `below`,
-    below: int = 0
-    size: int = 0  # proved in the tree of so many parcels
-    checkpoints: tuple[int, ...] = ()  # sizes of the ledger that publishers had accepted
+    fronts: list[Lane]  # lanes that are met in the middle: their last parcel below `below`,
+    below: int
+    size: int  # proved in the tree of so many parcels
+    checkpoints: list[int]  # sizes of the ledger that publishers had accepted
 
 
-@dataclass
-class Brought:
+class Brought(NamedTuple):
     """What a reader was told for one range, or why it could not be."""
 
-    refused: dict[bytes, Refused] = field(default_factory=dict)  # permits that are not to be had, or are none
-    fronts: dict[Lane, LaneFront | Refused | None] = field(default_factory=dict)
-    proofs: dict[tuple[int, int], Sequence[bytes]] = field(default_factory=dict)  # between two sizes of the ledger
-    checkpoints: set[int] = field(default_factory=set)  # that were asked for
+    refused: Mapping[bytes, Refused]  # permits that are not to be had, or are none
+    fronts: Mapping[Lane, LaneFront | Refused | None]
+    proofs: Mapping[tuple[int, int], Sequence[bytes] | Refused]  # between two sizes of the ledger
 
     def consistency(self, old: int, new: int) -> Sequence[bytes]:
         proof = self.proofs.get((old, new))
-        if proof is None:  # a newer checkpoint was accepted since, or the node had no proof
+        if proof is None or isinstance(proof, Refused):  # a newer checkpoint was accepted since, or there is no proof
             raise Unavailable(f"ledger: no proof from size {old} to {new} is at hand", retry_after_s=0.1)
         return proof
-
-
-@dataclass(frozen=True)
-class Anchored:
-    """A proved anchor: everything below `size` was anchored at or before this height and block time."""
-
-    size: int
-    root: bytes
-    height: int
-    time_ms: int
-
-
-def anchored(row: AnchorRow | None) -> Anchored | None:
-    """A proved row of the ledger, as readers take it."""
-    return None if row is None else Anchored(row.size, row.root, row.height, row.time_ms)
 
 
 @dataclass(frozen=True)
@@ -129,8 +206,9 @@ class Placed(Generic[V]):
     """A verified parcel (or its header) and its place."""
 
     verified: V
+    partition: int
     offset: int
-    anchor: Anchored | None  # None: stored, not yet anchored (read=stored)
+    anchor: AnchorRow | None  # None: stored, not yet anchored (read=stored)
 
 
 @dataclass
@@ -155,91 +233,71 @@ class PartitionReader(Generic[V]):
         offset: int = 0,
     ) -> None:
         """`check_seen` holds a publisher's checkpoint against our own history of the ledger."""
-        self._reading, self._topic, self.partition, self._check_seen = reading, topic, partition, check_seen
+        self.reading, self._topic, self.partition, self._check_seen = reading, topic, partition, check_seen
         self._token, self._book = topic.token, topic.book
         self.offset = offset  # of the next parcel
-        self.anchor: Anchored | None = None  # the last that its user had proved
+        self.anchor: AnchorRow | None = None  # the last that its user had proved
         self._first = offset
         self.heads: dict[Lane, LaneHead] = {}
         self._seen: set[tuple[int, bytes]] = set()
-        self._brought = Brought()  # for the range that is being taken
+        # Of the range that is being taken: what was brought for it, its anchor, and the time that counts for it.
+        self._brought, self._time_ms = Brought({}, {}, {}), 0
+        self._under: AnchorRow | None = None
         self._unproved: list[bytes] = []  # leaf hashes of what was read before its anchor
         self._proved_end = offset
 
-    def parse(self, fetched: Fetched, anchor: Anchored) -> list[Parcel | Void]:
-        """(a): the parcels that were fetched, which are the anchored ones; else `Withheld`."""
-        return parse(self._reading, fetched, self.partition, self.offset, anchor)
-
-    def parse_stored(self, fetched: Fetched) -> list[Parcel | Void]:
-        """Parcels that no anchor covers yet."""
-        if fetched.first != self.offset:
-            raise Withheld(
-                f"partition {self.partition}: offset {self.offset} was asked for, {fetched.first} came",
-                reason="altered",
-            )
-        return [decode(self._reading, data) for data in fetched.parcels]
-
-    def lacks(self, parcels: Sequence[Parcel | Void], anchor: Anchored | None, brought: Brought) -> Lacking | None:
-        """What is missing to judge these, beyond what was brought. Permits come first: they tell whose a lane is."""
-        headers = [parcel.header for parcel in parcels if isinstance(parcel, Parcel)]
-        named = dict.fromkeys(topic.permit for header in headers for topic in header.topics)
-        permits = tuple(one for one in named if one not in self._book and one not in brought.refused)
-        if permits:
-            return Lacking(permits)
+    def lacks(self, headers: Sequence[Header], anchor: AnchorRow | None, refused: Mapping[bytes, Refused]) -> Lacking:
+        """What is missing to judge these. Their permits are in the book, as far as they were not refused: they tell
+        whose a lane is."""
         proved = self._anchor_below(anchor)
-        fronts = () if proved is None else tuple(self._unjoined(headers, brought))
-        seen = {header.checkpoint for header in headers if header.checkpoint is not None} - self._seen
-        checkpoints = tuple(sorted({size for size, _ in seen} - brought.checkpoints))
-        if not fronts and not checkpoints:
-            return None
-        return Lacking((), fronts, self._first, 0 if proved is None else proved.size, checkpoints)
-
-    def _unjoined(self, headers: Sequence[Header], brought: Brought) -> Iterator[Lane]:
-        """Lanes that begin in the middle here."""
-        met: set[Lane] = set()
-        for header in headers if self._first else ():
+        met: dict[Lane, int] = {}  # lanes and the first sequence here
+        for header in headers if self._first and proved is not None else ():
             with suppress(Refused):
-                lane = self._publisher(header, brought), header.lane
-                if header.sequence and lane not in met and lane not in self.heads and lane not in brought.fronts:
-                    yield lane
-                met.add(lane)
+                met.setdefault((self._publisher(header, refused), header.lane), header.sequence)
+        fronts = [lane for lane, sequence in met.items() if sequence and lane not in self.heads]
+        seen = {header.checkpoint for header in headers} - self._seen
+        sizes = sorted({checkpoint[0] for checkpoint in seen if checkpoint is not None})
+        return Lacking(fronts, self._first, 0 if proved is None else proved.size, sizes)
 
-    def take(self, parcels: Sequence[Parcel | Void], anchor: Anchored, brought: Brought) -> list[Placed[V] | Finding]:
-        """Verify a range that `parse` gave."""
-        self._brought = brought
+    def take(
+        self, parcels: Sequence[Parcel | Void], anchor: AnchorRow | None, brought: Brought, now_ms: int
+    ) -> list[Placed[V] | Finding]:
+        """Verify a range that `parse` gave. Without an anchor that is everything but (a), which `confirm` makes good
+        later."""
+        self._brought, self._under = brought, anchor
+        self._time_ms = now_ms if anchor is None else anchor.time_ms
         heads = dict(self.heads)
         try:
-            found = self._take_lanes(parcels, anchor)
+            found = self._take_lanes(parcels)
         except Unavailable:
             self.heads = heads
             raise
+        if anchor is None:
+            self._proved_end = self._proved_end if self._unproved else self.offset
+            self._unproved += [leaf_hash(parcel.hash) for parcel in parcels]
         self.offset += len(parcels)
         found.sort(key=lambda one: one.offset if one.offset is not None else -1)
         return found
 
-    def _take_lanes(self, parcels: Sequence[Parcel | Void], anchor: Anchored) -> list[Placed[V] | Finding]:
+    def _take_lanes(self, parcels: Sequence[Parcel | Void]) -> list[Placed[V] | Finding]:
         found: list[Placed[V] | Finding] = []
         by_lane: dict[Lane, list[tuple[int, Parcel]]] = {}
         for offset, parcel in enumerate(parcels, self.offset):
             if isinstance(parcel, Void):
-                found += self._refused(offset, parcel)
+                # What the notary refused is told and not opened. A parcel once more, or an offset without a record, is
+                # nothing to tell of: a parcel that is missing for it is missed in its lane.
+                if parcel.reason:
+                    message = f"offset {offset}: the notary refused it: {parcel.reason}"
+                    found.append(Finding("refused", message, self._token, self.partition, offset, b"", b"", 0))
                 continue
             try:
-                key = self._publisher(parcel.header, self._brought), parcel.header.lane
+                key = self._publisher(parcel.header, self._brought.refused), parcel.header.lane
                 by_lane.setdefault(key, []).append((offset, parcel))
             except Refused as error:
                 found.append(self._finding(error, offset, parcel))
         for (publisher, lane), items in by_lane.items():
-            found += self._take_lane(publisher, lane, items, anchor)
+            found += self._take_lane(publisher, lane, items)
         return found
-
-    def _refused(self, offset: int, void: Void) -> list[Finding]:
-        """What the notary refused is told and not opened; a parcel once more, or an offset without a record, is
-        nothing to tell of: a parcel that is missing for it is missed in its lane."""
-        if not void.reason:
-            return []
-        message = f"offset {offset}: the notary refused it: {void.reason}"
-        return [Finding("refused", message, self._token, self.partition, offset, b"", b"", 0)]
 
     def skip_to(self, offset: int) -> None:
         """Go on from a later offset, below which nothing is left; lanes are joined to their heads anew."""
@@ -247,72 +305,52 @@ class PartitionReader(Generic[V]):
         self.heads.clear()
         self._unproved.clear()
 
-    def take_stored(
-        self, parcels: Sequence[Parcel | Void], time_ms: int, brought: Brought
-    ) -> list[Placed[V] | Finding]:
-        """Verify parcels that no anchor covers yet: everything but (a), which `confirm` makes good later."""
-        if not self._unproved:
-            self._proved_end = self.offset
-        found = self.take(parcels, Anchored(self.offset + len(parcels), b"", 0, time_ms), brought)
-        self._unproved += [leaf_hash(parcel.hash) for parcel in parcels]
-        return [Placed(one.verified, one.offset, None) if isinstance(one, Placed) else one for one in found]
-
     @property
     def unproved(self) -> tuple[int, int]:
         """The range that was read before its anchor: from where, and how many."""
         return self._proved_end, len(self._unproved)
 
-    def confirm(self, count: int, proof: Sequence[bytes], anchor: Anchored) -> None:
+    def confirm(self, count: int, proof: Sequence[bytes], anchor: AnchorRow) -> None:
         """The first `count` unproved parcels are what was anchored; `Withheld` if the node showed us others."""
         try:
             verify_range(self._unproved[:count], self._proved_end, anchor.size, list(proof), anchor.root)
         except Forged as error:
-            raise Withheld(
-                f"partition {self.partition}: what was read from offset {self._proved_end} on is not what was anchored",
-                reason="altered",
-            ) from error
+            message = f"what was read from offset {self._proved_end} on is not what was anchored"
+            raise withheld(self.partition, message, "altered") from error
         del self._unproved[:count]
         self._proved_end += count
 
     def silent(self, time_ms: int, silence_ms: int) -> list[Finding]:
         """Lanes that were neither closed nor heard of for `silence_ms` of block time."""
-        return [
-            Finding(
-                "silent",
-                f"lane {lane.hex()[:8]} was last heard of {(time_ms - head.time_ms) // 1000} s ago and is not closed",
-                self._token,
-                self.partition,
-                None,
-                publisher,
-                lane,
-                head.sequence,
-            )
-            for (publisher, lane), head in self.heads.items()
-            if not head.closed and time_ms - head.time_ms > silence_ms and not _is_of_a_write(head)
-        ]
+        found = []
+        for (publisher, lane), head in self.heads.items():
+            since_ms = time_ms - head.time_ms
+            if not head.closed and since_ms > silence_ms and not _is_of_a_write(head):
+                message = f"lane {lane.hex()[:8]} was last heard of {since_ms // 1000} s ago and is not closed"
+                place = (self._token, self.partition, None)
+                found.append(Finding("silent", message, *place, publisher, lane, head.sequence))
+        return found
 
-    def _take_lane(
-        self, publisher: bytes, lane: bytes, items: list[tuple[int, Parcel]], anchor: Anchored
-    ) -> list[Placed[V] | Finding]:
+    def _take_lane(self, publisher: bytes, lane: bytes, items: list[tuple[int, Parcel]]) -> list[Placed[V] | Finding]:
         found: list[Placed[V] | Finding] = []
         try:
-            head = self._head(publisher, items[0][1].header, anchor)
+            head = self._head(publisher, items[0][1].header)
         except Refused as error:
             found.append(self._finding(error, *items[0]))
             head = None
         while items:
             run, bad = self._contiguous(items, head)
             if run:
-                found += self._verify(run, head, anchor)
-                head = self._remember(publisher, run[-1][1], anchor)
+                found += self._verify(run, None if head is None else (head.sequence, head.parcel))
+                head = self._remember(publisher, run[-1][1])
                 items = items[len(run) :]
             if bad is not None:
                 offset, parcel = items[0]
                 found.append(self._explain(bad, offset, parcel, publisher))
                 # Go on behind it; a repeated parcel moves nothing.
                 if head is None or parcel.header.sequence > head.sequence:
-                    found += self._verify([(offset, parcel)], None, anchor, alone=True)
-                    head = self._remember(publisher, parcel, anchor)
+                    found += self._verify_alone(offset, parcel)
+                    head = self._remember(publisher, parcel)
                 items = items[1:]
         return found
 
@@ -330,27 +368,25 @@ class PartitionReader(Generic[V]):
             sequence, previous = parcel.header.sequence, parcel.hash
         return list(items), None
 
-    def _verify(
-        self, run: list[tuple[int, Parcel]], head: LaneHead | None, anchor: Anchored, *, alone: bool = False
-    ) -> list[Placed[V] | Finding]:
-        """(c, d, e) for a contiguous run; if it fails as a whole, parcel by parcel to name the bad one."""
-        first = run[0][1].header
-        start = (first.sequence - 1, first.previous) if alone else (head.sequence, head.parcel) if head else None
-        if alone and first.sequence == 0:
-            start = None
+    def _verify(self, run: list[tuple[int, Parcel]], start: tuple[int, bytes] | None) -> list[Placed[V] | Finding]:
+        """(c, d, e) for a contiguous run behind `start`; if it fails as a whole, parcel by parcel to name the bad
+        one."""
+        parcels = [parcel for _, parcel in run]
         try:
-            parcels = [parcel for _, parcel in run]
-            verified = self._reading.verify(parcels, self._topic.instance, self._token, self._book, start)
+            verified = self.reading.verify(parcels, self._topic.instance, self._token, self._book, start)
             for parcel in parcels:
                 self._check_checkpoint(parcel.header)
         except Refused as error:
             if len(run) == 1:
                 return [self._finding(error, *run[0])]
-            found: list[Placed[V] | Finding] = []
-            for item in run:
-                found += self._verify([item], None, anchor, alone=True)
-            return found
-        return [Placed(one, offset, anchor) for one, (offset, _) in zip(verified, run, strict=True)]
+            return [found for item in run for found in self._verify_alone(*item)]
+        places = [(self.partition, offset, self._under) for offset, _ in run]
+        return [Placed(one, *place) for one, place in zip(verified, places, strict=True)]
+
+    def _verify_alone(self, offset: int, parcel: Parcel) -> list[Placed[V] | Finding]:
+        """The same for one parcel, whatever it says that it follows."""
+        header = parcel.header
+        return self._verify([(offset, parcel)], (header.sequence - 1, header.previous) if header.sequence else None)
 
     def _check_checkpoint(self, header: Header) -> None:
         """(e): views of the ledger are compared through the data itself."""
@@ -361,14 +397,14 @@ class PartitionReader(Generic[V]):
             self._seen.clear()
         self._seen.add(header.checkpoint)
 
-    def _head(self, publisher: bytes, header: Header, anchor: Anchored) -> LaneHead | None:
+    def _head(self, publisher: bytes, header: Header) -> LaneHead | None:
         """The lane's head before this header: known, the beginning, or shown by the node with its proof."""
         known = self.heads.get((publisher, header.lane))
         if known is not None or header.sequence == 0 or self._first == 0:
             return known
-        proved = self._anchor_below(anchor)
+        proved = self._anchor_below(self._under)
         if proved is None:  # on the carrier's word, as the parcel itself
-            return LaneHead(header.sequence - 1, header.previous, b"", b"", anchor.time_ms, False)
+            return LaneHead(header.sequence - 1, header.previous, b"", b"", self._time_ms, False)
         shown = self._brought.fronts.get((publisher, header.lane))
         if isinstance(shown, Refused):
             raise shown
@@ -379,23 +415,16 @@ class PartitionReader(Generic[V]):
             raise Withheld(f"{describe(header)}: the node shows another parcel before it", reason="altered")
         leaf = leaf_hash(parcel_hash(front.header.encoded))
         verify_inclusion(leaf, shown.offset, proved.size, list(shown.proof), proved.root)
-        return self._remember(publisher, front, anchor)
+        return self._remember(publisher, front)
 
-    def _anchor_below(self, anchor: Anchored | None) -> Anchored | None:
+    def _anchor_below(self, anchor: AnchorRow | None) -> AnchorRow | None:
         """The anchor that proves what lies below the first offset, while a range is taken under `anchor`."""
-        proved = anchor if anchor is not None and anchor.root else self.anchor
+        proved = anchor or self.anchor
         return None if proved is None or proved.size < self._first else proved
 
-    def _remember(self, publisher: bytes, parcel: Parcel, anchor: Anchored) -> LaneHead:
-        header = parcel.header
-        head = LaneHead(
-            header.sequence,
-            parcel.hash,
-            header.encoded,
-            parcel.signature,
-            anchor.time_ms,
-            header.kind is ParcelKind.CLOSE,
-        )
+    def _remember(self, publisher: bytes, parcel: Parcel) -> LaneHead:
+        header, closed = parcel.header, parcel.header.kind is ParcelKind.CLOSE
+        head = LaneHead(header.sequence, parcel.hash, header.encoded, parcel.signature, self._time_ms, closed)
         self.heads[publisher, header.lane] = head
         return head
 
@@ -411,10 +440,10 @@ class PartitionReader(Generic[V]):
     def _finding(self, error: Refused, offset: int, parcel: Parcel) -> Finding:
         return Finding.about(error.reason, str(error), (self._token, self.partition, offset), b"", parcel)
 
-    def _publisher(self, header: Header, brought: Brought) -> bytes:
+    def _publisher(self, header: Header, refused: Mapping[bytes, Refused]) -> bytes:
         permit = header.topic(self._token).permit
-        if permit in brought.refused:
-            raise brought.refused[permit]
+        if permit in refused:
+            raise refused[permit]
         return self._book.get(permit).principal
 
 
@@ -423,11 +452,14 @@ def decode(reading: ReadingForm[V], data: bytes | memoryview) -> Parcel | Void:
 
 
 def parse(
-    reading: ReadingForm[V], fetched: Fetched, partition: int, offset: int, anchor: Anchored
+    reading: ReadingForm[V], fetched: Fetched, partition: int, offset: int, anchor: AnchorRow | None
 ) -> list[Parcel | Void]:
-    """(a): the parcels from `offset` on that were fetched, whose hashes are the anchored ones; else `Withheld`."""
-    if fetched.first != offset or fetched.first + len(fetched.parcels) > anchor.size:
-        raise Withheld(f"partition {partition}: offset {offset} was asked for, {fetched.first} came", reason="altered")
+    """(a): the parcels from `offset` on that were fetched, whose hashes are the anchored ones; else `Withheld`. Without
+    an anchor they are only read."""
+    if fetched.first != offset or (anchor is not None and fetched.first + len(fetched.parcels) > anchor.size):
+        raise withheld(partition, f"offset {offset} was asked for, {fetched.first} came", "altered")
+    if anchor is None:
+        return [decode(reading, data) for data in fetched.parcels]
     parcels: list[Parcel | Void] = []
     for at, data in enumerate(fetched.parcels, offset):
         try:
@@ -438,11 +470,8 @@ def parse(
     try:
         verify_range(leaves, offset, anchor.size, list(fetched.proof), anchor.root)
     except Forged as error:
-        raise Withheld(
-            f"partition {partition}: offsets {offset} to {offset + len(parcels)} are not what was anchored at height"
-            f" {anchor.height}",
-            reason="altered",
-        ) from error
+        message = f"offsets {offset} to {offset + len(parcels)} are not what was anchored at height {anchor.height}"
+        raise withheld(partition, message, "altered") from error
     return parcels
 
 

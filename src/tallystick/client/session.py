@@ -17,29 +17,26 @@ from tallystick.authority.client import AuthorityClient, Holder, OverHttp
 from tallystick.carriers.carrier import Carrier
 from tallystick.carriers.registry import own_way
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.author import Author
-from tallystick.client.findings import Finding
 from tallystick.client.grants import Grants
-from tallystick.client.group import Member, group_id
-from tallystick.client.view import View
-from tallystick.crypto.hashes import named_hash
+from tallystick.client.reader import Finding
+from tallystick.client.ties import Author, ReaderTies, View
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse
 from tallystick.identity.folder import Identity
 from tallystick.identity.nodes import addresses
-from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.block import Head
 from tallystick.ledger.contracts.operations import HISTORIES
-from tallystick.ledger.memory import CheckpointMemory
-from tallystick.ledger.proofs import verify_history
+from tallystick.ledger.proofs import CheckpointMemory, verify_history
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.entropy import Entropy, SystemEntropy
+from tallystick.runtime.sources import Clock, Entropy, SystemClock, SystemEntropy
 from tallystick.trust.receipt import Receipt
 
 if TYPE_CHECKING:  # imported where they are used: most commands ask one question, and neither seal nor open
     from tallystick.client.publish import OnDelivery, Publisher
+    from tallystick.client.reader import Finding
     from tallystick.client.subscribe import Subscriber
     from tallystick.parcel.prove import Proof
 
@@ -47,7 +44,10 @@ HEAD_AGE_MAX_S = 60.0
 _ITEMS_AT_ONCE = 1000
 
 
-class Session:
+class Session(ReaderTies):
+    grants: Grants
+    author: Author
+
     def __init__(
         self,
         identity: Identity,
@@ -111,13 +111,7 @@ class Session:
         """A subscriber to a topic, as a member of `group` if one is named; `settings` as in `SubscriberSettings`."""
         from tallystick.client.subscribe import Subscriber, SubscriberSettings
 
-        def member(token: bytes, partitions: int) -> Member:
-            assert group is not None
-            name = group_id(self.identity.tenant, group)
-            return Member(self.author, self.view, name, token, partitions, self.entropy)
-
-        reading = SubscriberSettings(**settings)
-        return Subscriber(self, topic, reading, member=member if group is not None else None, on_finding=on_finding)
+        return Subscriber(self, topic, SubscriberSettings(**settings), group=group, on_finding=on_finding)
 
     def prove(self, topic: str, partition: int, offset: int, row: int, group: int = 0) -> Proof:
         """The proof of one row of the parcel at `offset`, for anybody to check offline (`verify_proof`)."""

@@ -23,6 +23,7 @@ class PublisherSettings:
     heartbeat_s: float = 30.0  # how long a lane may be silent
     lane_parcels_max: int = 65_536  # then the lane key is refreshed,
     lane_bytes_max: int = 16 << 30  # or after so many bytes
+    handed_over_bytes_min: int = 128 << 10  # a smaller batch is packed where it is sealed: handing it over takes longer
     request_parcels_max: int = 64
     request_bytes_max: int = 4 << 20
     anchor_check_s: float = 0.5
@@ -34,12 +35,9 @@ class PublisherSettings:
     write: tuple[bytes, int] | None = None  # (write, batch): all rows are pending until the commit parcel lists them
 
     def __post_init__(self) -> None:
-        if self.acks not in ("stored", "anchored"):
-            raise Misuse(f'acks "{self.acks}" is unknown, expected stored or anchored')
-        if self.when_full not in ("block", "gap"):
-            raise Misuse(f'when_full "{self.when_full}" is unknown, expected block or gap')
-        if not 1 <= self.lanes <= 64:
-            raise Misuse(f"lanes: 1 to 64 expected, found {self.lanes}")
+        _check_choice(self.acks, "acks", "stored", "anchored")
+        _check_choice(self.when_full, "when_full", "block", "gap")
+        _check_number(self.lanes, "lanes", 1, 64)
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,7 @@ class SubscriberSettings:
     attributes_again_s: float = 30.0  # what is closed may have been opened to us since: ask so often
     fetch_bytes_max: int = 4 << 20
     threads: int = 2  # that open parcels, while another fetches the next range; 0: the caller's does it all
+    handed_over_bytes_min: int = 64 << 10  # a smaller body is open before another thread has heard of it
     wait_ms: int = 5_000  # a long poll for new parcels
     head_age_max_s: float = 60.0  # an older checkpoint is a withheld tail
     silence_s: float = 120.0  # four heartbeats
@@ -61,13 +60,18 @@ class SubscriberSettings:
     renew_s: float = 5.0  # a third of the lease
 
     def __post_init__(self) -> None:
-        if self.read not in ("anchored", "stored"):
-            raise Misuse(f'read "{self.read}" is unknown, expected anchored or stored')
-        if self.verify not in ("full", "fast"):
-            raise Misuse(f'verify "{self.verify}" is unknown, expected full or fast')
-        if self.closed not in ("omit", "error"):
-            raise Misuse(f'closed "{self.closed}" is unknown, expected omit or error')
-        if self.on_bad not in ("fail", "report"):
-            raise Misuse(f'on_bad "{self.on_bad}" is unknown, expected fail or report')
-        if not 0 <= self.threads <= 64:
-            raise Misuse(f"threads: 0 to 64 expected, found {self.threads}")
+        _check_choice(self.read, "read", "anchored", "stored")
+        _check_choice(self.verify, "verify", "full", "fast")
+        _check_choice(self.closed, "closed", "omit", "error")
+        _check_choice(self.on_bad, "on_bad", "fail", "report")
+        _check_number(self.threads, "threads", 0, 64)
+
+
+def _check_choice(value: str, name: str, one: str, other: str) -> None:
+    if value not in (one, other):
+        raise Misuse(f'{name} "{value}" is unknown, expected {one} or {other}')
+
+
+def _check_number(value: int, name: str, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise Misuse(f"{name}: {least} to {most} expected, found {value}")

@@ -24,7 +24,6 @@ import errno
 import struct
 import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,7 +41,7 @@ class _Segment:
     first: int
     file: File
     size: int = 0
-    parcels: OrderedDict[int, tuple[int, int]] = field(default_factory=OrderedDict)  # sequence → (position, length)
+    parcels: dict[int, tuple[int, int]] = field(default_factory=dict)  # in order: sequence → (position, length)
     kept: set[int] = field(default_factory=set)  # sequences that are not forgotten
     synced: int = 0  # bytes that are durable
 
@@ -57,15 +56,6 @@ class _Segment:
                     f"spool: cannot be synced: {error.strerror}", hint="start the publisher again"
                 ) from error
             self.synced = max(self.synced, size)
-
-
-class Unsynced(list[_Segment]):
-    """Segments with something that is not durable yet. Sealing may go on while they are synced."""
-
-    def sync(self) -> None:
-        """`UnsureSpool` if the disk does not say so."""
-        for segment in self:
-            segment.sync()
 
 
 class UnsureSpool(Unavailable):
@@ -115,7 +105,7 @@ class Spool:
             self._clear(lane.hex())
 
     def append(self, parcel: Parcel) -> None:
-        """Write a parcel; durable when what is `unsynced` was synced."""
+        """Write a parcel; durable with the next `sync`."""
         header, front = parcel.header, parcel.encode_front()
         length = len(front) + len(parcel.body)
         front = _FRAME.pack(length, zlib.crc32(parcel.body, zlib.crc32(front))) + front
@@ -142,10 +132,13 @@ class Spool:
         with self._lock:
             segments.append(_Segment(first, file))
 
-    def unsynced(self) -> Unsynced:
-        """What was appended and is not durable yet."""
+    def sync(self) -> None:
+        """Make durable what was appended so far, while more may be appended; `UnsureSpool` if the disk does not say
+        that it did."""
         with self._lock:
-            return Unsynced(one for segments in self._lanes.values() for one in segments if one.synced < one.size)
+            segments = [segment for segments in self._lanes.values() for segment in segments]
+        for segment in segments:
+            segment.sync()
 
     def read(self, lane: bytes, sequence: int) -> bytes:
         with self._lock:
@@ -167,21 +160,18 @@ class Spool:
 
     def forget(self, lane: bytes, sequence: int) -> None:
         """The parcel is anchored; segments that hold nothing else are deleted, if a newer parcel is safe."""
-        while gone := self._take_unneeded(lane, sequence):
-            gone.file.close()
-            with _translated():
-                self._disk.remove(self._path(lane, gone.first))
-                self._disk.sync_dir(lane.hex())
-
-    def _take_unneeded(self, lane: bytes, sequence: int) -> _Segment | None:
         with self._lock:
-            segments = self._lanes[lane]
+            segments, gone = self._lanes[lane], list[_Segment]()
             for segment in segments:
                 segment.kept.discard(sequence)
-            if len(segments) < 2 or segments[0].kept or not segments[1].synced:
-                return None
-            self.size_bytes -= segments[0].size
-            return segments.pop(0)
+            while len(segments) > 1 and not segments[0].kept and segments[1].synced:
+                self.size_bytes -= segments[0].size
+                gone.append(segments.pop(0))
+        for segment in gone:
+            segment.file.close()
+            with _translated():
+                self._disk.remove(self._path(lane, segment.first))
+                self._disk.sync_dir(lane.hex())
 
     def close(self) -> None:
         for segments in self._lanes.values():
@@ -198,9 +188,9 @@ class Spool:
         for first in names:
             segment = _Segment(first, self._disk.open(self._path(lane, first)))
             data = segment.file.pread(0, segment.file.size())
-            for position, parcel in _frames(data):
-                segment.parcels[parcel.header.sequence] = (position, _length(data, position))
-                segment.size = position + _length(data, position)
+            for position, length, sequence in _frames(data):
+                segment.parcels[sequence] = (position, length)
+                segment.size = position + length
             self._check_run(lane, segment)
             if segment.size < len(data):
                 if first != names[-1]:
@@ -238,12 +228,8 @@ def _translated() -> Iterator[None]:
         raise Unavailable(f"spool: {error.strerror}", retry_after_s=1.0, hint="free some space") from error
 
 
-def _length(data: bytes, position: int) -> int:
-    return int(_FRAME.unpack_from(data, position - _FRAME.size)[0])
-
-
-def _frames(data: bytes) -> Iterator[tuple[int, Parcel]]:
-    """Position and parcel of each whole frame; the first that is not whole ends them."""
+def _frames(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Position, length and sequence of the parcel in each whole frame; the first that is not whole ends them."""
     at = 0
     while at + _FRAME.size <= len(data):
         length, crc = _FRAME.unpack_from(data, at)
@@ -251,7 +237,7 @@ def _frames(data: bytes) -> Iterator[tuple[int, Parcel]]:
         if len(parcel) < length or zlib.crc32(parcel) != crc:
             return
         try:
-            yield at + _FRAME.size, Parcel.decode(parcel)
+            yield at + _FRAME.size, length, Parcel.decode(parcel).header.sequence
         except Malformed:
             return
         at += _FRAME.size + length

@@ -5,8 +5,8 @@ was anchored on a ledger whose checkpoints it checked itself, belongs to a lane 
 publisher with a permit, and opened with its own keys. What does not hold is a `Finding`; by default the first one
 stops the iteration (`on_bad="fail"`), with `on_bad="report"` the subscriber goes on and tells `on_finding`.
 
-`assigned.py` knows the partitions, `fetching.py` brings their ranges, `reader.py` verifies them, `pending.py` resolves
-commit parcels, `opening.py` has the keys; here they meet, in order.
+`fetching.py` brings the ranges of partitions, `reader.py` verifies them, `pending.py` resolves commit parcels,
+`opening.py` has the keys, `group.py` says which partitions are ours; here they meet, in order.
 """
 
 from __future__ import annotations
@@ -21,20 +21,28 @@ from itertools import islice
 from typing import Any
 
 from tallystick.client.fetching import Fetcher
-from tallystick.client.findings import OPEN_REASONS, Finding, FoundError, is_late, is_suspect
-from tallystick.client.group import Assigned, Member
-from tallystick.client.keeper import Held, without_right
+from tallystick.client.grants import Held, without_right
+from tallystick.client.group import Member
 from tallystick.client.opening import Interest, Opener, Places, unopened
 from tallystick.client.pending import BadCommit, Commits, Written
-from tallystick.client.reader import ParcelReader, Placed, PlacedParcel
+from tallystick.client.reader import (
+    OPEN_REASONS,
+    Finding,
+    FoundError,
+    ParcelReader,
+    Placed,
+    PlacedParcel,
+    is_late,
+    is_suspect,
+    withheld,
+)
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import ReaderTies
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import Header, ParcelKind
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.labels import label_place
-from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.keys import KeyRing
+from tallystick.parcel.locks import MissingKey, NotEntitled
 from tallystick.parcel.parcel import VerifiedParcel, describe, is_front
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
@@ -85,27 +93,13 @@ class SubscriberStatistics:
 
 @dataclass(frozen=True)
 class _Committed:
-    """Parcels that a commit parcel made count, not yet fetched. Its place is the commit parcel's, until all of them are
-    delivered."""
+    """Parcels that a commit parcel made count, not yet fetched."""
 
     commit: PlacedParcel
     written: Written
 
-    @property
-    def offset(self) -> int:
-        return self.commit.offset
 
-
-@dataclass(frozen=True)
-class _Counted:
-    """One of them, fetched and verified."""
-
-    placed: PlacedParcel
-    partition: int
-    offset: int  # the commit parcel's
-
-
-_Item = PlacedParcel | _Committed | _Counted | Finding
+_Item = PlacedParcel | _Committed | Finding
 
 
 class Subscriber:
@@ -121,18 +115,19 @@ class Subscriber:
         topic: str | bytes,
         settings: SubscriberSettings = SubscriberSettings(),
         *,
-        member: Callable[[bytes, int], Member] | None = None,
+        group: str | None = None,
         on_finding: Callable[[Finding], None] | None = None,
     ) -> None:
-        """`member(token, partitions)` makes the membership of a group, where one is wanted."""
+        """A subscriber alone, or a member of the group of this name."""
         self._carrier, self._authority, self._view = ties.carrier, ties.authority, ties.view
         self._clock, self._settings, self._on_finding = ties.clock, settings, on_finding
         # What lies in the log is older than this permit: ask for the keys of all epochs, unless only new rows are read.
-        only_new = settings.start == "latest" and member is None
-        self._topic, self._first_epoch, self._grants = topic, 0 if only_new else 1, ties.grants
+        only_new = settings.start == "latest" and group is None
         self._interest = Interest(settings.interest)
+        self._asked = (Operation.SUBSCRIBE, topic, 0 if only_new else 1, settings.interest)
+        self._grants = ties.grants
         held = self._obtain()
-        self.token, self.partitions = held.grant.token, held.grant.partitions
+        self.token, self.partitions = held.grant.token, held.grant.settings.partitions
         ties.carrier.subscribe(held.grant.permit)
         self._pool = ThreadPoolExecutor(settings.threads + 1, "subscriber") if settings.threads else None
         self._opener = Opener(ties, held, settings, self._pool)
@@ -140,9 +135,12 @@ class Subscriber:
             self._interest.formula(self._opener.wanted_schema)  # wrong for the schema that was asked for: said at once
         self._fetcher = Fetcher(ties, settings, held, self._pool)
         self._labelled = self._fetcher.wanted.newest  # for which epoch and version of the code labels were asked for
-        group = member(self.token, self.partitions) if member is not None else None
-        self._assigned = Assigned(self._fetcher, group, self.partitions, ties.clock, settings)
-        self._taken: deque[tuple[ParcelReader, _Item]] = deque()  # verified, not yet delivered
+        self._readers: dict[int, ParcelReader] = {}  # of the partitions that are ours
+        place = (self.token, self.partitions)
+        self._member = None if group is None else Member(ties, group, *place, settings.renew_s)
+        # Verified, not yet delivered, each with the offset at which its reader goes on after a restart: what a commit
+        # parcel made count has the commit parcel's, until all of it is delivered.
+        self._taken: deque[tuple[ParcelReader, int, _Item]] = deque()
         self._fetched_bytes = 0  # of parcels that a commit parcel named, in this round
         self._commits = Commits(
             self._fetcher.supplier, self._fetcher.headers, lambda header: self._fetcher.wanted.asks_for(header)
@@ -157,11 +155,10 @@ class Subscriber:
         self._rows = self._parcels = 0  # that were delivered
 
     def _obtain(self, *, again: bool = False) -> Held:
-        asked = (Operation.SUBSCRIBE, self._topic, self._first_epoch, self._interest.text)
         try:
             if self._grants is not None:
-                return self._grants.obtain(*asked, again=again)
-            return Held.of(self._authority.permit(*asked))
+                return self._grants.obtain(*self._asked, again=again)
+            return Held.of(self._authority.permit(*self._asked))
         except Refused as error:
             if error.reason != "misuse":
                 raise
@@ -200,11 +197,11 @@ class Subscriber:
 
     def _read_all(self, wait_ms: int, received: list[Received]) -> None:
         """A round without patience, and if there was nothing at all one with it."""
-        readers = list(self._assigned.readers.values())
+        readers = list(self._readers.values())
         for patience in (0, wait_ms // max(1, len(readers))):
             for reader in readers:
                 items = self._fetcher.read(reader, 0 if received else patience)
-                self._taken.extend((reader, item) for item in items)
+                self._taken.extend((reader, item.offset or 0, item) for item in items if not _is_pending(item))
                 self._open_taken(received)
                 if self._taken:
                     return
@@ -214,57 +211,48 @@ class Subscriber:
     def _open_taken(self, received: list[Received]) -> None:
         """Open what was taken, in order; what fails for now stays. A large write is delivered over several rounds."""
         while self._taken:
-            reader, item = self._taken[0]
+            reader, offset, item = self._taken[0]
             if isinstance(item, _Committed) and self._fetched_bytes >= self._settings.fetch_bytes_max:
                 return
             self._begin_next()
             rest: list[_Item] = []
             try:
-                if self._assigned.readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
-                    rest = self._open_item(reader, item, received)
+                if self._readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
+                    rest = self._open_item(item, received)
             except FoundError:
                 self._taken.popleft()
                 raise
             self._taken.popleft()
-            self._taken.extendleft((reader, one) for one in reversed(rest))
+            self._taken.extendleft((reader, offset, one) for one in reversed(rest))
 
     def _begin_next(self) -> None:
         """Let other threads open what comes after the first that is taken."""
-        for _, item in islice(self._taken, 1, 2 + self._settings.threads):
-            match item:
-                case _Counted():
-                    self._opener.begin(item.placed.verified)
-                case Placed() if not item.verified.header.pending:
-                    self._opener.begin(item.verified)
+        for _, _, item in islice(self._taken, 1, 2 + self._settings.threads):
+            if isinstance(item, Placed):
+                self._opener.begin(item.verified)
 
-    def _open_item(self, reader: ParcelReader, item: _Item, received: list[Received]) -> list[_Item]:
+    def _open_item(self, item: _Item, received: list[Received]) -> list[_Item]:
         """Add the item's rows to `received`. Returns what is to be opened in its place."""
         match item:
             case Finding():
                 self._report(item)
             case _Committed():
                 return self._fetch_committed(item)
-            case _Counted():
-                received += self._open(item.partition, item.placed)
             case _ if item.verified.header.kind is ParcelKind.COMMIT:
-                return self._resolve(reader, item)
-            case _ if not item.verified.header.pending:  # what is pending counts where its commit parcel lies
-                received += self._open(reader.partition, item)
+                return self._resolve(item)
+            case _:
+                received += self._open(item)
         return []
 
-    def _resolve(self, reader: ParcelReader, commit: PlacedParcel) -> list[_Item]:
+    def _resolve(self, commit: PlacedParcel) -> list[_Item]:
         """What a commit parcel makes count; one that lies is told, and nothing of it delivered."""
-        header = commit.verified.header
         try:
             content = self._opener.content(commit.verified)
-            return [_Committed(commit, one) for one in self._commits.resolve(commit, reader.partition, content)]
+            return [_Committed(commit, one) for one in self._commits.resolve(commit, content)]
         except NotEntitled:  # and so would be the rows that it makes count
             self.closed_parcels += 1
-        except MissingKey as error:
-            told = unopened(error, header, erased=self._opener.was_erased(error))
-            self._report(self._finding(reader.partition, commit, told.reason, str(told)))
-        except (CannotOpen, BadCommit) as error:
-            self._report(self._finding(reader.partition, commit, error.reason, str(error)))
+        except (MissingKey, CannotOpen, BadCommit) as error:
+            self._report_unopened(commit, error)
         return []
 
     def _fetch_committed(self, item: _Committed) -> list[_Item]:
@@ -278,21 +266,17 @@ class Subscriber:
             self._fetcher.check_retired(partition, fetched.retired)
             taken = min(end, fetched.retired) - written.first
             message = f"partition {partition}: {taken} parcels of a write were retired from offset {written.first} on"
-            found.append(self._finding(partition, item.commit, "retired", message))
+            found.append(self._finding(replace(item.commit, partition=partition), "retired", message))
         elif fetched.first != written.first or not 0 < taken <= len(written.names):
-            raise Withheld(
-                f"partition {partition}: offset {written.first} is anchored, and the node does not show it",
-                reason="missing",
-            )
+            raise withheld(partition, f"offset {written.first} is anchored, and the node does not show it")
         else:
             for at, data in enumerate(fetched.parcels):
                 verified = self._named(item, data, written.names[at])
                 if verified is not None:
-                    placed = Placed(verified, written.first + at, written.anchor)
-                    found.append(_Counted(placed, partition, item.offset))
+                    found.append(Placed(verified, partition, written.first + at, written.anchor))
         self._fetched_bytes += sum(written.sizes[:taken])
         rest = replace(written, first=written.first + taken, names=written.names[taken:], sizes=written.sizes[taken:])
-        return [*found, _Committed(item.commit, rest)] if rest.names else found
+        return [*found, replace(item, written=rest)] if rest.names else found
 
     def _named(self, item: _Committed, data: bytes | memoryview, name: bytes) -> VerifiedParcel | None:
         """The parcel of this name; None where its front came, and the permit's labels do not ask for more."""
@@ -304,13 +288,13 @@ class Subscriber:
         except Refused as error:
             raise Withheld(f"partition {item.written.partition}: {error}", reason="altered") from error
 
-    def _open(self, partition: int, placed: PlacedParcel) -> list[Received]:
+    def _open(self, placed: PlacedParcel) -> list[Received]:
         """The rows of a verified parcel; heartbeats and closings have none, gaps are told."""
         header, verified = placed.verified.header, placed.verified
         try:
             if header.kind is ParcelKind.GAP:
                 gap = Gap.decode(self._opener.content(verified))
-                self._report(self._finding(partition, placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
+                self._report(self._finding(placed, "gap", f"{gap.rows} rows were dropped: {gap.reason}"))
             if header.kind is not ParcelKind.DATA:
                 return []
             self._renew_labels(header)
@@ -324,12 +308,8 @@ class Subscriber:
                 raise
             self.closed_parcels += 1
             return []
-        except MissingKey as error:
-            told = unopened(error, header, erased=self._opener.was_erased(error))
-            self._report(self._finding(partition, placed, told.reason, str(told)))
-            return []
-        except (CannotOpen, Malformed) as error:
-            self._report(self._finding(partition, placed, "cannot-open", str(error)))
+        except (MissingKey, CannotOpen, Malformed) as error:
+            self._report_unopened(placed, error)
             return []
         if not batch.rows:
             return []
@@ -337,32 +317,18 @@ class Subscriber:
         anchor = placed.anchor
         suspect = is_suspect(self._revoked_at(verified.publisher), None if anchor is None else anchor.height)
         if suspect:
-            self._report(self._finding(partition, placed, "suspect", "anchored after its publisher's key was revoked"))
+            self._report(self._finding(placed, "suspect", "anchored after its publisher's key was revoked"))
         seen_ms = int(self._clock.now() * 1000) if anchor is None else anchor.time_ms
         late = is_late(header.time_ms, seen_ms, self._settings.late_s)
-        return [
-            Received(
-                batch=batch,
-                token=self.token,
-                partition=partition,
-                offset=placed.offset,
-                parcel=header.hash,
-                publisher=verified.publisher,
-                lane=header.lane,
-                sequence=header.sequence,
-                height=0 if anchor is None else anchor.height,
-                time_ms=header.time_ms,
-                late=late,
-                suspect=suspect,
-                closed=opened.closed,
-                places=places,
-            )
-        ]
+        place = (self.token, placed.partition, placed.offset)
+        origin = (verified.publisher, header.lane, header.sequence)
+        height, time_ms, closed = 0 if anchor is None else anchor.height, header.time_ms, opened.closed
+        return [Received(batch, *place, header.hash, *origin, height, time_ms, late, suspect, closed, places)]
 
     def _renew_labels(self, header: Header) -> None:
         """Ask for another permit where ours has no labels for an epoch, or a version of the code, that has come since;
         once for each. Until there is one, everything of that epoch is sent."""
-        place = label_place(header)
+        place = header.label_place
         if not self._interest or place is None or place <= self._labelled:
             return
         self._labelled = place
@@ -420,21 +386,35 @@ class Subscriber:
     # ── Partitions, groups, offsets ──────────────────────────────────────────────────────────────────────────────
 
     def _assign(self) -> None:
-        if self._assigned.assign():
-            self._revoked.clear()
+        """Know which partitions are ours: all of them, or those that the group's ledger deals us."""
+        if self._member is not None:
+            if self._member.assign(self._readers, self._fetcher.reader):
+                self._revoked.clear()
+        elif not self._readers:
+            self._readers = {p: self._fetcher.reader(p, self._start(p)) for p in range(self.partitions)}
+
+    def _start(self, partition: int) -> int:
+        start = self._settings.start
+        if isinstance(start, int):
+            return start
+        if start not in ("earliest", "latest"):
+            raise Misuse(f'start "{start}" is unknown, expected earliest, latest or an offset')
+        anchor = self._fetcher.anchor(partition) if start == "latest" else None
+        return 0 if anchor is None else anchor.size
 
     def commit(self) -> None:
         """Move the group's offsets to what `poll` returned; a signed compare-and-set for each partition. `Refused`
         if a partition is no longer ours: the next round begins where the group stands."""
-        if self._assigned.is_stale():
+        if self._member is None:
+            raise Misuse("only a member of a group commits offsets", hint="give the subscriber a group")
+        if self._member.is_stale:
             self._assign()
-        self._assigned.commit(self.positions())
+        self._member.commit(self.positions(), self._readers)
 
     def statistics(self) -> SubscriberStatistics:
         """What was delivered so far, and what is known to be left."""
-        anchors = {partition: reader.anchor for partition, reader in self._assigned.readers.items()}
-        ends = {partition: anchor.size for partition, anchor in anchors.items() if anchor is not None}
-        behind = sum(max(0, ends[partition] - at) for partition, at in self.positions().items() if partition in ends)
+        anchors = [(reader.anchor, self.positions()[partition]) for partition, reader in self._readers.items()]
+        behind = sum(max(0, anchor.size - at) for anchor, at in anchors if anchor is not None)
         return SubscriberStatistics(
             partitions=len(anchors),
             rows=self._rows,
@@ -447,15 +427,17 @@ class Subscriber:
 
     def seek(self, partition: int, offset: int) -> None:
         """Go on reading a partition from another offset; lanes are joined to their heads anew."""
-        self._assigned.seek(partition, offset)
+        if partition not in self._readers:
+            raise Misuse(f"partition {partition} is not read here")
+        self._readers[partition] = self._fetcher.reader(partition, offset)
 
     def positions(self) -> dict[int, int]:
         """The next offset of each partition that is ours."""
-        readers = self._assigned.readers
-        waiting = [(reader.partition, item.offset or 0) for reader, item in reversed(self._taken)]
-        return {partition: reader.offset for partition, reader in readers.items()} | {
-            partition: offset for partition, offset in waiting if partition in readers
-        }
+        positions = {partition: reader.offset for partition, reader in self._readers.items()}
+        for reader, offset, _ in reversed(self._taken):
+            if reader.partition in positions:
+                positions[reader.partition] = offset
+        return positions
 
     # ── Findings ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -467,14 +449,21 @@ class Subscriber:
         if self._settings.on_bad == "fail" and finding.reason not in OPEN_REASONS:
             raise FoundError(finding)
 
-    def _finding(self, partition: int, placed: PlacedParcel, reason: str, message: str) -> Finding:
-        place, verified = (self.token, partition, placed.offset), placed.verified
+    def _report_unopened(self, placed: PlacedParcel, error: Refused) -> None:
+        """Tell of a verified parcel that did not open, or that lists what it must not."""
+        if isinstance(error, MissingKey):
+            error = unopened(error, placed.verified.header, erased=self._opener.was_erased(error))
+        reason = "cannot-open" if isinstance(error, Malformed) else error.reason
+        self._report(self._finding(placed, reason, str(error)))
+
+    def _finding(self, placed: PlacedParcel, reason: str, message: str) -> Finding:
+        place, verified = (self.token, placed.partition, placed.offset), placed.verified
         return Finding.about(reason, message, place, verified.publisher, verified.parcel)
 
     def _look_for_silence(self) -> None:
         """A publisher that neither spoke nor closed its lane: once for each lane and silence."""
         now_ms = int(self._clock.now() * 1000)
-        for reader in self._assigned.readers.values():
+        for reader in self._readers.values():
             for finding in reader.silent(now_ms, int(self._settings.silence_s * 1000)):
                 key = (finding.lane, finding.sequence or 0)
                 if key not in self._told:
@@ -517,9 +506,9 @@ class Subscriber:
         self.stop()
         if self._pool is not None:
             self._pool.shutdown()
-        if self._assigned.member is not None:
+        if self._member is not None:
             try:
-                self._assigned.member.leave()
+                self._member.leave()
             except (Refused, Unavailable) as error:
                 log.info("left without a word: %s", error)
 
@@ -528,3 +517,8 @@ class Subscriber:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_pending(item: PlacedParcel | Finding) -> bool:
+    """Whether it counts where its commit parcel lies, and not here."""
+    return isinstance(item, Placed) and item.verified.header.pending

@@ -1,59 +1,193 @@
-"""What ties an identity to its instance."""
+"""What ties an identity to its instance: its view of the ledger, and writing there in its own name.
+
+`View`: checkpoints that were accepted, and state proved under them. The node is asked and not believed: every
+checkpoint goes through the memory (signatures and witnesses that the trust file demands, continuity with the last one),
+every value through its proof. A head older than `head_age_max_s` is a withheld tail until the contrary is shown.
+
+`Author`: entries under one signature, with numbers that only rise. The numbers of an identity are the microseconds of
+its clock. Several processes may write in one name (the members of a group), and their clocks differ: whose number comes
+too late asks what the last one was and goes on above it. The ledger judges numbers by the block that is being made and
+shows them from one that is published, so the number in the way may not be shown yet. Then the author waits and tries
+again, as long as a block may take to be published; after that the world is to blame, and the caller may try again
+later.
+
+The answer is not believed far: a node that names a number in the far future would otherwise silence the identity.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from tallystick import wire
 from tallystick.carriers.carrier import Carrier
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.view import View
+from tallystick.crypto.merkle_map import verify_map
+from tallystick.errors import Refused, Unavailable, Withheld
 from tallystick.identity.folder import Identity
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.ledger.block import Head, compose
+from tallystick.ledger.contracts.identity import NUMBERS
+from tallystick.ledger.contracts.state import Key, R
+from tallystick.ledger.proofs import CheckpointMemory, Consistency, StateProof
+from tallystick.runtime.sources import Clock, Entropy
 
 if TYPE_CHECKING:
     from tallystick.authority.client import AuthorityClient
-    from tallystick.client.author import Author
     from tallystick.client.grants import Grants, KeySource
 
 
-class Ties(Protocol):
+AskMany = Callable[[Sequence[bytes]], Sequence[StateProof]]
+
+PUBLISHED_S = 15.0  # from a block until the witnesses have cosigned it; one of them may be slow
+
+
+class LedgerSource(Protocol):
+    """Where checkpoints and proofs come from; nothing of it is trusted."""
+
+    def checkpoint(self) -> bytes: ...
+
+    def consistency(self, old: int, new: int) -> Sequence[bytes]: ...
+
+    def state(self, key: bytes) -> StateProof: ...
+
+
+class View:
+    def __init__(self, source: LedgerSource, memory: CheckpointMemory, clock: Clock, head_age_max_s: float) -> None:
+        self._source, self._memory, self._clock = source, memory, clock
+        self._head_age_max_s = head_age_max_s
+
+    @property
+    def accepted(self) -> tuple[int, bytes] | None:
+        """Size and root of the newest accepted checkpoint, as headers carry it."""
+        head = self._memory.head
+        return None if head is None else (head.size, head.root)
+
+    def refresh(self) -> Head:
+        """The newest checkpoint; `Withheld` if it contradicts an earlier one, or is too old."""
+        return self._check_age(self._memory.accept(self._source.checkpoint(), self._source.consistency))
+
+    def row(self, key: Key[R]) -> R | None:
+        """The row under `key` in the newest state, None where it is proved absent."""
+        return self.row_at(key)[0]
+
+    def row_at(self, key: Key[R]) -> tuple[R | None, Head]:
+        """The row, and the checkpoint under which it was proved."""
+        return self.rows_at([key], lambda _: [self._source.state(key)])[0]
+
+    def rows_at(self, keys: Sequence[Key[R]], ask: AskMany) -> list[tuple[R | None, Head]]:
+        """The row of each key as `row_at` gives it; `ask` brings their proofs together, and is believed as little. A
+        checkpoint that several of them came under is accepted once."""
+        found: list[tuple[R | None, Head]] = []
+        heads: dict[bytes, Head] = {}
+        for key, proof in zip(keys, ask(keys), strict=True):
+            if proof.note not in heads:
+                heads[proof.note] = self._check_age(self._memory.accept(proof.note, self._source.consistency))
+            head = heads[proof.note]
+            verify_map(head.state_root, key, proof.value, proof.proof)
+            row = None if proof.value is None else key.read(wire.decode(proof.value, "state value"))
+            found.append((row, head))
+        return found
+
+    def wait_for(self, key: Key[R], accept: Callable[[R | None], bool]) -> R | None:
+        """The row under `key` as soon as it is acceptable: what one has just written may lie in a block that the
+        witnesses have yet to cosign."""
+        deadline = self._clock.monotonic() + PUBLISHED_S
+        while not accept(row := self.row(key)):
+            if self._clock.monotonic() > deadline:
+                raise Unavailable(
+                    f"ledger: what was written is not under a checkpoint after {PUBLISHED_S:g} s",
+                    hint="its witnesses may be away",
+                )
+            self._clock.pause(0.05)
+        return row
+
+    def check_seen(self, size: int, root: bytes, consistency: Consistency | None = None) -> None:
+        """Hold a checkpoint that a publisher accepted against our own history: `Withheld` if they fork. `consistency`
+        may bring the proof from elsewhere."""
+        self._memory.check_seen(size, root, consistency or self._source.consistency)
+
+    def _check_age(self, head: Head) -> Head:
+        age_s = self._clock.now() - head.time_ms / 1000
+        if age_s > self._head_age_max_s:
+            raise Withheld(
+                f"ledger: its newest checkpoint is {age_s:.0f} s old, accepted are {self._head_age_max_s:g}",
+                reason="stale-head",
+                hint="the node withholds newer ones, or the ledger stands still",
+            )
+        return head
+
+
+PAUSE_S = 0.25  # a few attempts while a block is made, and no flood while one is not
+AHEAD_MAX_US = 3_600_000_000  # an hour: how far clocks of one name may differ
+
+
+class SubmitLedger(Protocol):
+    def submit(self, transaction: bytes) -> None: ...
+
+    def state(self, key: bytes) -> StateProof: ...
+
+
+class Author:
+    """Writes entries in the name of an identity, under rising numbers."""
+
+    def __init__(self, identity: Identity, ledger: SubmitLedger, clock: Clock) -> None:
+        self._identity, self._ledger, self._clock = identity, ledger, clock
+        self._last = 0
+
+    @property
+    def principal(self) -> bytes:
+        return self._identity.principal
+
+    def write(self, *entry: bytes) -> None:
+        """Submit one transaction of these entries; returns when it is in a block.
+
+        `Unavailable` if numbers of other processes of this name stay in the way; `Refused` as the contracts say.
+        """
+        identity = self._identity
+        deadline = self._clock.monotonic() + PUBLISHED_S
+        while True:
+            now_us = int(self._clock.now() * 1_000_000)
+            self._last = max(self._last + 1, now_us)
+            transaction = compose(identity.instance, identity.principal, self._last, entry, identity.signing_key)
+            try:
+                return self._ledger.submit(transaction.data)
+            except Refused as error:
+                if error.reason != "replayed":
+                    raise
+                refusal = error
+            shown = self._last_on_ledger()
+            if shown > now_us + AHEAD_MAX_US:
+                raise refusal
+            if self._clock.monotonic() >= deadline:
+                raise Unavailable(
+                    f"ledger: numbers of other processes of this name were in the way for {PUBLISHED_S:g} s",
+                    hint="the ledger makes no blocks, its witnesses are away, or too many write in this name",
+                ) from refusal
+            if shown <= self._last:  # it lies in a block that is not shown yet
+                self._clock.pause(PAUSE_S)
+            self._last = max(self._last, shown)
+
+    def _last_on_ledger(self) -> int:
+        value = self._ledger.state(NUMBERS(self.principal)).value
+        number = 0 if value is None else wire.decode(value, "number")
+        return number if type(number) is int else 0
+
+
+class Ties:
     """An identity and its ways to carrier, authority and ledger: a session, or what a Spark task was lent of one."""
 
-    @property
-    def identity(self) -> Identity: ...
-
-    @property
-    def node(self) -> RemoteNode:
-        """Where permits, locks and the ledger are asked for."""
-
-    @property
-    def carrier(self) -> Carrier:
-        """Where parcels go and come from: the node, or a way past it."""
-
-    @property
-    def authority(self) -> KeySource: ...
-
-    @property
-    def view(self) -> View: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def entropy(self) -> Entropy: ...
-
-    @property
-    def grants(self) -> Grants | None:
-        """Keeps permits across starts, where there is one."""
-
-    @property
-    def author(self) -> Author | None:
-        """Brings broken promises to the ledger, where there is one."""
+    identity: Identity
+    node: RemoteNode  # where permits, locks and the ledger are asked for
+    carrier: Carrier  # where parcels go and come from: the node, or a way past it
+    authority: KeySource
+    view: View
+    clock: Clock
+    entropy: Entropy
+    grants: Grants | None  # keeps permits across starts, where there is one
+    author: Author | None  # writes to the ledger, where there is one
 
 
-class ReaderTies(Ties, Protocol):
+class ReaderTies(Ties):
     """Those of a reader, who asks the authority for more than keys."""
 
-    @property
-    def authority(self) -> AuthorityClient: ...
+    authority: AuthorityClient

@@ -30,7 +30,7 @@ from tallystick.client.session import Session
 from tallystick.client.ties import Ties
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.table import Key
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.contracts.writes import WRITES, WriteRow
 from tallystick.parcel.commit import LIST_BYTES_MAX, CommitList, WrittenRun, ledger_write, merge
 from tallystick.record.schema import Schema
@@ -147,11 +147,11 @@ class Committer:
         with held(self._folder):
             if self._disk.exists(_mark(write)):
                 return None
-            winner = self._winner(write)
-            if winner is None:
+            row = self._view.row(self._place(*write))
+            if row is None:
                 self._keep(proposed)
-                winner = self._win(proposed)
-            chosen = self._kept(write, winner)
+                row = self._win(proposed)
+            chosen = self._kept(write, row.hash)
             self._seal(chosen)
             self._finish(write)
             return chosen
@@ -160,16 +160,12 @@ class Committer:
         """On disk before it can win; beside others that were proposed for the batch."""
         write_atomic(self._disk, _name((proposed.write, proposed.batch), proposed.hash), proposed.encoded)
 
-    def _winner(self, write: tuple[bytes, int]) -> bytes | None:
-        row = self._view.row(self._place(*write))
-        return None if row is None else row.hash
-
     def _place(self, write: bytes, batch: int) -> Key[WriteRow]:
         """Where the ledger says which list won."""
         return WRITES(self._session.identity.principal, ledger_write(write), batch)
 
-    def _win(self, proposed: CommitList) -> bytes:
-        """The compare-and-set; the hash that has won, ours or another's."""
+    def _win(self, proposed: CommitList) -> WriteRow:
+        """The compare-and-set. Returns what has won, ours or another's."""
         entry = entries.write(proposed.token, ledger_write(proposed.write), proposed.batch, proposed.hash)
         try:
             self._session.author.write(entry)
@@ -178,7 +174,7 @@ class Committer:
                 raise
         won = self._view.wait_for(self._place(proposed.write, proposed.batch), lambda row: row is not None)
         assert won is not None  # or it would still be waiting
-        return won.hash
+        return won
 
     def _kept(self, write: tuple[bytes, int], winner: bytes) -> CommitList:
         name = _name(write, winner)
@@ -205,18 +201,16 @@ class Committer:
     def _finish(self, write: tuple[bytes, int]) -> None:
         """The lists of the batch are not needed any more, nor old marks."""
         self._mark(write)
-        prefix = _name(write, b"")
+        prefix, lists = _name(write, b""), self._folder / "lists"
         names = self._disk.listdir("")
-        marks = sorted((name for name in names if name.endswith(_DONE)), key=self._age)
+        done = [name for name in names if name.endswith(_DONE)]
+        marks = sorted(done, key=lambda name: (lists / name).stat().st_mtime)
         for name in [*(one for one in names if one.startswith(prefix) and one != _mark(write)), *marks[:-_MARKS_MAX]]:
             self._disk.remove(name)
 
     def _mark(self, write: tuple[bytes, int]) -> None:
         """The commit parcel of this batch is anchored."""
         write_atomic(self._disk, _mark(write), wire.encode([1]))
-
-    def _age(self, name: str) -> float:
-        return (self._folder / "lists" / name).stat().st_mtime
 
 
 _DONE = ".done"

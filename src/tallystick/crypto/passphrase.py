@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from tallystick import wire
-from tallystick.crypto.aead import unwrap, wrap
-from tallystick.crypto.kdf import derive
+from tallystick.crypto.symmetric import derive, unwrap, wrap
 from tallystick.errors import Malformed, Misuse
 
 SALT_BYTES = 32

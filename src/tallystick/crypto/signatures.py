@@ -10,17 +10,24 @@ such keys are `Malformed`. Threat: a quantum computer forging roots, which live 
 signature needs both halves, and both cover the hash of the whole public key, so that a half taken alone, or
 joined to another's half, verifies nowhere. The ML-DSA half is randomised inside the library: root signatures
 do not replay from a seed.
+
+A signed object is wire [body, signature], where body is the wire encoding of a fixed array. Each kind has a context of
+its own, so a signature under one kind is worth nothing under another. The body's bytes are kept as they came: hashes
+and signatures are over them, never over a second encoding.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA65PrivateKey, MLDSA65PublicKey
 
-from tallystick.crypto.kdf import derive
+from tallystick import wire
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Forged, Malformed, Misuse
 
 SEED_BYTES = 32
@@ -28,6 +35,7 @@ PUBLIC_BYTES = 32
 SIGNATURE_BYTES = 64
 ROOT_PUBLIC_BYTES = PUBLIC_BYTES + 1952
 ROOT_SIGNATURE_BYTES = SIGNATURE_BYTES + 3309
+SIGNED_BYTES_MAX = 16 * 1024  # what one key signed; a principal's certificate has a 1,216-byte sealing key
 
 CONTEXT_PREFIX = "tallystick "
 _CONTEXT_BYTES_MAX = 255  # its length is one byte
@@ -46,6 +54,14 @@ _SMALL_ORDER = frozenset(
         "ee" + "ff" * 30 + "7f",
     )
 )
+
+
+class Signer(Protocol):
+    def sign(self, context: str, message: bytes) -> bytes: ...
+
+
+class Verifier(Protocol):
+    def verify(self, context: str, signature: bytes, message: bytes) -> None: ...
 
 
 class VerifyKey:
@@ -183,3 +199,43 @@ def _bound(root_public: bytes, message: bytes) -> bytes:
 def _check_seed(seed: bytes) -> None:
     if len(seed) != SEED_BYTES:
         raise Malformed(f"signing seed: expected {SEED_BYTES} bytes, found {len(seed)}")
+
+
+def sign_fields(context: str, fields: list[Any], signer: Signer) -> bytes:
+    """The signed object of these fields."""
+    body = wire.encode(fields)
+    return wire.encode([body, signer.sign(context, body)])
+
+
+def split_signed(data: bytes, what: str, at_most: int = SIGNED_BYTES_MAX) -> tuple[bytes, bytes]:
+    """Body and signature of a signed object, not yet verified."""
+    if len(data) > at_most:
+        raise Malformed(f"{what}: {len(data)} bytes, at most {at_most} expected")
+    parts = wire.decode(data, what)
+    if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, bytes) for p in parts)):
+        raise Malformed(f"{what}: expected [body, signature]")
+    return parts[0], parts[1]
+
+
+@dataclass(frozen=True)
+class SignedObject:
+    """A dataclass whose annotations say how its fields travel (see `wire`), under one signature."""
+
+    what: ClassVar[str]
+    context: ClassVar[str]
+    bytes_max: ClassVar[int] = SIGNED_BYTES_MAX
+    body: bytes = field(default=b"", kw_only=True)
+    signature: bytes = field(default=b"", kw_only=True)
+
+    def sign(self, signer: Signer) -> Self:
+        body = wire.encode([1, *wire.listed(self)])
+        return replace(self, body=body, signature=signer.sign(self.context, body))
+
+    def encode(self) -> bytes:
+        return wire.encode([self.body, self.signature])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """The object, not yet verified; raises `Malformed`."""
+        body, signature = split_signed(data, cls.what, cls.bytes_max)
+        return wire.read_as(cls, body, cls.what, body=body, signature=signature)

@@ -39,8 +39,11 @@ def rewritten(whole: bytes, change: Change, base: int = 0) -> bytes:
 
 def newest_segment(node: Path, token: bytes, partition: int) -> Path:
     """Of a partition, in the folder of a node."""
-    folder = node / "log" / "topics" / token.hex() / str(partition)
-    return max(folder.glob("*.segment"))
+    return max(partition_folder(node, token, partition).glob("*.segment"))
+
+
+def partition_folder(node: Path, token: bytes, partition: int) -> Path:
+    return node / "log" / "topics" / token.hex() / str(partition)
 
 
 def altered(at: int, *, in_header: bool = False) -> Change:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick import wire
-from tallystick.client.keeper import Held
+from tallystick.carriers.carrier import Fetch, Fetched
+from tallystick.client.grants import Held
 from tallystick.client.session import Session
 from tallystick.client.subscribe import FoundError
 from tallystick.demo.scene import AttackSucceeded, expected
@@ -28,14 +29,13 @@ class LedgerAct:
 
     height: int
     operator: bytes
-    operation: int
     reason: str
     count: int
-    evidence: bytes
 
 
 def refusals(session: Session, token: bytes, principal: bytes) -> list[LedgerAct]:
-    """What was refused to a principal on a topic, oldest first, by proof; asked for by whoever may know the topic."""
+    """What was refused to a principal on a topic, oldest first, by proof. Whoever asks must be allowed to know the
+    topic."""
     found, _ = session.history(token)
     acts = [to_act(height, entry) for height, _, entry in reversed(found)]
     return [act for act in acts if act.operator == principal and act.reason]
@@ -43,20 +43,22 @@ def refusals(session: Session, token: bytes, principal: bytes) -> list[LedgerAct
 
 def to_act(height: int, entry: bytes) -> LedgerAct:
     fields = wire.decode(entry, "operation")
-    return LedgerAct(height, fields[1], fields[4], fields[5], fields[7], fields[13])
+    return LedgerAct(height, fields[1], fields[5], fields[7])
 
 
 def wait_for_refusals(stage: Stage, topic: str, offender: Session, count: int = 1) -> list[LedgerAct]:
-    """Until so many acts of the offender on a topic stand on the ledger as refused."""
-    owner, token, principal = stage.owner(topic), stage.tokens[topic], offender.identity.principal
-    found: list[LedgerAct] = []
+    """Wait until so many acts of the offender on a topic stand on the ledger as refused. Returns them."""
+    owner, token, principal = stage.owners[topic], stage.tokens[topic], offender.identity.principal
 
-    def came() -> bool:
-        found[:] = refusals(owner, token, principal)
-        return sum(act.count for act in found) >= count
+    def came() -> list[LedgerAct]:
+        return enough(refusals(owner, token, principal), count)
 
-    stage.wait_until(came, f"{count} refusals of {offender.identity.name} on the ledger")
-    return found
+    return stage.wait_until(came, f"{count} refusals of {offender.identity.name} on the ledger")
+
+
+def enough(acts: list[LedgerAct], count: int) -> list[LedgerAct]:
+    """The acts, once they stand for so many messages; before that, none."""
+    return acts if sum(act.count for act in acts) >= count else []
 
 
 def reputation(session: Session, principal: bytes) -> tuple[int, int]:
@@ -65,9 +67,10 @@ def reputation(session: Session, principal: bytes) -> tuple[int, int]:
     return (REPUTATION_START, 0) if standing is None else (standing.score, standing.blacklisted)
 
 
-def heights(acts: list[LedgerAct]) -> str:
+def in_history(topic: str, acts: list[LedgerAct]) -> str:
+    """Where acts stand, for the table."""
     first, last = acts[0].height, acts[-1].height
-    return f"height {first}" if first == last else f"heights {first} to {last}"
+    return f"history of {topic}, " + (f"height {first}" if first == last else f"heights {first} to {last}")
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,11 @@ def subscription(session: Session, topic: str) -> Held:
     return held
 
 
+def fetch_first(session: Session, held: Held, bytes_max: int = 1) -> Fetched:
+    """What lies at the beginning of a topic's first partition, at least one parcel, for whoever has this grant."""
+    return session.node.fetch(Fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max))
+
+
 def end_offset(session: Session, topic: str) -> int:
     """How many parcels the first partition of a topic holds, as the node tells a rightful reader."""
-    held = subscription(session, topic)
-    return session.node.fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1).end
+    return fetch_first(session, subscription(session, topic)).end

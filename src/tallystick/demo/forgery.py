@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from tallystick.carriers.frames import join_frames
+from tallystick.carriers.carrier import join_frames
 from tallystick.client.session import Session
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Unavailable
 from tallystick.runtime.http1 import Response, ResponseReader, encode_head
-from tallystick.trust.envelope import Envelope, sign_request, verify_request
+from tallystick.trust.envelope import Envelope, PlainHead, sign_request, verify_head
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 
 JUNK = b'{"speed": 3, "note": "not sealed at all"}'
@@ -38,8 +38,10 @@ def exchange(
     sent: bytes | None = None,
     headers: Sequence[tuple[bytes, bytes]] | None = None,
 ) -> Response:
-    """One signed request and its answer, without a client's retries; whatever the caller names is lied about. `sent` is
-    the body that travels."""
+    """Send one signed request, without a client's retries, lying about whatever the caller names. Returns the answer.
+
+    `sent` is the body that travels.
+    """
     identity = session.identity
     address = urlsplit(url or identity.node_urls[0]).netloc
     if headers is None:
@@ -104,13 +106,4 @@ def envelope_of(session: Session, token: bytes) -> Envelope:
     headers = sign_request(
         identity.signing_key, identity.principal, node, **target, body=body, now=now, nonce=session.entropy.bytes(16)
     )
-    return verify_request(
-        **target,
-        headers=headers,
-        body=body,
-        resolve_key=lambda _: identity.signing_key.public,
-        node_id=node,
-        now=now,
-        delay_max_s=60,
-        skew_max_s=5,
-    )
+    return verify_head(PlainHead(**target, headers=headers), lambda _: identity.signing_key.public, node)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.carriers.carrier import Carrier, Outcome
-from tallystick.client.keeper import Held
+from tallystick.client.grants import Held
 from tallystick.client.lane_keys import draw_secrets, open_lane
 from tallystick.client.session import Session
 from tallystick.crypto.signatures import SigningKey

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tallystick.client.session import Session
@@ -23,43 +23,27 @@ _LEDGER = "ledger.sqlite"
 ATTEMPTS_MAX = 100  # to copy files that do not move meanwhile
 
 
-@dataclass(frozen=True)
 class Snapshot:
     """What a disk held at a time: the log, the ledger then and the ledger some while before, and people's memories."""
 
-    folder: Path
+    def __init__(self, stage: Stage) -> None:
+        """Copy the ledger as it is now; `finish` copies the rest when it has gone on."""
+        self._stage, self._folder = stage, stage.folder / "copies" / "snapshot"
+        self.older_ledger, self.ledger = self._folder / "older.sqlite", self._folder / "newer.sqlite"
+        self.log = self._folder / "log"
+        self._folder.mkdir(parents=True)
+        copy_ledger(stage.folders.node / _LEDGER, self.older_ledger)
 
-    @property
-    def older_ledger(self) -> Path:
-        return self.folder / "older.sqlite"
-
-    @property
-    def ledger(self) -> Path:
-        return self.folder / "newer.sqlite"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log"
+    def finish(self, *people: str) -> None:
+        """Memories first and the log last: nobody remembers more than the ledger holds, or finds less in the log."""
+        for name in people:
+            self._stage.people[name].view.refresh()  # they have seen today's ledger
+            shutil.copytree(self._stage.people[name].identity.home, self.home(name))
+        copy_ledger(self._stage.folders.node / _LEDGER, self.ledger)
+        copy_still(self._stage.folders.node / "log", self.log)
 
     def home(self, name: str) -> Path:
-        return self.folder / "homes" / name
-
-
-def begin_snapshot(stage: Stage) -> Snapshot:
-    """Copy the ledger as it is now; `finish_snapshot` copies the rest when it has gone on."""
-    snapshot = Snapshot(stage.folder / "copies" / "snapshot")
-    snapshot.folder.mkdir(parents=True)
-    copy_ledger(stage.folders.node / _LEDGER, snapshot.older_ledger)
-    return snapshot
-
-
-def finish_snapshot(stage: Stage, snapshot: Snapshot, *people: str) -> None:
-    """Memories first and the log last: nobody remembers more than the ledger holds, or finds less in the log."""
-    for name in people:
-        stage.people[name].view.refresh()  # they have seen today's ledger
-        shutil.copytree(stage.people[name].identity.home, snapshot.home(name))
-    copy_ledger(stage.folders.node / _LEDGER, snapshot.ledger)
-    copy_still(stage.folders.node / "log", snapshot.log)
+        return self._folder / "homes" / name
 
 
 def copy_ledger(source: Path, to: Path) -> None:
@@ -85,22 +69,19 @@ def _state(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 class Impostor:
-    """One copy, to be edited before it is started."""
+    """One copy, of a ledger and the snapshot's log, to be edited before it is started."""
 
-    def __init__(self, stage: Stage, name: str, ledger: Path, log: Path) -> None:
+    def __init__(self, stage: Stage, name: str, ledger: Path) -> None:
         self._stage, self.name = stage, name
         self.folder = stage.folder / "copies" / name
         self.node = self.folder / "node"
+        self.ledger = self.node / _LEDGER
         self.node.mkdir(parents=True)
         shutil.copy(stage.folders.trust, self.folder)
         for file in _NODE_FILES:
             shutil.copy2(stage.folders.node / file, self.node)
         shutil.copy(ledger, self.ledger)
-        shutil.copytree(log, self.node / "log")
-
-    @property
-    def ledger(self) -> Path:
-        return self.node / _LEDGER
+        shutil.copytree(stage.snapshot.log, self.node / "log")
 
     def __enter__(self) -> Impostor:
         self._child = self._stage.start(self.name, self.folder, "--node-only", "--port", "0")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tallystick.demo.broker import READER, TOPIC, shown
+from tallystick.demo.operator import READER, TOPIC
 from tallystick.demo.scene import NotObserved, Scene, Seen
 from tallystick.demo.stage import TOPICS, Stage
 from tallystick.demo.traffic import Pace
@@ -56,7 +56,7 @@ def scene(published: Mapping[str, int], say: Callable[[str], None], paces: dict[
         return Seen(
             f"{rows:,} rows, {done['trips']['trips'] + done['trips']['open']:,} trips; the audit names"
             f" {', '.join(FOUND)}; {count} proofs hold offline",
-            shown(stage, tables / "findings"),
+            stage.shown(tables / "findings"),
         )
 
     return Scene("all of the above, to the Spark jobs", "every row in the tables, every attack in the audit", look)
@@ -80,7 +80,7 @@ def _rules(table: Path) -> set[str]:
 
 
 def _verify(stage: Stage, folder: Path) -> int:
-    """How many proofs were written; every one must hold with the trust file and nothing else."""
+    """Check that every proof holds with the trust file and nothing else. Returns how many there are."""
     proofs = sorted(folder.glob("*.proof"))
     for path in proofs:
         verify_proof(path.read_bytes(), stage.trust)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tallystick.authority.granting import grant_entries
-from tallystick.client.opening import add_keys
-from tallystick.client.policies import AttributeHolder
+from tallystick.authority.client import grant_entries
+from tallystick.client.opening import AttributeHolder, add_keys
 from tallystick.client.session import Session
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.keys import AttributeKey
@@ -19,8 +18,8 @@ from tallystick.demo.evidence import subscription
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen
 from tallystick.demo.stage import READ, WRITE, Stage
 from tallystick.errors import CannotOpen
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.missing import NotEntitled
+from tallystick.parcel.keys import KeyRing
+from tallystick.parcel.locks import NotEntitled
 from tallystick.parcel.open import open_group
 from tallystick.policy.space import AttributeSpace
 from tallystick.record.schema import Schema

@@ -7,19 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tallystick import wire
-from tallystick.carriers.carrier import NotStored, Stored
-from tallystick.carriers.frames import join_frames
+from tallystick.carriers.carrier import NotStored, Stored, join_frames
 from tallystick.client.session import Session
-from tallystick.demo.evidence import (
-    LedgerAct,
-    end_offset,
-    heights,
-    refusals,
-    reputation,
-    subscription,
-    to_act,
-    wait_for_refusals,
-)
+from tallystick.demo import evidence
+from tallystick.demo.evidence import LedgerAct, end_offset, in_history, reputation, wait_for_refusals
 from tallystick.demo.forgery import JUNK, envelope_of, exchange, phony_permit, send_bytes
 from tallystick.demo.hand import Hand
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, expected, not_stored, refusal
@@ -27,11 +18,11 @@ from tallystick.demo.stage import WRITE, Stage
 from tallystick.demo.traffic import sample
 from tallystick.errors import Refused
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.call import NOBODY
-from tallystick.ledger.contracts.equivocation import EQUIVOCATIONS
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
-from tallystick.ledger.transaction import compose
+from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.node.instance import open_node_keys
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.permit import Operation
@@ -57,11 +48,11 @@ def junk_until_blacklisted(stage: Stage) -> Seen:
     not_stored(own.send(own.seal_batch(sample("air")))[0], "blacklisted", of="what it has every right to")
     if end_offset(stage.people["doctor"], "vitals") != before:
         raise AttackSucceeded("the hospital's topic has grown")
-    acts = refusals(stage.owner("vitals"), token, principal)
+    acts = evidence.refusals(stage.owners["vitals"], token, principal)
     score, height = reputation(stage.people["doctor"], principal)
     return Seen(
         f"{len(acts)} refusals, reputation {score}, blacklisted at height {height}; its own topic is closed to it too",
-        f"history of vitals, {heights(acts)}",
+        in_history("vitals", acts),
     )
 
 
@@ -90,7 +81,7 @@ def forged_parcels(stage: Stage) -> Seen:
     _check_end(stage, before)
     acts = wait_for_refusals(stage, "vitals", forger.session, len(forgeries))
     shown = ", ".join(dict.fromkeys(reasons))
-    return Seen(f"{len(reasons)} forgeries refused: {shown}", f"history of vitals, {heights(acts)}")
+    return Seen(f"{len(reasons)} forgeries refused: {shown}", in_history("vitals", acts))
 
 
 def replayed_parcels(stage: Stage) -> Seen:
@@ -118,7 +109,7 @@ def replayed_parcels(stage: Stage) -> Seen:
     return Seen(
         f"the request {REPLAYS} times more: {reason}; the parcel by another: {stolen}; by its publisher: the first"
         f" offset {own.promises[0].offset}, and nobody is blamed",
-        f"history of vitals, {heights(acts)}",
+        in_history("vitals", acts),
     )
 
 
@@ -149,7 +140,7 @@ def flood(stage: Stage) -> Seen:
     return Seen(
         f"{FLOOD_SIGNED + FLOOD_UNSIGNED} messages became {entries_made} entries of the ledger, all counted; the ward's"
         f" parcels came through",
-        f"history of vitals, {heights(acts)}; unsigned: height {nobody[0].height} on",
+        f"{in_history('vitals', acts)}; unsigned: height {nobody[0].height} on",
     )
 
 
@@ -162,14 +153,14 @@ def _must_store(hand: Hand) -> None:
 
 def _wait_for_junk(stage: Stage, first: int, count: int) -> list[LedgerAct]:
     """What nobody signed stands on the ledger as aggregates by reason and window."""
-    auditor, found = stage.people["doctor"], list[LedgerAct]()
+    auditor = stage.people["doctor"]
 
-    def came() -> bool:
+    def came() -> list[LedgerAct]:
         items = auditor.node.audit(kind=int(EntryKind.OPERATION), refused=1, first=first)
-        found[:] = [act for act in (to_act(item[0], item[5]) for item in items) if act.operator == NOBODY]
-        return sum(act.count for act in found) >= count
+        acts = (evidence.to_act(item[0], item[5]) for item in items)
+        return evidence.enough([act for act in acts if act.operator == NOBODY], count)
 
-    stage.wait_until(came, f"{count} unsigned messages to be counted on the ledger")
+    found = stage.wait_until(came, f"{count} unsigned messages to be counted on the ledger")
     return sorted(found, key=lambda act: act.height)
 
 
@@ -189,8 +180,8 @@ def framing(stage: Stage) -> Seen:
     claims = [(b"", rightful.base_hash), (rightful.evidence(), rightful.base_hash), (own.evidence(), own.base_hash)]
     entry = _accusation(principal, token, *claims[0])
     refusal(lambda: framer.author.write(entry), "not-host", "not-node", of="an operation written by a neighbour")
-    for evidence, request in claims:
-        _write_as_node(stage, framer, _accusation(principal, token, evidence, request))
+    for proof, request in claims:
+        _write_as_node(stage, framer, _accusation(principal, token, proof, request))
     after = reputation(framer, principal)
     if after[1] or after[0] < before[0]:
         raise AttackSucceeded(f"the victim's reputation fell from {before[0]} to {after[0]}")
@@ -201,9 +192,9 @@ def framing(stage: Stage) -> Seen:
     )
 
 
-def _accusation(victim: bytes, token: bytes, evidence: bytes, request: bytes) -> bytes:
+def _accusation(victim: bytes, token: bytes, proof: bytes, request: bytes) -> bytes:
     return entries.operation(
-        victim, OperatorRole.PUBLISHER, token, 2, time_ms=1, request=request, reason="no-right", evidence=evidence
+        victim, OperatorRole.PUBLISHER, token, 2, time_ms=1, request=request, reason="no-right", evidence=proof
     )
 
 
@@ -232,8 +223,8 @@ def equivocate(stage: Stage) -> Seen:
         raise NotObserved("the first story was refused")
     reason = not_stored(liar.send(two)[0], "equivocation", of="the second story")
     stage.wait_until(lambda: bool(_blacklisted(stage, principal)), "the conviction")
-    evidence = stage.people["doctor"].view.row(EQUIVOCATIONS(principal, one.header.lane, one.header.sequence))
-    if evidence is None:
+    kept = stage.people["doctor"].view.row(EQUIVOCATIONS(principal, one.header.lane, one.header.sequence))
+    if kept is None:
         raise NotObserved("the ledger does not hold the two headers")
     not_stored(liar.send(liar.seal_batch(sample("vitals")))[0], "blacklisted", of="what comes after")
     refusal(
@@ -241,16 +232,14 @@ def equivocate(stage: Stage) -> Seen:
     )
     return Seen(
         f"the second parcel is refused as {reason}; both signed headers are on the ledger, their publisher blacklisted",
-        f"entry {EntryKind.EQUIVOCATION.name.lower()} at height {evidence.height}",
+        f"entry {EntryKind.EQUIVOCATION.name.lower()} at height {kept.height}",
     )
 
 
 def _captured(stage: Stage) -> Parcel:
     """The first parcel of the ward, as it was fetched by somebody who may."""
     doctor = stage.people["doctor"]
-    held = subscription(doctor, "vitals")
-    fetched = doctor.node.fetch(held.grant.token, 0, held.permit.identifier, 0, bytes_max=1)
-    return Parcel.decode(fetched.parcels[0])
+    return Parcel.decode(evidence.fetch_first(doctor, evidence.subscription(doctor, "vitals")).parcels[0])
 
 
 def _check_end(stage: Stage, before: int) -> None:

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tallystick.demo import broker, jobs, operator, policies, publishing, reading, undoing
+from tallystick.demo import jobs, operator, permits, policies, publishing
 from tallystick.demo.evidence import subscription
-from tallystick.demo.impostor import begin_snapshot, finish_snapshot
+from tallystick.demo.impostor import Snapshot
+from tallystick.demo.operator import READER, TOPIC
 from tallystick.demo.scene import NotObserved, Performed, Scene, Seen, Verdict, perform
 from tallystick.demo.spark import SparkProcess
 from tallystick.demo.stage import READ, Stage
-from tallystick.demo.traffic import Pace, ReaderGroup, Size, check_clean, publish_all
+from tallystick.demo.traffic import GROUP, Pace, ReaderGroup, Size, check_clean, publish_all, read_all
 from tallystick.ledger import entries
 
-OVER_THE_NETWORK: list[Scene] = [*reading.SCENES, *policies.scenes(), *publishing.SCENES, *undoing.SCENES]
-ON_THE_DISK: list[Scene] = [*broker.SCENES, *operator.SCENES]
+OVER_THE_NETWORK: list[Scene] = [*permits.READING, *policies.scenes(), *publishing.SCENES, *permits.UNDOING]
+ON_THE_DISK: list[Scene] = operator.SCENES
 SECOND_PART = 0.1  # of the simulated time: what is published between the two copies of the ledger
 
 
@@ -72,12 +73,12 @@ class Show:
 
     def _set_out(self, stage: Stage) -> None:
         stage.enrol_cast()
-        analyst = stage.people[broker.READER]
-        subscription(analyst, broker.TOPIC)
+        analyst = stage.people[READER]
+        subscription(analyst, TOPIC)
         if stage.spark is not None:
             from tallystick.pipeline.access import admit
 
-            admit(str(analyst.identity.home), broker.TOPIC).close()  # its permit is older than every copy
+            admit(str(analyst.identity.home), TOPIC).close()  # its permit is older than every copy
         self._say(f"2 tenants, {len(stage.people)} principals, {len(stage.tokens)} topics")
 
     def _work(self, stage: Stage, group: ReaderGroup, size: Size) -> None:
@@ -85,18 +86,18 @@ class Show:
         for topic, pace in published.items():
             self._say(f"published to {topic}: {pace}, sealed and anchored")
             self._rows[topic] += pace.rows
-        read = group.read(self._rows[broker.TOPIC])
+        read = group.read(self._rows[TOPIC])
         self._say(f"a group of {len(group.members)} read telemetry: {read}, verified and opened, nothing found")
         if not self.told.paces:
-            self.told.paces = {"publish telemetry": published[broker.TOPIC], "read telemetry": read}
+            self.told.paces = {"publish telemetry": published[TOPIC], "read telemetry": read}
 
     def _copy(self, stage: Stage, group: ReaderGroup) -> None:
         """Copies of the node's disk before and after a right was withdrawn and more was published."""
-        stage.snapshot = begin_snapshot(stage)
-        analyst = stage.people[broker.READER].identity.principal
-        stage.owner("vitals").author.write(entries.withdraw(stage.tokens["vitals"], analyst, int(READ)))
+        stage.snapshot = Snapshot(stage)
+        analyst = stage.people[READER].identity.principal
+        stage.owners["vitals"].author.write(entries.withdraw(stage.tokens["vitals"], analyst, int(READ)))
         self._work(stage, group, self._size.then(SECOND_PART))
-        finish_snapshot(stage, stage.snapshot, broker.READER, "homes")
+        stage.snapshot.finish(READER, "homes")
         self._say("the operator copies the node's disk")
 
     def _perform(self, stage: Stage, scenes: list[Scene]) -> None:
@@ -112,15 +113,13 @@ def _afterwards(group: ReaderGroup, published: Mapping[str, int]) -> Scene:
     def look(stage: Stage) -> Seen:
         group.check_clean()
         with stage.people["doctor"].subscriber("vitals", on_bad="report") as subscriber:
-            rows = 0
-            while received := subscriber.poll(0):
-                rows += sum(one.batch.rows for one in received)
+            rows = read_all(subscriber)
             check_clean(subscriber)
         if rows < published["vitals"]:  # more came from the hands of the scenes
             raise NotObserved(f"the doctor read {rows:,} of {published['vitals']:,} rows")
         return Seen(
             f"the group's {sum(group.rows):,} rows and the doctor's {rows:,} came without a finding",
-            f"offsets of group {group.name}, on the ledger",
+            f"offsets of group {GROUP}, on the ledger",
         )
 
     return Scene("all of the above, to honest readers", "every row once, and no finding", look)

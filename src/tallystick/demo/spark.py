@@ -13,22 +13,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tallystick.errors import Unavailable
 
 STOP_S = 20.0
-
-
-@dataclass(frozen=True)
-class SparkRead:
-    """What a query came to: rows, or the reason for which it ended."""
-
-    rows: int
-    reason: str | None = None
-    message: str = ""
 
 
 class SparkProcess:
@@ -44,10 +34,13 @@ class SparkProcess:
                 text=True,
                 start_new_session=True,  # an interrupt from the terminal reaches us alone
             )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
 
-    def read(self, home: Path, topic: str) -> SparkRead:
-        """Read a whole topic as the identity in `home`."""
-        return SparkRead(**self._ask({"do": "read", "home": str(home), "topic": topic}))
+    def read(self, home: Path, topic: str) -> dict[str, Any]:
+        """Read a whole topic as the identity in `home`. Returns how many `rows` it has, or the `reason` to stop."""
+        return self._ask({"do": "read", "home": str(home), "topic": topic})
 
     def run(self, job: str, warehouse: Path, home: Path, topic: str, options: Mapping[str, str]) -> dict[str, Any]:
         """Run a job of the pipeline as the identity in `home`. Returns its summary."""
@@ -55,11 +48,9 @@ class SparkProcess:
         return self._ask({"do": "job", "name": job, **where, **options})
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            print(json.dumps(request), file=self._process.stdin, flush=True)
-            line = self._process.stdout.readline()
+            print(json.dumps(request), file=self._requests, flush=True)
+            line = self._answers.readline()
         except OSError:
             line = ""
         if not line:
@@ -71,13 +62,11 @@ class SparkProcess:
 
     def close(self) -> None:
         """End the process and everything that it started."""
-        assert self._process.stdin is not None
         with suppress(OSError):
-            self._process.stdin.close()
+            self._requests.close()
         try:
             self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._answers.close()

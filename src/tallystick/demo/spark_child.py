@@ -14,7 +14,7 @@ from tallystick.errors import Refused
 from tallystick.pipeline.jobs.registry import JOBS
 from tallystick.pipeline.jobs.run import JobRun, explained
 from tallystick.pipeline.jobs.warehouse import Warehouse
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,16 +24,16 @@ OURS = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.log.leve
 
 
 def read(spark: SparkSession, home: str, topic: str) -> dict[str, Any]:
-    """How many rows a topic has, every one of them verified and opened; or why not."""
+    """Read a whole topic, verified and opened. Returns how many rows it has, or the reason to stop."""
     try:
         with explained():
             return {"rows": spark.read.format("tally").options(home=home, topic=topic).load().count()}
     except Refused as error:
-        return {"rows": 0, "reason": error.reason, "message": str(error)}
+        return {"reason": error.reason}
 
 
 def job(spark: SparkSession, name: str, warehouse: str, home: str, topic: str, **given: Any) -> dict[str, Any]:
-    """A job of the pipeline, with its options as the command line would have them; its summary."""
+    """Run a job of the pipeline with its options as the command line would have them. Returns its summary."""
     found = JOBS[name]
     options = {one.name: one.choices[0] if one.choices else one.default for one in found.options}
     options |= {one.name: one.type(given[one.name]) for one in found.options if one.name in given}

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tallystick.authority.client import topic_entries
 from tallystick.client.session import Session
@@ -27,8 +26,7 @@ from tallystick.node.instance import Folders
 from tallystick.node.operator import operating
 from tallystick.node.supervisor import READY_S, Child, ChildFailed, is_ready
 from tallystick.record.schema import Schema
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
 READ, WRITE = Right.READ | Right.DESCRIBE, Right.WRITE | Right.DESCRIBE
 PATIENCE_S = 30.0  # for what must come within a second or two, on a busy machine
 _PAUSE_S = 0.05
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,15 @@ class Ended(Unavailable):
 class Stage:
     """`with Stage(folder) as stage`: everything runs; `people` are sessions by name, `tokens` those of the topics."""
 
+    snapshot: Snapshot  # taken before the scenes on the disk
+
     def __init__(self, folder: Path) -> None:
         self.folder, self.folders = folder, Folders(folder / "instance")
         self.clock, self.entropy = SystemClock(), SystemEntropy()
         self.people: dict[str, Session] = {}
         self.tokens: dict[str, bytes] = {}
-        self._owners: dict[str, Session] = {}  # by topic
+        self.owners: dict[str, Session] = {}  # by topic
         self.spark: SparkProcess | None = None
-        self.snapshot: Snapshot | None = None
         self.canaries: list[bytes] = []  # what was published and must not lie readable anywhere
         self._children: list[Child] = []
         self._logs = folder / "logs"
@@ -93,16 +94,11 @@ class Stage:
             arguments = ("--authority-only", "--authority-port", "0", "--node-url", self.node.url)
             self.authority = self.start("authority", self.folders.root, *arguments)
         except BaseException:
-            self._close()
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
-
-    def _close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         for session in self.people.values():
             session.close()
         if self.spark is not None:
@@ -164,12 +160,9 @@ class Stage:
         return session
 
     def grant(self, topic: str, name: str, operations: Right) -> None:
-        owner, session, token = self.owner(topic), self.people[name], self.tokens[topic]
+        owner, session, token = self.owners[topic], self.people[name], self.tokens[topic]
         owner.author.write(entries.grant(token, session.identity.principal, int(operations)))
         self.wait_until(lambda: _knows(session, token), f"the authority to see the right of {name}")
-
-    def owner(self, topic: str) -> Session:
-        return self._owners[topic]
 
     def _enrol(self, name: str, invitation: str) -> Session:
         identity = enrol(
@@ -186,7 +179,7 @@ class Stage:
         return self.people[name]
 
     def make_topic(self, name: str, tenant: str, columns: Schema, partitions: int = 1) -> None:
-        owner = self._owners[name] = self.people[tenant]
+        owner = self.owners[name] = self.people[tenant]
         draft = owner.authority.create_topic(name, columns.encode(), partitions)
         owner.author.write(*topic_entries(draft, owner.holder))
         self.wait_until(lambda: _knows(owner, draft.token), f'the authority to see topic "{name}"')
@@ -194,13 +187,18 @@ class Stage:
 
     # Waiting.
 
-    def wait_until(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-        """Until the condition holds; `NotObserved` if it does not within `patience_s`."""
+    def wait_until(self, condition: Callable[[], T], what: str, patience_s: float = PATIENCE_S) -> T:
+        """Wait until the condition holds. Returns what it came to; raises `NotObserved` after `patience_s`."""
         deadline = self.clock.monotonic() + patience_s
-        while not condition():
+        while not (found := condition()):
             if self.clock.monotonic() > deadline:
                 raise NotObserved(f"waited {patience_s:.0f} s for {what}")
             self.clock.pause(_PAUSE_S)
+        return found
+
+    def shown(self, path: Path) -> str:
+        """A path from the demo's folder on."""
+        return str(path.relative_to(self.folder))
 
 
 def _knows(session: Session, token: bytes) -> bool:

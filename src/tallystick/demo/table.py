@@ -23,11 +23,7 @@ def lines(scenes: Iterable[Performed]) -> Iterator[str]:
 
 
 def _row(cells: list[str]) -> Iterator[str]:
-    wrapped = [_wrapped(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
+    wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
     for parts in zip_longest(*wrapped, fillvalue=""):
         padded = (part.ljust(width) for part, width in zip(parts, _COLUMNS.values(), strict=True))
         yield _GAP.join(padded).rstrip()
-
-
-def _wrapped(cell: str, width: int) -> list[str]:
-    return textwrap.wrap(cell, width, break_on_hyphens=True) or [""]

@@ -9,14 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallystick.client.findings import OPEN_REASONS
+from tallystick.client.reader import OPEN_REASONS
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 from tallystick.demo.scene import NotObserved
 from tallystick.demo.stage import PATIENCE_S, TOPICS, Stage
 from tallystick.errors import Refused
+from tallystick.fleet.batches import START_MS
 from tallystick.fleet.city import Sensors
-from tallystick.fleet.vehicles import START_MS, Fleet
+from tallystick.fleet.vehicles import Fleet
 
 GROUP = "dispatch"
 FLUSH_S = 120.0
@@ -65,7 +66,7 @@ def sample(topic: str, rows: int = 1) -> pa.RecordBatch:
 
 
 def publish_all(stage: Stage, size: Size) -> dict[str, Pace]:
-    """The vehicles, the hospital's monitors and the meters in homes; all anchored."""
+    """Publish for the vehicles, the hospital's monitors and the meters in homes, and wait until all is anchored."""
     fleet = Fleet(size.vehicles, size.seconds, seed=size.seed, start_ms=size.start_ms)
     stage.canaries += [fleet.vins[0].encode(), str(sample("vitals")["patient"][0]).encode()]
     rows_max = min(ROWS_MAX, max(ROWS_MIN, int(size.vehicles * size.seconds) // PARCELS))
@@ -80,21 +81,13 @@ def _sensors(size: Size, kind: str) -> Iterable[pa.RecordBatch]:
     return Sensors(kind, size.sensors, size.seconds, seed=size.seed, start_ms=size.start_ms).batches()
 
 
-def publish(
-    session: Session,
-    topic: str,
-    batches: Iterable[pa.RecordBatch],
-    rows_max: int,
-    *,
-    lanes: int = 1,
-    key: str | None = None,
-) -> Pace:
+def publish(session: Session, topic: str, batches: Iterable[pa.RecordBatch], rows_max: int, **settings: Any) -> Pace:
     """Seal, send, and wait until the ledger vouches for everything."""
     clock, rows = session.clock, 0
     session.view.refresh()  # its headers carry the newest checkpoint that it accepted
     began = clock.monotonic()
-    settings: dict[str, Any] = {"batch_rows_max": rows_max, "lanes": lanes, "key": key}
-    with session.publisher(topic, acks="anchored", anchor_check_s=0.1, **settings) as publisher:
+    settings |= {"acks": "anchored", "anchor_check_s": 0.1, "batch_rows_max": rows_max}
+    with session.publisher(topic, **settings) as publisher:
         for batch in batches:
             publisher.send(batch)
             rows += batch.num_rows
@@ -103,6 +96,14 @@ def publish(
     if waiting:
         raise NotObserved(f"{topic}: {waiting} parcels were not anchored within {FLUSH_S:.0f} s")
     return pace
+
+
+def read_all(subscriber: Subscriber) -> int:
+    """How many rows come until nothing more does."""
+    rows = 0
+    while received := subscriber.poll(0):
+        rows += sum(one.batch.rows for one in received)
+    return rows
 
 
 def check_clean(subscriber: Subscriber) -> None:
@@ -116,7 +117,7 @@ class ReaderGroup:
     """An honest group on the fleet's topic: two members that share its partitions and commit what they read."""
 
     def __init__(self, stage: Stage) -> None:
-        self.name, self._clock = GROUP, stage.clock
+        self._clock = stage.clock
         self.members: list[Subscriber] = [
             stage.people[name].subscriber("telemetry", group=GROUP, renew_s=1.0, on_bad="report")
             for name in ("dispatch-1", "dispatch-2")
@@ -127,7 +128,7 @@ class ReaderGroup:
             member.poll(0)
 
     def read(self, rows: int) -> Pace:
-        """Until the group has read so many rows in all; raises `NotObserved` if they do not come or are not clean."""
+        """Read until the group has so many rows in all. Raises `NotObserved` if they do not come or are not clean."""
         began, before = self._clock.monotonic(), sum(self.rows)
         last = began
         while sum(self.rows) < rows:

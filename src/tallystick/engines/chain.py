@@ -14,8 +14,7 @@ from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses
 from tallystick.ledger.cometbft.rpc import RpcEndpoint
 from tallystick.node import processes
 from tallystick.node.validator import ValidatorCard, create_validator, join_chain, make_genesis, read_card
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.trustfile import TrustFile
 
 START_S = 120.0
@@ -54,7 +53,7 @@ def found_chain(folder: Path, trust: TrustFile, now_ms: int, timing: ChainTiming
 
 
 def start_chain(folder: Path, clock: Clock) -> None:
-    """Start what does not run; returns when the chain makes blocks."""
+    """Start what does not run, and wait until the chain makes blocks."""
     started = {one: running(one) or _spawn(one) for one in validator_folders(folder)}
     deadline = clock.monotonic() + START_S
     for one, pid in started.items():

@@ -14,18 +14,23 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import subprocess
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.engines.certificates import Certificates
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.node import processes
-from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.node.processes import Daemon
+from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
 
 VERSION = "4.3.0"
 HEAP_MB = 384
@@ -91,25 +96,67 @@ def find_jars() -> Path:
     return jars
 
 
-class Broker:
+class Certificates:
+    """An authority that is made with the cluster and forgotten with it, and what it issues.
+
+    `folder/ca.pem` is its own; for each name `folder/<name>.pem` has key and certificates, as Kafka and OpenSSL read
+    them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tallystick development")])
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        authority = self._builder(self._name, self._key).add_extension(constraints, critical=True)
+        self._certificate = authority.sign(self._key, hashes.SHA256())
+        self.authority.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
+
+    @property
+    def authority(self) -> Path:
+        return self.folder / "ca.pem"
+
+    def issue(self, name: str) -> Path:
+        """A certificate for `name`, good for servers and clients on 127.0.0.1."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        alternatives = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")])
+        certificate = self._builder(subject, key).add_extension(alternatives, critical=False)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        for part in (certificate.sign(self._key, hashes.SHA256()), self._certificate):
+            pem += part.public_bytes(serialization.Encoding.PEM)
+        path = self.folder / f"{name}.pem"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(pem)
+        return path
+
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_after(now + timedelta(days=365))
+        )
+
+
+class Broker(Daemon):
     """One broker; `kill` is kill -9, `start` goes on with what is on its disk. It outlives the process that starts it,
     and is known by its folder."""
 
     def __init__(self, number: int, folder: Path, ports: tuple[int, int, int], clock: Clock) -> None:
-        self.number, self.folder, self._clock = number, folder, clock
+        self.number, self._properties = number, folder / "server.properties"
         self.internal, self.client, self.controller = ports
-
-    @property
-    def pid(self) -> int | None:
-        """The process that runs it, if one does."""
-        return processes.running(self.folder, str(self._properties))
-
-    @property
-    def _properties(self) -> Path:
-        return self.folder / "server.properties"
+        super().__init__(folder, str(self._properties), clock)
 
     def format(self, cluster: str) -> None:
-        """Prepare its disk for the cluster of this name; raises `Unavailable`."""
+        """Prepare its disk for the cluster of this name. Raises `Unavailable`."""
         asked = (f"--cluster-id={cluster}", f"--config={self._properties}")  # a name may begin with a hyphen
         command = _java(_BRIEF, "kafka.tools.StorageTool", "format", *asked)
         try:
@@ -123,17 +170,7 @@ class Broker:
         options = [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
         options += shlex.split(os.environ.get("KAFKA_OPTS", ""))
         command = _java(options, "kafka.Kafka", str(self._properties))
-        processes.spawn(self.folder, command, "output.log")
-
-    def kill(self) -> None:
-        processes.end(self.folder, str(self._properties), self._clock, signal.SIGKILL)
-
-    def stop(self) -> None:
-        processes.end(self.folder, str(self._properties), self._clock)
-
-    def output(self) -> str:
-        """The last lines of what it wrote."""
-        return "\n".join((self.folder / "output.log").read_text(errors="replace").splitlines()[-20:])
+        processes.spawn(self.folder, command, processes.LOG)
 
 
 def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
@@ -149,6 +186,8 @@ class KafkaCluster:
 
     def __init__(self, folder: Path, ports: list[tuple[int, int, int]], clock: Clock) -> None:
         self.folder, self._clock = folder.resolve(), clock
+        self.operator_file = self.folder / "operator.json"  # how a gateway or notary is known here
+        self.client_file = self.folder / "client.json"  # what others need, besides a user's name and password
         self.brokers = [
             Broker(number, self.folder / f"broker-{number}", three, clock) for number, three in enumerate(ports, 1)
         ]
@@ -175,10 +214,7 @@ class KafkaCluster:
     @classmethod
     def open(cls, folder: Path) -> KafkaCluster:
         """The cluster in `folder`, running or not."""
-        try:
-            ports = json.loads((folder / _FILE).read_text())["ports"]
-        except (OSError, ValueError, KeyError):
-            raise Misuse(f"{folder}: no Kafka is here", hint=f"tally dev kafka up {folder}") from None
+        ports = processes.read_ports(folder / _FILE, "Kafka", f"tally dev kafka up {folder}")
         return cls(folder, [(one[0], one[1], one[2]) for one in ports], SystemClock())
 
     def _configure(self, broker: Broker, reauthenticate_ms: int) -> None:
@@ -227,10 +263,7 @@ class KafkaCluster:
 
     def stop(self) -> int:
         """End what runs. Returns how many did run."""
-        running = [broker for broker in self.brokers if broker.pid is not None]
-        for broker in running:
-            broker.stop()
-        return len(running)
+        return sum(broker.stop() for broker in self.brokers)
 
     def __enter__(self) -> KafkaCluster:
         return self.start()
@@ -253,16 +286,6 @@ class KafkaCluster:
             "ssl.certificate.location": certificate,
             "ssl.key.location": certificate,
         }
-
-    @property
-    def operator_file(self) -> Path:
-        """How a gateway or notary is known here."""
-        return self.folder / "operator.json"
-
-    @property
-    def client_file(self) -> Path:
-        """What every other client needs, besides a user's name and password."""
-        return self.folder / "client.json"
 
     def _write_settings(self) -> None:
         certificate = str(self.folder / "certificates" / "ca.pem")

@@ -1,7 +1,7 @@
 """Spark for trials and tests: a standalone cluster of a master and some workers, on loopback, in one folder.
 
 It is what the cluster guide asks for, in small: one secret, drawn here, that only a file and the environment of
-executors hold; every connection authenticated and encrypted (pipeline/channel.py says how and why); local blocks
+executors hold; every connection authenticated and encrypted (pipeline/session.py says how and why); local blocks
 encrypted. A driver joins with `SPARK_CONF_DIR=<folder>/conf`, where master, secret and settings stand in
 `spark-defaults.conf`, which its owner alone may read.
 
@@ -19,9 +19,9 @@ from pathlib import Path
 
 from tallystick.errors import Misuse, Unavailable
 from tallystick.node import processes
-from tallystick.pipeline.channel import SECURE
-from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.node.processes import Daemon
+from tallystick.pipeline.session import SECURE
+from tallystick.runtime.sources import Clock, SystemClock, SystemEntropy
 
 START_S = 600.0  # three JVMs at once, on a machine that may have other work
 HEAP_MB = 256  # of master and workers themselves; what executors take is theirs to share
@@ -38,18 +38,13 @@ EXECUTORS = {  # one on each worker, and room beside it for Python
 }
 
 
-class Daemon:
+class SparkDaemon(Daemon):
     """The master, or a worker. It outlives the process that starts it; `kill` is kill -9."""
 
     def __init__(self, folder: Path, command: list[str], environment: dict[str, str], clock: Clock) -> None:
         """The last word of the command is its own alone."""
-        self.folder, self._command, self._environment, self._clock = folder, command, environment, clock
-        self._mark = command[-1]
-
-    @property
-    def pid(self) -> int | None:
-        """The process that runs it, if one does."""
-        return processes.running(self.folder, self._mark)
+        super().__init__(folder, command[-1], clock)
+        self._command, self._environment = command, environment
 
     @property
     def executors(self) -> list[int]:
@@ -59,21 +54,13 @@ class Daemon:
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        processes.spawn(self.folder, self._command, "output.log", {**os.environ, **self._environment})
+        processes.spawn(self.folder, self._command, processes.LOG, {**os.environ, **self._environment})
 
     def kill(self) -> None:
         """End it and its executors, as if the machine had gone."""
         for pid in self.executors:
             os.kill(pid, signal.SIGKILL)
-        processes.end(self.folder, self._mark, self._clock, signal.SIGKILL)
-
-    def stop(self) -> bool:
-        """End it, executors with it. Returns whether it ran."""
-        return processes.end(self.folder, self._mark, self._clock)
-
-    def output(self) -> str:
-        """The last lines of what it wrote."""
-        return "\n".join((self.folder / "output.log").read_text(errors="replace").splitlines()[-20:])
+        super().kill()
 
 
 class SparkCluster:
@@ -93,7 +80,7 @@ class SparkCluster:
             for number, port in enumerate(ports[2:], 1)
         ]
 
-    def _daemon(self, name: str, main: str, options: list[str]) -> Daemon:
+    def _daemon(self, name: str, main: str, options: list[str]) -> SparkDaemon:
         home, folder = _spark_home(), self.folder / name
         place = ["--work-dir", str(folder)] if main == _WORKER else ["--properties-file", str(self.conf / _SETTINGS)]
         command = [str(home / "bin" / "spark-class"), main, *options, "--host", "127.0.0.1", *place]
@@ -105,7 +92,7 @@ class SparkCluster:
             "SPARK_DAEMON_JAVA_OPTS": _SMALL_JVM,
             "SPARK_LOCAL_DIRS": str(folder / "local"),
         }
-        return Daemon(folder, command, environment, self._clock)
+        return SparkDaemon(folder, command, environment, self._clock)
 
     @classmethod
     def create(cls, folder: Path, workers: int = 2, settings: dict[str, str] | None = None) -> SparkCluster:
@@ -125,10 +112,7 @@ class SparkCluster:
     @classmethod
     def open(cls, folder: Path) -> SparkCluster:
         """The cluster in `folder`, running or not."""
-        try:
-            ports = json.loads((folder / _FILE).read_text())["ports"]
-        except (OSError, ValueError, KeyError):
-            raise Misuse(f"{folder}: no Spark cluster is here", hint=f"tally dev spark up {folder}") from None
+        ports = processes.read_ports(folder / _FILE, "Spark cluster", f"tally dev spark up {folder}")
         return cls(folder, ports, SystemClock())
 
     @property
@@ -138,12 +122,13 @@ class SparkCluster:
 
     def start(self) -> SparkCluster:
         """Start what does not run, and wait until the master counts every worker."""
-        for one in (self.master, *self.workers):
+        daemons = (self.master, *self.workers)
+        for one in daemons:
             if one.pid is None:
                 one.start()
         deadline = self._clock.monotonic() + START_S
         while self.alive() < len(self.workers):
-            for one in (self.master, *self.workers):
+            for one in daemons:
                 if one.pid is None:
                     raise Unavailable(f"{one.folder.name} ended:\n{one.output()}")
             if self._clock.monotonic() > deadline:

@@ -19,30 +19,15 @@ import pyarrow as pa
 
 from tallystick.errors import Malformed, Misuse
 from tallystick.fleet.schemas import schema
+from tallystick.fleet.signals import BY_PATH
 
 PAYLOAD_BYTES = 8
 BUS = 0
 FRAME_GAP_US = 250  # about as long as a frame takes at 500 kbit/s
 
-COLUMNS = {
-    "EngineSpeed": "engine_rpm",
-    "EngineLoad": "engine_load_pct",
-    "ThrottlePosition": "throttle_pct",
-    "CoolantTemperature": "coolant_c",
-    "EngineRunning": "ignition",
-    "VehicleSpeed": "speed_kmh",
-    "LongitudinalAcceleration": "acceleration_ms2",
-    "CurrentGear": "gear",
-    "Odometer": "odometer_km",
-    "FuelRate": "fuel_rate_lh",
-    "FuelLevel": "fuel_level_pct",
-    "BatteryVoltage": "battery_v",
-    "Latitude": "latitude",
-    "Longitude": "longitude",
-}
-
-_MESSAGE = re.compile(r"BO_ (\d+) (\w+): (\d+) \w+")
+_MESSAGE = re.compile(r"^BO_ (\d+) (\w+): \d+ \w+\n((?: SG_ .*\n)+)", re.MULTILINE)
 _SIGNAL = re.compile(r"SG_ (\w+) : (\d+)\|(\d+)@1([+-]) \(([^,]+),([^)]+)\)")
+_COMMENT = re.compile(r'CM_ SG_ \d+ (\w+) "([^"]+)";')
 
 
 @dataclass(frozen=True)
@@ -87,14 +72,20 @@ def dbc_text() -> str:
 @cache
 def messages() -> tuple[CanMessage, ...]:
     """The messages of our DBC, in the order in which a vehicle sends them."""
-    found: list[CanMessage] = []
-    for line in dbc_text().splitlines():
-        if match := _MESSAGE.match(line):
-            found.append(CanMessage(int(match[1]), match[2], ()))
-        elif match := _SIGNAL.match(line.strip()):
-            field = Field(match[1], int(match[2]), int(match[3]), match[4] == "-", float(match[5]), float(match[6]))
-            found[-1] = CanMessage(found[-1].can_id, found[-1].name, (*found[-1].fields, field))
-    return tuple(found)
+    return tuple(
+        CanMessage(int(can_id), name, tuple(_field(*place) for place in _SIGNAL.findall(signals)))
+        for can_id, name, signals in _MESSAGE.findall(dbc_text())
+    )
+
+
+def _field(name: str, first_bit: str, bits: str, sign: str, factor: str, offset: str) -> Field:
+    return Field(name, int(first_bit), int(bits), sign == "-", float(factor), float(offset))
+
+
+@cache
+def columns() -> dict[str, str]:
+    """The column of each signal: our DBC says its VSS path in a comment."""
+    return {name: BY_PATH[path].column for name, path in _COMMENT.findall(dbc_text())}
 
 
 def encode(telemetry: pa.RecordBatch) -> pa.RecordBatch:
@@ -104,14 +95,13 @@ def encode(telemetry: pa.RecordBatch) -> pa.RecordBatch:
     for number, message in enumerate(sent):
         word = np.zeros(telemetry.num_rows, dtype=np.uint64)
         for field in message.fields:
-            word |= field.encode(telemetry.column(COLUMNS[field.name]).to_numpy(zero_copy_only=False))
+            word |= field.encode(telemetry.column(columns()[field.name]).to_numpy(zero_copy_only=False))
         words[:, number] = word
     ts_us = telemetry.column("ts").cast(pa.int64()).to_numpy()[:, None] * 1000 + np.arange(len(sent)) * FRAME_GAP_US
-    frames = words.size
     arrays = [
         pa.array(ts_us.ravel(), pa.int64()).cast(pa.timestamp("us", "UTC")),
         telemetry.column("vin").take(pa.array(np.repeat(np.arange(telemetry.num_rows), len(sent)))),
-        pa.array(np.full(frames, BUS, np.uint8)),
+        pa.array(np.full(words.size, BUS, np.uint8)),
         pa.array(np.tile(np.array([message.can_id for message in sent], np.uint32), telemetry.num_rows)),
         _payloads(words),
     ]
@@ -131,12 +121,10 @@ def decode(frames: pa.RecordBatch, name: str) -> dict[str, pa.Array]:
     if len(payload) != PAYLOAD_BYTES * ours.num_rows:
         raise Malformed(f"message {name}: {PAYLOAD_BYTES} bytes of payload expected in every frame")
     words = np.frombuffer(payload, dtype="<u8")
-    signals = {COLUMNS[field.name]: pa.array(field.decode(words)) for field in message.fields}
+    signals = {columns()[field.name]: pa.array(field.decode(words)) for field in message.fields}
     return {"ts": ours.column("ts"), "vin": ours.column("vin"), **signals}
 
 
 def _payloads(words: npt.NDArray[Any]) -> pa.Array:
-    offsets = np.arange(words.size + 1, dtype=np.int32) * PAYLOAD_BYTES
-    return pa.Array.from_buffers(
-        pa.binary(), words.size, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(words))]
-    )
+    fixed = pa.Array.from_buffers(pa.binary(PAYLOAD_BYTES), words.size, [None, pa.py_buffer(words)])
+    return fixed.cast(pa.binary())

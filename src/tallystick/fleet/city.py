@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from tallystick.errors import Misuse
-from tallystick.fleet.chunks import rechunked
+from tallystick.fleet.batches import START_MS, Simulation
 from tallystick.fleet.routes import Floats
 from tallystick.fleet.schemas import schema
-from tallystick.fleet.vehicles import CHUNK_ROWS, START_MS
 
 DAY_S = 86_400.0
 BLOCK_CELLS = 16_384
@@ -68,11 +67,7 @@ TENANTS = {
             Quantity(78.0, 6.0, 5.0, 15.0, 2.0, 30.0, 160.0),
             Quantity(72.0, 8.0, 9.0, 16.0, 3.0, 25.0, 230.0),
         ),
-        {
-            "tachycardia": (5.0, 0.0, 65.0),
-            "hypertension": (60.0, 32.0, 8.0),
-            "hypotension": (-42.0, -26.0, 18.0),
-        },
+        {"tachycardia": (5.0, 0.0, 65.0), "hypertension": (60.0, 32.0, 8.0), "hypotension": (-42.0, -26.0, 18.0)},
     ),
     "home": Tenant(
         "home",
@@ -81,27 +76,18 @@ TENANTS = {
             Quantity(45.0, 5.0, -4.0, 17.0, 0.8, 2.0, 100.0),
             Quantity(9.0, 3.0, 4.0, 19.0, 0.8, 0.0, 1000.0),
         ),
-        {
-            "heating-failure": (-9.0, 12.0, 0.0),
-            "smoke": (4.0, -6.0, 180.0),
-            "damp": (-1.0, 35.0, 0.0),
-        },
+        {"heating-failure": (-9.0, 12.0, 0.0), "smoke": (4.0, -6.0, 180.0), "damp": (-1.0, 35.0, 0.0)},
     ),
 }
 
 
-class Sensors:
-    """The sensors of one tenant, seeded as `Fleet` is: same arguments, same bytes, however they are cut."""
+class Sensors(Simulation):
+    """The sensors of one tenant, and the anomalies that they show."""
+
+    _another = "other Sensors"
 
     def __init__(
-        self,
-        kind: str,
-        sensors: int,
-        seconds: float,
-        *,
-        step_s: float = 1.0,
-        seed: int = 0,
-        start_ms: int = START_MS,
+        self, kind: str, sensors: int, seconds: float, *, step_s: float = 1.0, seed: int = 0, start_ms: int = START_MS
     ) -> None:
         if kind not in TENANTS:
             raise Misuse(f'sensors of the kind "{kind}" are unknown, expected one of {", ".join(TENANTS)}')
@@ -110,12 +96,8 @@ class Sensors:
         if step_s <= 0 or seconds <= 0 or seed < 0:
             raise Misuse("seconds and step_s must be more than 0, and the seed not negative")
         self._tenant, self._schema = TENANTS[kind], schema(kind).arrow
-        self._count, self._steps, self._step_s, self._start_ms = (
-            sensors,
-            max(1, round(seconds / step_s)),
-            step_s,
-            start_ms,
-        )
+        super().__init__(seconds, step_s, start_ms)
+        self._count = sensors
         traits, *self._noise = np.random.default_rng([seed, *kind.encode()]).spawn(1 + len(self._tenant.quantities))
         self.names = [f"{self._tenant.prefix}-{number:06d}" for number in range(sensors)]
         self._levels = [traits.normal(q.level, q.spread, sensors) for q in self._tenant.quantities]
@@ -123,7 +105,6 @@ class Sensors:
         self.anomalies = self._draw_anomalies(traits)
         self._begin_ms = np.array([anomaly.start_ms for anomaly in self.anomalies], dtype=np.int64)
         self._end_ms = np.array([anomaly.end_ms for anomaly in self.anomalies], dtype=np.int64)
-        self._begun = False
 
     def _draw_anomalies(self, generator: np.random.Generator) -> list[Anomaly]:
         """Drawn beforehand, by sensor and then by time."""
@@ -137,13 +118,6 @@ class Sensors:
                 found.append(Anomaly(name, kind, self._start_ms + int(at_s * 1000), self._start_ms + int(end_s * 1000)))
                 at_s = end_s + generator.exponential(ANOMALY_EVERY_S)
         return found
-
-    def batches(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """The measurements, in order of time and, within a step, of sensors. May be asked for once."""
-        if self._begun:
-            raise Misuse("the batches of a simulation are made once", hint="make other Sensors with the same arguments")
-        self._begun = True
-        return rechunked(self._blocks(), chunk_rows)
 
     def _blocks(self) -> Iterator[pa.RecordBatch]:
         block = max(1, BLOCK_CELLS // self._count)

@@ -9,8 +9,8 @@ A frame that is no good gives what can be said of it and a problem by name, neve
 stop a fleet's table. `unknown-id`: the DBC has no such message. `short-payload`: shorter than the message; no signal is
 given. `unknown-multiplexer`: no signal belongs to the value of a multiplexer; the others are given.
 
-By our convention a signal whose comment in the DBC is a path of the Vehicle DbcSignal Specification, such as
-`CM_ SG_ 272 VehicleSpeed "Vehicle.Speed";`, has that name; any other is called `DbcMessage.Signal`.
+By our convention a signal whose comment in the DBC is a path of the Vehicle Signal Specification, such as
+`CM_ SG_ 272 VehicleSpeed "Vehicle.Speed";`, has that name; any other is called `Message.Signal`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tallystick.errors import Misuse
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+from tallystick.fleet.routes import Bools, Floats
 
 EXTENDED = 0x8000_0000  # SocketCAN's mark of a 29-bit identifier
 STANDARD_MAX = 0x7FF
@@ -45,7 +43,7 @@ _PATH = re.compile(r"Vehicle(\.[A-Za-z0-9]+)+")
 class DbcSignal:
     """A signal compiled: `bits` of the word of the bytes `first_byte` to `end_byte`, above `shift`."""
 
-    key: str  # of the values: its VSS path, or DbcMessage.Signal
+    key: str  # of the values: its VSS path, or Message.Signal
     unit: str
     first_byte: int
     end_byte: int

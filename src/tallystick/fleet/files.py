@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import orjson
 import pyarrow as pa
@@ -22,12 +22,8 @@ def writing(path: Path) -> Iterator[Take]:
     if path.suffix not in (".parquet", ".jsonl"):
         raise Misuse(f"{path}: the suffix must be .parquet or .jsonl")
     try:
-        with path.open("wb") as file:
-            if path.suffix == ".jsonl":
-                yield json_lines(file)
-            else:
-                with _parquet(file) as take:
-                    yield take
+        with path.open("wb") as file, ExitStack() as stack:
+            yield json_lines(file) if path.suffix == ".jsonl" else _parquet(file, stack)
     except OSError as error:
         raise Unavailable(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -37,30 +33,19 @@ def json_lines(file: IO[bytes]) -> Take:
 
     def take(batch: pa.RecordBatch) -> None:
         for row in batch.to_pylist():
-            file.write(orjson.dumps(row, default=_hex, option=orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE))
+            file.write(orjson.dumps(row, default=bytes.hex, option=orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE))
 
     return take
 
 
-@contextmanager
-def _parquet(file: IO[bytes]) -> Iterator[Take]:
-    """A row group per batch; the schema is that of the first."""
+def _parquet(file: IO[bytes], stack: ExitStack) -> Take:
+    """What writes a row group per batch; the schema is that of the first, and `stack` ends the file."""
     writer: pq.ParquetWriter | None = None
 
     def take(batch: pa.RecordBatch) -> None:
         nonlocal writer
         if writer is None:
-            writer = pq.ParquetWriter(file, batch.schema, compression="zstd")
+            writer = stack.enter_context(pq.ParquetWriter(file, batch.schema, compression="zstd"))
         writer.write_batch(batch)
 
-    try:
-        yield take
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _hex(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.hex()
-    raise TypeError(type(value).__name__)
+    return take

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallystick.fleet.routes import BLOCK_M, EAST, LEG, LEGS, LINES, Bools, City, Floats, city, is_red, plan
-from tallystick.record.jit import compiled
+from tallystick.kernels.jit import compiled
 
 PARKED, WARMING, DRIVING, WAITING = range(4)  # the phases of a trip, in their order
 

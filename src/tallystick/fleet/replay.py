@@ -24,11 +24,12 @@ import io
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,9 +37,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from tallystick.errors import Malformed, Misuse, Unavailable
-from tallystick.fleet.chunks import rechunked
+from tallystick.fleet.batches import CHUNK_ROWS, START_MS, rechunked
 from tallystick.fleet.schemas import schema
-from tallystick.fleet.vehicles import CHUNK_ROWS, START_MS
 
 FILE_BYTES_MAX = 256 << 20  # of one CSV file; the largest real one has 4 MB
 KMH_PER_MPH = 1.609344
@@ -52,12 +52,7 @@ DRIVES_HEADER = "ENGINE_RUN_TINE ()"  # sic
 DRIVES_COLUMNS = 27
 
 
-class Source(Protocol):
-    """The CSV files of a source, by name, in the order in which they are replayed."""
-
-    names: list[str]
-
-    def read(self, name: str) -> bytes: ...
+Source = dict[str, tuple[int, Callable[[], bytes]]]  # CSV files by name, in the order of replay: size, what reads it
 
 
 @dataclass
@@ -77,26 +72,26 @@ class RecordingReplay:
 
     def _files(self) -> Iterator[pa.RecordBatch]:
         with _open(self.path) as source:
-            at_ms = START_MS
-            kind = _kind(source.read(source.names[0]), source.names[0])
-            for name in source.names:
-                data = source.read(name)
-                if _kind(data, name) != kind:
-                    raise Malformed(f"{name}: holds {_kind(data, name)}, but {source.names[0]} holds {kind}")
+            at_ms, first, kind = START_MS, next(iter(source)), ""
+            for name, (size, read) in source.items():
+                if size > FILE_BYTES_MAX:
+                    raise Misuse(f"{name}: has {size} bytes, but at most {FILE_BYTES_MAX} are read at once")
+                data = read()
+                found = _kind(data, name)
+                kind = kind or found
+                if found != kind:
+                    raise Malformed(f"{name}: holds {found}, but {first} holds {kind}")
                 table = _positions(data, name) if kind == "positions" else self._drive(data, name, at_ms)
                 self.files += 1
                 self.empty += not table.num_rows
                 if not table.num_rows:
                     continue
-                table = table if self.keep_duplicates else self._distinct(table)
+                if not self.keep_duplicates:
+                    whole, table = table, _distinct(table)
+                    self.duplicates += whole.num_rows - table.num_rows
                 table = table.take(pc.sort_indices(table, [("ts", "ascending")]))
                 at_ms = table.column("ts")[-1].value + BETWEEN_DRIVES_MS
                 yield from table.combine_chunks().to_batches()
-
-    def _distinct(self, table: pa.Table) -> pa.Table:
-        kept = distinct(table)
-        self.duplicates += table.num_rows - kept.num_rows
-        return kept
 
     def _drive(self, data: bytes, name: str, start_ms: int) -> pa.Table:
         lines, torn = _regular_lines(data, name)
@@ -110,7 +105,7 @@ class RecordingReplay:
         return pa.table([ts, drive, *table.columns], schema=arrow)
 
 
-def distinct(table: pa.Table) -> pa.Table:
+def _distinct(table: pa.Table) -> pa.Table:
     """The first of every set of equal rows, in the old order."""
     numbered = table.append_column("row", pa.array(np.arange(table.num_rows)))
     first = numbered.group_by(table.column_names, use_threads=False).aggregate([("row", "min")])
@@ -189,42 +184,27 @@ def _read_csv(data: bytes, name: str, types: dict[str, Any]) -> pa.Table:
 # --- files, folders and archives ---
 
 
-class _Folder:
-    def __init__(self, paths: list[Path]) -> None:
-        self._paths = {path.name: path for path in paths}
-        self.names = _in_order(list(self._paths))
-
-    def read(self, name: str) -> bytes:
-        path = self._paths[name]
-        _check_size(name, path.stat().st_size)
-        return path.read_bytes()
-
-
-class _Archive:
-    def __init__(self, archive: tarfile.TarFile) -> None:
-        self._archive = archive
-        self._members = {member.name: member for member in archive if member.isfile() and member.name.endswith(".csv")}
-        self.names = _in_order(list(self._members))
-
-    def read(self, name: str) -> bytes:
-        member = self._members[name]
-        _check_size(name, member.size)
-        file = self._archive.extractfile(member)
-        assert file is not None  # a regular file
-        return file.read()
-
-
 @contextmanager
 def _open(path: Path) -> Iterator[Source]:
     if not path.exists():
         raise Misuse(f"{path}: there is no such file or folder")
-    if path.is_dir():
-        yield _not_empty(_Folder(sorted(path.glob("*.csv"))), path)
-    elif path.suffix == ".csv":
-        yield _not_empty(_Folder([path]), path)
-    else:
-        with _unpacked(path) as file, tarfile.open(fileobj=file) as archive:
-            yield _not_empty(_Archive(archive), path)
+    with ExitStack() as stack:
+        if path.is_dir() or path.suffix == ".csv":
+            paths = path.glob("*.csv") if path.is_dir() else [path]
+            found: Source = {one.name: (one.stat().st_size, one.read_bytes) for one in paths}
+        else:
+            archive = stack.enter_context(tarfile.open(fileobj=stack.enter_context(_unpacked(path))))
+            members = [member for member in archive if member.isfile() and member.name.endswith(".csv")]
+            found = {member.name: (member.size, partial(_read_member, archive, member)) for member in members}
+        if not found:
+            raise Misuse(f"{path}: holds no CSV file")
+        yield {name: found[name] for name in sorted(found, key=_place)}
+
+
+def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    assert file is not None  # a regular file
+    return file.read()
 
 
 @contextmanager
@@ -245,17 +225,6 @@ def _unpacked(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _not_empty(source: Source, path: Path) -> Source:
-    if not source.names:
-        raise Misuse(f"{path}: holds no CSV file")
-    return source
-
-
-def _in_order(names: list[str]) -> list[str]:
-    """By name, numbers by value: the days in their order, and drive2 before drive10."""
-    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
-
-
-def _check_size(name: str, size: int) -> None:
-    if size > FILE_BYTES_MAX:
-        raise Misuse(f"{name}: has {size} bytes, but at most {FILE_BYTES_MAX} are read at once")
+def _place(name: str) -> list[int | str]:
+    """Of a file in its order: by name, numbers by value, so that days are in order, and drive2 is before drive10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

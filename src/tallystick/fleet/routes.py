@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tallystick.record.jit import compiled
+from tallystick.kernels.jit import compiled
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -122,10 +122,3 @@ def to_degrees(east_m: Any, north_m: Any) -> tuple[Any, Any]:
     latitude = ORIGIN_LATITUDE + north_m / METRES_PER_DEGREE
     longitude = ORIGIN_LONGITUDE + east_m / (METRES_PER_DEGREE * np.cos(np.radians(ORIGIN_LATITUDE)))
     return latitude, longitude
-
-
-def to_metres(latitude: Any, longitude: Any) -> tuple[Any, Any]:
-    """The inverse of `to_degrees`."""
-    north_m = (latitude - ORIGIN_LATITUDE) * METRES_PER_DEGREE
-    east_m = (longitude - ORIGIN_LONGITUDE) * METRES_PER_DEGREE * np.cos(np.radians(ORIGIN_LATITUDE))
-    return east_m, north_m

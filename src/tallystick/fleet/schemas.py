@@ -64,46 +64,17 @@ longitude float64,
 headsign string
 """
 
-DRIVES = """
-ts timestamp[ms, UTC] not null,
-drive string not null,
-engine_run_s float32 not null,
-engine_rpm float32,
-speed_kmh float32,
-throttle_pct float32,
-engine_load_pct float32,
-coolant_c float32,
-long_fuel_trim_pct float32,
-short_fuel_trim_pct float32,
-manifold_kpa float32,
-fuel_level_pct float32,
-throttle_b_pct float32,
-pedal_d_pct float32,
-pedal_e_pct float32,
-commanded_throttle_pct float32,
-fuel_air_ratio float32,
-barometric_kpa float32,
-relative_throttle_pct float32,
-intake_air_c float32,
-timing_advance_deg float32,
-catalyst_1_c float32,
-catalyst_2_c float32,
-battery_v float32,
-evaporative_purge_pct float32,
-run_with_mil_min float32,
-since_codes_cleared_min float32,
-distance_with_mil_km float32,
-warm_ups_since_cleared float32
+_OF_A_DRIVE = """
+engine_rpm speed_kmh throttle_pct engine_load_pct coolant_c long_fuel_trim_pct short_fuel_trim_pct manifold_kpa
+fuel_level_pct throttle_b_pct pedal_d_pct pedal_e_pct commanded_throttle_pct fuel_air_ratio barometric_kpa
+relative_throttle_pct intake_air_c timing_advance_deg catalyst_1_c catalyst_2_c battery_v evaporative_purge_pct
+run_with_mil_min since_codes_cleared_min distance_with_mil_km warm_ups_since_cleared
 """
+DRIVES = "ts timestamp[ms, UTC] not null, drive string not null, engine_run_s float32 not null, " + ", ".join(
+    f"{name} float32" for name in _OF_A_DRIVE.split()
+)
 
-TEXTS = {
-    "telemetry": TELEMETRY,
-    "can": CAN,
-    "vitals": VITALS,
-    "home": HOME,
-    "positions": POSITIONS,
-    "drives": DRIVES,
-}
+TEXTS = {"telemetry": TELEMETRY, "can": CAN, "vitals": VITALS, "home": HOME, "positions": POSITIONS, "drives": DRIVES}
 
 
 def schema(name: str) -> Schema:

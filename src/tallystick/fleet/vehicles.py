@@ -1,4 +1,5 @@
-"""The vehicles' telemetry: motion and engine, seen through sensors, as record batches in order of time.
+"""The vehicles' telemetry: motion and engine, seen through sensors, as record batches in order of time; and its truth,
+what really happened, against which a computation over the rows is checked.
 
     fleet = Fleet(vehicles=500, seconds=600, seed=7)
     for batch in fleet.batches():
@@ -16,6 +17,7 @@ A vehicle reports at every step while its engine runs, once when it stops, and t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,11 @@ import pyarrow as pa
 
 from tallystick.errors import Misuse
 from tallystick.fleet import engine
-from tallystick.fleet.chunks import rechunked
+from tallystick.fleet.batches import CHUNK_ROWS, START_MS, Simulation
 from tallystick.fleet.motion import Motion, Track
 from tallystick.fleet.routes import Bools, Floats, to_degrees
 from tallystick.fleet.schemas import schema
-from tallystick.fleet.truth import HarshEvent, Trip, Truth
 
-START_MS = 1_767_592_800_000  # Monday, 2026-01-05T06:00Z
-CHUNK_ROWS = 65_536
 BLOCK_CELLS = 16_384  # vehicles × steps computed at once: a block's arrays stay in the processor's cache
 BLOCK_STEPS_MAX = 600  # a tank is looked at once a block
 VEHICLES_MAX = 1_000_000  # some 700 bytes each for a block of one step
@@ -42,8 +41,70 @@ GPS_SIGMAS_MAX = 4.0  # a receiver throws away worse fixes
 REFUEL_BELOW = 0.15  # of the tank, when the engine is off
 
 
-class Fleet:
+@dataclass(frozen=True)
+class Trip:
+    """From the first row with the ignition on to the first with it off. `end_ms` is None while it still goes on.
+
+    Idle time and fuel count the rows with the ignition on, each for one step; distance lies between the first row and
+    the last.
+    """
+
+    vin: str
+    start_ms: int
+    end_ms: int | None
+    distance_km: float
+    idle_s: float
+    fuel_l: float
+
+
+@dataclass(frozen=True)
+class HarshEvent:
+    """A change of speed by at least 3.5 m/s², between the rows of `start_ms` and `end_ms`; its strength is signed."""
+
+    vin: str
+    start_ms: int
+    end_ms: int
+    acceleration_ms2: float
+
+    @property
+    def is_braking(self) -> bool:
+        return self.acceleration_ms2 < 0
+
+
+@dataclass
+class Truth:
+    """Trips by their start, harsh events by their start, and the sums over all vehicles."""
+
+    vehicles: int
+    trips: list[Trip] = field(default_factory=list)
+    harsh: list[HarshEvent] = field(default_factory=list)
+    rows: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        """As a JSON document: sums, then every trip and every event."""
+        return {
+            **self.summary(),
+            "trips": [asdict(trip) for trip in self.trips],
+            "harsh": [asdict(event) for event in self.harsh],
+        }
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "vehicles": self.vehicles,
+            "rows": self.rows,
+            "trip_count": len(self.trips),
+            "distance_km": round(sum(trip.distance_km for trip in self.trips), 6),
+            "idle_s": round(sum(trip.idle_s for trip in self.trips), 6),
+            "fuel_l": round(sum(trip.fuel_l for trip in self.trips), 6),
+            "harsh_braking": sum(event.is_braking for event in self.harsh),
+            "harsh_acceleration": sum(not event.is_braking for event in self.harsh),
+        }
+
+
+class Fleet(Simulation):
     """A seeded simulation of vehicles. `truth` is complete once `batches` is exhausted."""
+
+    _another = "another Fleet"
 
     def __init__(
         self, vehicles: int, seconds: float, *, step_s: float = 1.0, seed: int = 0, start_ms: int = START_MS
@@ -56,8 +117,8 @@ class Fleet:
             raise Misuse(f"seconds: more than 0 expected, found {seconds}")
         if seed < 0:
             raise Misuse(f"seed: 0 or more expected, found {seed}")
-        self._vehicles, self._step_s, self._start_ms = vehicles, step_s, start_ms
-        self._steps = max(1, round(seconds / step_s))
+        super().__init__(seconds, step_s, start_ms)
+        self._vehicles = vehicles
         self._schema = schema("telemetry").arrow
         traits, motion, *noise = np.random.default_rng(seed).spawn(6)
         self._motion = Motion(vehicles, step_s, motion)
@@ -71,20 +132,8 @@ class Fleet:
         self._fuel_l = self._bodies.tank_l * traits.uniform(0.2, 1.0, vehicles)
         self._was_running: Bools = np.zeros(vehicles, dtype=np.bool_)
         self._idle_s, self._burnt_l = np.zeros(vehicles), np.zeros(vehicles)
-        self._open: dict[int, tuple[int, float, float, float]] = {}  # vehicle: start, and distance, idle, fuel there
+        self._open: dict[int, tuple[int, Floats]] = {}  # vehicle: start of its trip; distance, idle time, fuel there
         self.truth = Truth(vehicles)
-        self._begun = False
-
-    @property
-    def vehicle_seconds(self) -> float:
-        return self._vehicles * self._steps * self._step_s
-
-    def batches(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """The telemetry, in order of time and, within a step, of vehicles. May be asked for once."""
-        if self._begun:
-            raise Misuse("the batches of a simulation are made once", hint="make another Fleet with the same arguments")
-        self._begun = True
-        return rechunked(self._blocks(), chunk_rows)
 
     def _blocks(self) -> Iterator[pa.RecordBatch]:
         block = min(max(1, BLOCK_CELLS // self._vehicles), BLOCK_STEPS_MAX)
@@ -175,12 +224,11 @@ class Fleet:
     def _write_truth(self, first: int, track: Track, idle_s: Floats, burnt_l: Floats) -> None:
         changes = np.argwhere(track.running != self._before(track.running))
         for row, vehicle in changes.tolist():
-            here = (track.distance_m[row, vehicle], idle_s[row, vehicle], burnt_l[row, vehicle])
-            distance_m, idle, burnt = (float(value) for value in here)
+            here = np.array([track.distance_m[row, vehicle], idle_s[row, vehicle], burnt_l[row, vehicle]])
             if track.running[row, vehicle]:
-                self._open[vehicle] = (first + row, distance_m, idle, burnt)
+                self._open[vehicle] = (self._ms(first + row), here)
             else:
-                self._close_trip(vehicle, first + row, distance_m, idle, burnt)
+                self._close_trip(vehicle, self._ms(first + row), here)
         for row, vehicle in np.argwhere(track.harsh_steps).tolist():
             begin = first + row - 1
             end = begin + int(track.harsh_steps[row, vehicle])
@@ -188,24 +236,16 @@ class Fleet:
             self.truth.harsh.append(HarshEvent(self.vins[vehicle], self._ms(begin), self._ms(end), strength))
         self._distance_m = track.distance_m[-1]
 
-    def _close_trip(self, vehicle: int, end: int | None, distance_m: float, idle_s: float, burnt_l: float) -> None:
-        start, distance_before_m, idle_before_s, burnt_before_l = self._open.pop(vehicle)
-        self.truth.trips.append(
-            Trip(
-                vin=self.vins[vehicle],
-                start_ms=self._ms(start),
-                end_ms=None if end is None else self._ms(end),
-                distance_km=(distance_m - distance_before_m) / 1000.0,
-                idle_s=idle_s - idle_before_s,
-                fuel_l=burnt_l - burnt_before_l,
-            )
-        )
+    def _close_trip(self, vehicle: int, end_ms: int | None, here: Floats) -> None:
+        start_ms, there = self._open.pop(vehicle)
+        distance_m, idle_s, fuel_l = (here - there).tolist()
+        self.truth.trips.append(Trip(self.vins[vehicle], start_ms, end_ms, distance_m / 1000.0, idle_s, fuel_l))
 
     def _finish(self) -> None:
         """Trips that still go on are counted up to the last row, and that row too for idle time and fuel."""
+        sums = np.column_stack([self._distance_m, self._idle_s, self._burnt_l])
         for vehicle in sorted(self._open):
-            sums = (self._distance_m[vehicle], self._idle_s[vehicle], self._burnt_l[vehicle])
-            self._close_trip(vehicle, None, *(float(value) for value in sums))
+            self._close_trip(vehicle, None, sums[vehicle])
         self.truth.trips.sort(key=lambda trip: (trip.start_ms, trip.vin))
 
     def _ms(self, step: int) -> int:

@@ -19,8 +19,7 @@ from tallystick.identity.invitation import Invitation
 from tallystick.identity.nodes import ask_nodes
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 
@@ -46,26 +45,23 @@ def enrol(
         if newest.number > trust.number:
             trust.check_successor(newest)
 
-    return _enrol(home, name, invitation, check, clock, entropy, insecure)
+    return enrol_invited(home, name, invitation, clock=clock, entropy=entropy, insecure=insecure, check_trust=check)
 
 
 def enrol_invited(
-    home: Path, name: str, invitation: Invitation, *, clock: Clock, entropy: Entropy, insecure: bool = False
-) -> Identity:
-    """Enrol under an invitation, which names the trust file by its hash."""
-    return _enrol(home, name, invitation, invitation.check_trust, clock, entropy, insecure)
-
-
-def _enrol(
     home: Path,
     name: str,
     invitation: Invitation,
-    check_trust: Callable[[TrustFile], None],
+    *,
     clock: Clock,
     entropy: Entropy,
-    insecure: bool,
+    insecure: bool = False,
+    check_trust: Callable[[TrustFile], None] | None = None,
 ) -> Identity:
-    """The folder may hold keys of an attempt that was cut short."""
+    """Enrol under an invitation, which names the trust file by its hash, unless `check_trust` judges it otherwise.
+
+    The folder may hold keys of an attempt that was cut short.
+    """
     if not (home / "keys").exists():
         create_keys(home, Keys(entropy.bytes(32), hpke.PrivateKey.generate(entropy.bytes(32)).encode()))
     keys = read_keys(home)
@@ -73,7 +69,7 @@ def _enrol(
     with HttpClient([Address(invitation.authority_url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
         enrolled = ask(OverHttp(http), invitation.instance, invitation.code, name, key, sealing)
     newest = TrustFile.parse(enrolled.trust)
-    check_trust(newest)
+    (check_trust or invitation.check_trust)(newest)
     nodes = tuple(Certificate.decode(node) for node in enrolled.nodes)
     if len(nodes) > 1:
         nodes = ask_nodes(invitation.node_urls, nodes, newest, clock, entropy, insecure)
@@ -86,9 +82,7 @@ def _enrol(
         node_urls=invitation.node_urls,
         authority_url=invitation.authority_url,
         trust=newest,
-        signing_key=key,
-        sealing_key=sealing,
-        signing_seed=keys.signing_seed,
+        keys=keys,
     )
     identity.check()
     identity.save()

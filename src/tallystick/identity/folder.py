@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from tallystick.crypto import hpke
-from tallystick.crypto.kdf import derive
 from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.crypto.symmetric import derive
 from tallystick.errors import Misuse
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.trustfile import TrustFile
 
@@ -34,7 +35,7 @@ class Keys:
     signing_seed: bytes
     sealing_seed: bytes
     spool_key: bytes = b""  # empty where it comes from the signing seed
-    earlier: tuple[bytes, ...] = ()  # public halves of signing keys that were replaced, the newest first
+    earlier: tuple[bytes, ...] = ()  # public halves of replaced signing keys, the newest first: of parcels in the spool
 
     def encode(self) -> bytes:
         return b"".join((self.signing_seed, self.sealing_seed, self.spool_key, *self.earlier))
@@ -58,11 +59,15 @@ class Identity:
     node_urls: tuple[str, ...]
     authority_url: str
     trust: TrustFile
-    signing_key: SigningKey = field(repr=False)
-    sealing_key: hpke.PrivateKey = field(repr=False)
-    signing_seed: bytes = field(repr=False)
-    kept_spool_key: bytes = field(default=b"", repr=False)  # from before the keys were replaced
-    earlier_keys: tuple[VerifyKey, ...] = ()  # under which parcels in the spool may be signed
+    keys: Keys = field(repr=False)
+
+    @cached_property
+    def signing_key(self) -> SigningKey:
+        return SigningKey.from_seed(self.keys.signing_seed)
+
+    @cached_property
+    def sealing_key(self) -> hpke.PrivateKey:
+        return hpke.PrivateKey.decode(self.keys.sealing_seed)
 
     @property
     def principal(self) -> bytes:
@@ -79,22 +84,17 @@ class Identity:
     @property
     def identifier_secret(self) -> bytes:
         """What parcel identifiers mix in (docs/formats/keys.md)."""
-        return derive(self.signing_seed, "tallystick identifier secret 1")
+        return derive(self.keys.signing_seed, "tallystick identifier secret 1")
 
     @property
     def spool_key(self) -> bytes:
         """Wraps lane keys in the spool."""
-        return self.kept_spool_key or derive(self.signing_seed, "tallystick spool key 1")
+        return self.keys.spool_key or derive(self.keys.signing_seed, "tallystick spool key 1")
 
     @property
     def own_keys(self) -> tuple[VerifyKey, ...]:
         """Every key that signed in this identity's name."""
-        return (self.signing_key.public, *self.earlier_keys)
-
-    @property
-    def keys(self) -> Keys:
-        earlier = tuple(key.raw for key in self.earlier_keys)
-        return Keys(self.signing_seed, self.sealing_key.encode(), self.kept_spool_key, earlier)
+        return (self.signing_key.public, *map(VerifyKey, self.keys.earlier))
 
     def check(self) -> None:
         """Raise `Misuse` or `Forged` unless keys, certificates and trust file fit together."""
@@ -137,7 +137,6 @@ class Identity:
         if data.get("format") != FORMAT:
             raise Misuse(f'{folder / _FILE}: format "{FORMAT}" expected, found {data.get("format")!r}')
         certificate = Certificate.decode(bytes.fromhex(data["certificate"]))
-        keys = _settle_keys(folder, certificate)
         identity = cls(
             home=folder,
             name=data["name"],
@@ -147,11 +146,7 @@ class Identity:
             node_urls=tuple(data["nodes"]["urls"]),
             authority_url=data["authority"]["url"],
             trust=TrustFile.parse((folder / _TRUST).read_text()),
-            signing_key=SigningKey.from_seed(keys.signing_seed),
-            sealing_key=hpke.PrivateKey.decode(keys.sealing_seed),
-            signing_seed=keys.signing_seed,
-            kept_spool_key=keys.spool_key,
-            earlier_keys=tuple(map(VerifyKey, keys.earlier)),
+            keys=_settle_keys(folder, certificate),
         )
         identity.check()
         return identity

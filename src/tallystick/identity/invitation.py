@@ -15,10 +15,10 @@ from binascii import Error as Base64Error
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse
-from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import TrustFile
+from tallystick.wire import Fields
 
 PREFIX = "tally-invite-"
 TEXT_MAX = 8192
@@ -46,10 +46,7 @@ class Invitation:
         """Raises `Misuse` for what is no invitation at all, `Malformed` for a damaged one."""
         text = "".join(text.split())  # mail programs wrap long lines
         if not text.startswith(PREFIX) or len(text) > TEXT_MAX:
-            raise Misuse(
-                f"not an invitation: expected {PREFIX}…",
-                hint="tally principal invite prints one",
-            )
+            raise Misuse(f"not an invitation: expected {PREFIX}…", hint="tally principal invite prints one")
         body = text.removeprefix(PREFIX)
         try:
             data = urlsafe_b64decode(body + "=" * (-len(body) % 4))
@@ -65,7 +62,7 @@ class Invitation:
             instance=fields.octets(32),
             trust_hash=fields.octets(32),
             authority_url=fields.text(1024),
-            node_urls=tuple(Fields([url], "invitation", 1).text(1024) for url in fields.items(URLS_MAX, 1)),
+            node_urls=tuple(url.text(1024) for url in fields.each(URLS_MAX, 1)),
         )
 
     def check_trust(self, trust: TrustFile) -> None:

@@ -12,8 +12,7 @@ from tallystick.errors import Misuse, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.trustfile import TrustFile
 

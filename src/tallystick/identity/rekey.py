@@ -19,24 +19,22 @@ from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.identity.folder import Identity, Keys, draw_new_keys
 from tallystick.runtime.address import Address
-from tallystick.runtime.answers import UNAUTHENTICATED, RefusedByPeer
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.http1 import UNAUTHENTICATED, RefusedByPeer
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 
 
 def rekey(identity: Identity, *, clock: Clock, entropy: Entropy, insecure: bool = False) -> Identity:
     """The identity under new keys, its folder rewritten; `Refused` or `Unavailable` leave it as it was."""
     keys = draw_new_keys(identity, entropy)
-    new = SigningKey.from_seed(keys.signing_seed)
     try:
         certificate = _ask(identity, identity.signing_key, keys, clock, entropy, insecure)
     except RefusedByPeer as refusal:
         if refusal.reason != UNAUTHENTICATED:
             raise
-        certificate = _ask(identity, new, keys, clock, entropy, insecure)
+        certificate = _ask(identity, SigningKey.from_seed(keys.signing_seed), keys, clock, entropy, insecure)
     replace(identity, certificate=certificate).write_file()
     return Identity.load(identity.home)
 

@@ -3,28 +3,92 @@
 The tree over transactions and the map over the state are in memory and are ahead of the file between `seal` and `keep`;
 `drop` takes them back. So a chain engine may seal a block (which gives its roots), crash, and seal it again, and an
 engine whose disk is full has lost nothing but the open block. Proofs come from the same tree and map.
+
+`StateMap` is the Merkle map over the state, with as many of its versions as proofs are asked of. Nodes live in memory
+and are built again from the stored values when a ledger is opened: written to disk, each block would touch hundreds of
+pages in random places. Some 300 bytes a key: 10,000 vehicles with rights, permits and offsets take about 30 MB and two
+seconds to open; a chain engine for millions keeps its nodes on disk.
+
+Proofs are given under the newest checkpoint that has its witnesses, which may lie a few blocks back. Versions since
+then are kept: the nodes, which are named by their hashes and coexist, and the values that blocks replaced.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tallystick import wire
 from tallystick.crypto.merkle import EMPTY_ROOT, Tree
+from tallystick.crypto.merkle_map import MerkleMap
+from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Misuse, Unavailable
-from tallystick.ledger.block import NO_PREVIOUS, Block
+from tallystick.ledger.block import NO_PREVIOUS, Block, Transaction, parse, sign_checkpoint
 from tallystick.ledger.contracts import identity
 from tallystick.ledger.contracts.execute import Result, execute
 from tallystick.ledger.contracts.state import State
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.reader import LedgerReader
-from tallystick.ledger.sqlite_store import LedgerStore, TransactionRow
-from tallystick.ledger.state_map import StateMap
-from tallystick.ledger.transaction import Transaction, parse
+from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore, TransactionRow
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
+
+Changes = Mapping[bytes, bytes | None]
+
+
+class StateMap:
+    """Roots and proofs over key and value; the values themselves are stored elsewhere."""
+
+    def __init__(self, items: Iterable[tuple[bytes, bytes]], height: int) -> None:
+        self._nodes: dict[bytes, bytes] = {}
+        self._map = MerkleMap(self._nodes)
+        self._map.update(dict(items))
+        self._roots = {height: self._map.root}
+        # Per block: its height, the values before it, and the nodes that it no longer needs.
+        self._steps: deque[tuple[int, Changes, set[bytes]]] = deque()
+        self._stale_at: dict[bytes, int] = {}
+
+    @property
+    def root(self) -> bytes:
+        return self._map.root
+
+    def advance(self, height: int, changes: Changes, before: Changes) -> bytes:
+        """The root after `changes`; `before` are the values that they replace."""
+        change = self._map.update(changes)
+        for node in change.added:
+            self._stale_at.pop(node, None)
+        self._stale_at.update(dict.fromkeys(change.stale, height))
+        self._steps.append((height, before, change.stale))
+        self._roots[height] = change.root
+        return change.root
+
+    def take_back(self) -> None:
+        """The last block was not stored."""
+        height, _, stale = self._steps.pop()
+        for node in stale:
+            self._stale_at.pop(node, None)
+        del self._roots[height]
+        self._map.root = self._roots[height - 1]
+
+    def forget_before(self, height: int) -> None:
+        """Versions below `height` will not be asked for again."""
+        while self._steps and self._steps[0][0] <= height:
+            at, _, stale = self._steps.popleft()
+            for node in stale:
+                if self._stale_at.get(node) == at:  # else a later version has it again
+                    del self._stale_at[node], self._nodes[node]
+            self._roots.pop(at - 1, None)
+
+    def has_version(self, height: int) -> bool:
+        return height in self._roots
+
+    def prove(self, key: bytes, newest: bytes | None, height: int) -> tuple[bytes | None, bytes]:
+        """The value of `key` after the block at `height`, and its proof; `newest` is the value now."""
+        value = next((before[key] for at, before, _ in self._steps if at > height and key in before), newest)
+        return value, MerkleMap(self._nodes, self._roots[height]).prove(key)
+
 
 INDEX_EVERY = 64  # transactions between two updates of the index of mentions
 
@@ -56,8 +120,9 @@ class SealedBlock:
 class Book:
     """Tree, state and newest block of one ledger file; not for several threads at once."""
 
-    def __init__(self, store: LedgerStore) -> None:
-        """Load a file that `found` or an earlier process has begun; raises `Forged` where it does not fit together."""
+    def __init__(self, store: LedgerStore, instance: bytes | None = None) -> None:
+        """Load a file that `found` or an earlier process has begun; raises `Forged` where it does not fit together, and
+        `Misuse` where it is of another instance than the one that is asked for."""
         height = store.last_height()
         assert height is not None
         self.store = store
@@ -73,6 +138,8 @@ class Book:
             raise Forged("ledger: its transactions are not those under its newest block", hint="run tally ledger fsck")
         if self.map.root != self.last.state_root:
             raise Forged("ledger: its state is not the one under its newest block", hint="run tally ledger fsck")
+        if instance not in (None, self.trust.instance):
+            raise Misuse("ledger: the file belongs to another instance")
 
     @property
     def trust(self) -> TrustFile:
@@ -95,19 +162,7 @@ class Book:
         number = opened.first + len(opened.rows)
         submitted = Submitted(transaction.leaf, number, opened.height, opened.entries)
         if result.accepted:
-            opened.rows.append(
-                TransactionRow(
-                    number=number,
-                    leaf=submitted.leaf,
-                    height=opened.height,
-                    first=opened.entries,
-                    refused=result.refused,
-                    kinds=result.kinds,
-                    principals=b"".join(sorted(result.operators | {transaction.author})),
-                    result=result.data,
-                    data=transaction.data,
-                )
-            )
+            opened.rows.append(TransactionRow.of(transaction, result, number, opened.height, opened.entries))
             opened.leaves[submitted.leaf] = submitted
             opened.entries += len(transaction.entries)
             opened.size_bytes += len(transaction.data)
@@ -192,18 +247,14 @@ class Book:
         return StateProof(key, value, proof, note)
 
 
-def genesis_block(trust: TrustFile, time_ms: int) -> tuple[Block, dict[bytes, bytes | None]]:
-    """Block 0, which holds no transaction, and the state before the first one."""
+def found(store: LedgerStore, trust: TrustFile, time_ms: int, key: SigningKey) -> None:
+    """Begin an empty file with block 0, which holds no transaction; `key` signs its checkpoint."""
     if trust.number != 1:
         raise Misuse(f"ledger: a new one begins with the first trust file, this is number {trust.number}")
     genesis = identity.genesis(trust.to_json())
-    state = StateMap(((key, value) for key, value in genesis.items() if value is not None), 0)
-    return Block(0, time_ms, 0, 0, 0, EMPTY_ROOT, state.root, NO_PREVIOUS), genesis
-
-
-def found(store: LedgerStore, trust: TrustFile, time_ms: int, note: bytes) -> None:
-    """Begin an empty file; `note` is the signed checkpoint of its `genesis_block`."""
-    block, genesis = genesis_block(trust, time_ms)
+    state = StateMap(((name, value) for name, value in genesis.items() if value is not None), 0)
+    block = Block(0, time_ms, 0, 0, 0, EMPTY_ROOT, state.root, NO_PREVIOUS)
+    note = sign_checkpoint(trust.origin, block, key)
     store.set_meta("genesis", trust.to_json())
     store.write_block(0, block.encoded, note, [], genesis)
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import Head
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import R, Table
+from tallystick.ledger.block import Block, Head
+from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.proofs import StateProof
 from tallystick.trust.receipt import EntryProof
 
@@ -22,8 +20,7 @@ T = TypeVar("T")
 BlockListener = Callable[[Block, Collection[bytes]], None]  # the block, and the keys of the state that it changed
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """Where a transaction lies, or will lie when its block is stored."""
 
     leaf: bytes
@@ -54,8 +51,7 @@ class AuditItem:
     entry: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """What an audit looks for; None does not restrict."""
 
     principal: bytes | None = None  # as author or operator
@@ -80,14 +76,15 @@ class LedgerStatistics:
 
 class Engine(Protocol):
     def submit(self, data: bytes, now_ms: int) -> Submitted:
-        """Run a transaction; `Refused` with the contract's reason. The same bytes again give the first answer.
+        """Run a transaction. Raises `Refused` with the contract's reason. The same bytes again give the first answer.
 
         It is kept for good only when `wait` has returned.
         """
         ...
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
-        """The block that holds it, stored; `Unavailable` where that takes longer or the block was lost."""
+        """Return the block that holds it once it is stored. Raises `Unavailable` where that takes longer or the block
+        was lost."""
         ...
 
     def checkpoint(self) -> bytes:

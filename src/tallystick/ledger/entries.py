@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick import wire
-from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.signatures import Signer, SigningKey
 from tallystick.ledger.contracts import topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
-from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.identity import REVOKE_CONTEXT, revoke_statement
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, OperatorRole
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
 from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, Promise, Refusal
-from tallystick.trust.signed import Signer
 
 
 def enrol(certificate: Certificate) -> bytes:
@@ -145,17 +144,8 @@ def operation(
 
 def junk(reason: str, count: int, kind: int, *, time_ms: int, host: str = "", requests: bytes = bytes(32)) -> bytes:
     """What nobody can be blamed for, one aggregate per reason and window."""
-    return operation(
-        NOBODY,
-        OperatorRole.NONE,
-        NOBODY,
-        kind,
-        time_ms=time_ms,
-        request=requests,
-        reason=reason,
-        host=host,
-        count=count,
-    )
+    nobody = (NOBODY, OperatorRole.NONE, NOBODY)
+    return operation(*nobody, kind, time_ms=time_ms, request=requests, reason=reason, host=host, count=count)
 
 
 def anchor(token: bytes, partition: int, size: int, root: bytes) -> bytes:

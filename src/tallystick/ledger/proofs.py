@@ -1,23 +1,40 @@
-"""State proofs and histories: what the ledger says, checked without it.
+"""What a client believes of the ledger: proofs that it checks itself, and the newest checkpoint, which it remembers.
 
 A state proof shows a value, or that there is none, under the state root of a checkpoint that the trust file accepts. A
 whole history is verified by folding it and comparing with the proved value of `history/<token>`. Proofs of single
 entries, and receipts of parcels, stand in `trust.receipt`.
+
+The memory. Threat: an operator that restores yesterday's ledger, or shows two subscribers two. Invariant: another
+checkpoint is accepted only with the signatures that the trust file demands and a proof that its tree continues the
+remembered one; heights and times never fall. What contradicts is refused as `Withheld`, and both notes are kept as
+evidence: they carry the ledger's own signatures. Views of different clients are compared through the data: headers name
+a checkpoint that their publisher accepted (`check_seen`).
+
+A client without memory believes the first checkpoint it sees; there the witnesses of the trust file must serve.
+
+Processes of one identity share the memory. What one of them accepted binds the others: the file never goes back, since
+it is written under a lock by whoever has seen what lies there, and what another wrote meanwhile is held against what
+is to be written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 
 from tallystick import wire
 from tallystick.crypto import merkle
+from tallystick.crypto.merkle import verify_consistency
 from tallystick.crypto.merkle_map import verify_map
-from tallystick.errors import Forged, Malformed, Withheld
-from tallystick.ledger.checkpoints import Head, read_head
-from tallystick.ledger.contracts.call import HistoryRow
+from tallystick.crypto.symmetric import named_hash
+from tallystick.errors import Forged, Malformed, Misuse, Withheld
+from tallystick.ledger.block import Head, read_head
 from tallystick.ledger.contracts.operations import HISTORIES, next_chain
-from tallystick.trust.trustfile import TrustFile
+from tallystick.ledger.contracts.state import HistoryRow
+from tallystick.runtime.disk import Disk, read_all, write_atomic
+from tallystick.trust.notes import NOTE_BYTES_MAX
+from tallystick.trust.trustfile import KEYS_MAX, TrustFile
+from tallystick.wire import Fields
 
 
 @dataclass(frozen=True)
@@ -60,3 +77,110 @@ def verify_history(token: bytes, oldest_first: Sequence[tuple[int, int, bytes]],
     if last != expected:
         found = expected.operations if expected else 0
         raise Withheld(f"history: {len(oldest_first)} operations do not fold to the {found} on the ledger")
+
+
+Consistency = Callable[[int, int], Sequence[bytes]]  # (old size, new size) → proof
+
+_NEWEST = "checkpoint"
+_LOCK = "lock"
+_EVIDENCE = "evidence-"
+
+
+class CheckpointMemory:
+    """The newest accepted checkpoint, kept in a folder of its own."""
+
+    def __init__(self, trust: TrustFile, disk: Disk) -> None:
+        self.trust = trust
+        self._disk = disk
+        self.head = self._load()
+
+    def accept(self, note: bytes, consistency: Consistency) -> Head:
+        """Remember and return the note's head. Raises `Forged` or `Malformed` if it has none that counts, and
+        `Withheld` if it contradicts the one before."""
+        new = read_head(note, self.trust)
+        if self.head is not None:
+            self._check(self.head, new, consistency)
+        while (self.head is None or new.height > self.head.height) and not self._remember(new):
+            assert self.head is not None  # what another process accepted, maybe more than this
+            older, newer = sorted((self.head, new), key=lambda head: head.height)
+            self._check(older, newer, consistency)
+        return new
+
+    def _remember(self, new: Head) -> bool:
+        """Write the new head. Returns False if another process moved the memory, to which ours is set then."""
+        with self._disk.held(_LOCK):
+            kept = self._load()
+            if kept is not None and kept != self.head:
+                self.head = kept
+                return False
+            write_atomic(self._disk, _NEWEST, _encode(new))
+            self.head = new
+            return True
+
+    def check_seen(self, size: int, root: bytes, consistency: Consistency) -> bool:
+        """Return whether a checkpoint that somebody else accepted lies in our history, or False where it is newer than
+        ours. Raises `Withheld` if it lies in another history.
+        """
+        if self.head is None or size > self.head.size:
+            return False
+        try:
+            verify_consistency(size, root, self.head.size, self.head.root, list(consistency(size, self.head.size)))
+        except Forged as error:
+            self._keep(named_hash("tallystick seen 1", root), ["split-view", self.head.note, size, root])
+            raise Withheld(
+                f"ledger: somebody was shown another history of {size} transactions", reason="split-view"
+            ) from error
+        return True
+
+    def evidence(self) -> list[bytes]:
+        """What was kept of contradictions: wire [reason, accepted note, …]."""
+        names = sorted(name for name in self._disk.listdir("") if name.startswith(_EVIDENCE))
+        return [read_all(self._disk, name) for name in names]
+
+    def _check(self, old: Head, new: Head, consistency: Consistency) -> None:
+        if new.size < old.size or new.height < old.height or new.time_ms < old.time_ms:
+            message = f"it was at height {old.height}, size {old.size}; it shows {new.height}, {new.size}"
+            self._contradiction(old, new, "rollback", message)
+        if new.height == old.height and (new.root, new.state_root) != (old.root, old.state_root):
+            self._contradiction(old, new, "split-view", f"two checkpoints of height {old.height} differ")
+        try:
+            proof = [] if new.size == old.size else list(consistency(old.size, new.size))
+            verify_consistency(old.size, old.root, new.size, new.root, proof)
+        except Forged:
+            self._contradiction(old, new, "split-view", f"size {new.size} does not continue size {old.size}")
+
+    def _contradiction(self, old: Head, new: Head, reason: str, message: str) -> None:
+        self._keep(named_hash("tallystick evidence 1", old.note + new.note), [reason, old.note, new.note])
+        raise Withheld(f"ledger: {message}", reason=reason, hint="both checkpoints were kept as evidence")
+
+    def _keep(self, digest: bytes, content: list[object]) -> None:
+        with self._disk.held(_LOCK):
+            write_atomic(self._disk, f"{_EVIDENCE}{digest[:8].hex()}", wire.encode(content))
+
+    def _load(self) -> Head | None:
+        if not self._disk.exists(_NEWEST):
+            return None
+        # Not verified again: it was when it was accepted, by the trust file of then.
+        head = _decode(read_all(self._disk, _NEWEST))
+        if head.origin != self.trust.origin:
+            raise Misuse(f"checkpoint memory: it is of {head.origin}, expected {self.trust.origin}")
+        return head
+
+
+def _encode(head: Head) -> bytes:
+    return wire.encode([1, *astuple(head)])
+
+
+def _decode(data: bytes) -> Head:
+    fields = Fields.parse(data, "checkpoint memory", 9)
+    fields.version(1)
+    return Head(
+        origin=fields.text(),
+        size=fields.number(),
+        root=fields.octets(32),
+        height=fields.number(),
+        time_ms=fields.number(),
+        state_root=fields.octets(32),
+        note=fields.octets(at_most=NOTE_BYTES_MAX),
+        cosigners=tuple(fields.items(KEYS_MAX)),
+    )

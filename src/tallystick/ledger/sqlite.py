@@ -21,16 +21,12 @@ from typing import Any, TypeVar
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Misuse, Refused, Unavailable
-from tallystick.ledger.block import Block
-from tallystick.ledger.book import Book, OpenBlock, found, genesis_block
-from tallystick.ledger.checkpoints import Head, checkpoint_text, own_head, read_head, sign_checkpoint
-from tallystick.ledger.contracts.execute import Result, execute
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import R, Table
+from tallystick.ledger.block import Block, Head, checkpoint_text, own_head, parse, read_head, sign_checkpoint
+from tallystick.ledger.book import Book, found
+from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import LedgerStore
-from tallystick.ledger.transaction import parse
 from tallystick.trust.notes import Note
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
@@ -63,10 +59,8 @@ class SqliteLedger:
             raise Misuse("ledger: its key is not one of the trust file's ledger keys")
         if trust.ledger_threshold != 1:
             raise Misuse(f"ledger: one key signs here, the trust file asks for {trust.ledger_threshold}")
-        self.instance = trust.instance
-        self.origin = trust.origin
-        self._key = key
-        self._settings = settings
+        self.instance, self.origin = trust.instance, trust.origin
+        self._key, self._settings = key, settings
         self._lock = threading.RLock()
         self._stored = threading.Condition(self._lock)
         self._listeners: list[BlockListener] = []
@@ -74,12 +68,9 @@ class SqliteLedger:
         self._opened_ms = 0  # when the open block got its first transaction
         self._store = LedgerStore(path, vfs)
         if self._store.last_height() is None:
-            note = sign_checkpoint(self.origin, genesis_block(trust, now_ms)[0], key)
-            found(self._store, trust, now_ms, note)
-        self._book = Book(self._store)
+            found(self._store, trust, now_ms, key)
+        self._book = Book(self._store, self.instance)
         self._reader = self._book.reader
-        if self._book.trust.instance != self.instance:
-            raise Misuse("ledger: the file belongs to another instance")
         self._published = self._newest_published()
 
     def close(self) -> None:
@@ -101,42 +92,30 @@ class SqliteLedger:
             if opened is not None and opened.size_bytes + len(data) > self._settings.block_bytes_max:
                 self._seal()
             is_first = self._book.open is None
-            self._opened(now_ms)
+            self._open(now_ms)
             result, submitted = self._book.run(transaction)
             if not result.accepted:
                 self._refusals += 1
                 if is_first:
                     self._book.open = None  # nothing is in it: no block is due
-                where = "" if result.index < 0 else f"entry {result.index}: "
-                raise Refused(where + result.message, reason=result.reason)
+                raise Refused(result.told, reason=result.reason)
             return submitted
-
-    def check(self, data: bytes, now_ms: int) -> Result:
-        """What `submit` would make of a transaction, which entry it would refuse and why; nothing is kept."""
-        transaction = parse(data)
-        with self._lock:
-            last, opened = self._book.last, self._book.open
-            opened = opened or OpenBlock(last.height + 1, max(now_ms, last.time_ms), last.size)
-            return execute(self._book.state, transaction, opened.height, opened.time_ms, opened.entries, keep=False)
 
     def tick(self, now_ms: int) -> Block | None:
         """Make a block if one is due."""
         with self._lock:
-            opened = self._book.open
+            opened, settings = self._book.open, self._settings
             if opened is None:
-                if now_ms - self._book.last.time_ms < self._settings.block_ms:
-                    return None
-                self._opened(now_ms)
-                return self._seal()
-            full = opened.entries >= self._settings.block_entries
-            if full or now_ms - self._opened_ms >= self._settings.window_ms:
-                return self._seal()
-            return None
+                is_due = now_ms - self._book.last.time_ms >= settings.block_ms
+            else:
+                is_full = opened.entries >= settings.block_entries
+                is_due = is_full or now_ms - self._opened_ms >= settings.window_ms
+            return self.flush(now_ms) if is_due else None
 
     def flush(self, now_ms: int) -> Block:
         """Make a block now, of whatever waits."""
         with self._lock:
-            self._opened(now_ms)
+            self._open(now_ms)
             return self._seal()
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
@@ -237,11 +216,10 @@ class SqliteLedger:
 
     # --- within ---
 
-    def _opened(self, now_ms: int) -> OpenBlock:
+    def _open(self, now_ms: int) -> None:
         if self._book.open is None:
             self._opened_ms = now_ms
-            return self._book.begin(now_ms)
-        return self._book.open
+            self._book.begin(now_ms)
 
     def _seal(self) -> Block:
         """Store the open block, or drop it and raise `Unavailable`."""
@@ -283,4 +261,4 @@ class SqliteLedger:
         opened = self._book.open
         if opened is not None and leaf in opened.leaves:
             return opened.leaves[leaf]
-        return self._reader.find(leaf)
+        return self._store.find(leaf)

@@ -1,22 +1,33 @@
-"""The SQLite file of the embedded ledger: its tables and the few statements on them.
+"""The ledger's SQLite file: its tables, the few statements on them, and how blocks, histories and audits are read.
 
 One block is one SQLite transaction, synced before it is acknowledged. One row per transaction, however many entries
 it has. What can be computed from the transactions (leaf, place, kinds, result, mentions, state) is stored to be read
 quickly, never to be believed: `fsck` computes all of it again. Tables are STRICT, so that SQLite itself finds a cell
 whose type was changed.
+
+A reader has its own connection to the file or shares that of the one writer; it is not for several threads at once.
+Nothing that it returns is proved. An operation's transaction holds, in its result, where the topic's operation before
+it lies; so a history costs what it returns, not what the chain holds (BPS 4.1, Fig. 6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from struct import pack
-from typing import Any
+from itertools import islice
+from struct import pack, unpack
+from typing import Any, NamedTuple
 
 import apsw
 
+from tallystick import wire
 from tallystick.errors import Malformed, Misuse, Unavailable
+from tallystick.ledger.block import Block, Transaction
+from tallystick.ledger.contracts.execute import Result
+from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.operations import HISTORIES
+from tallystick.ledger.contracts.state import NO_HISTORY, R, State, Table
+from tallystick.ledger.engine import AuditItem, HistoryItem, Query, Submitted
 
 FORMAT = 1
 
@@ -42,9 +53,8 @@ CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT R
 """
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionRow:
-    """One stored transaction."""
+class TransactionRow(NamedTuple):
+    """One stored transaction: its columns, in their order."""
 
     number: int
     leaf: bytes
@@ -56,16 +66,19 @@ class TransactionRow:
     result: bytes
     data: bytes
 
+    @classmethod
+    def of(cls, transaction: Transaction, result: Result, number: int, height: int, first: int) -> TransactionRow:
+        """What is stored of a transaction that the contracts took."""
+        principals = b"".join(sorted(result.operators | {transaction.author}))
+        columns = (result.refused, result.kinds, principals, result.data, transaction.data)
+        return cls(number, transaction.leaf, height, first, *columns)
+
 
 _ALL = """
 SELECT number FROM transactions WHERE number >= :first AND number < :end
 AND (:kind IS NULL OR instr(kinds, :kind) > 0) ORDER BY number
 """
-_REFUSED = """
-SELECT number FROM transactions WHERE refused > 0 AND number >= :first AND number < :end
-AND (:kind IS NULL OR instr(kinds, :kind) > 0) ORDER BY number
-"""
-_NUMBER_BYTES = 8
+_REFUSED = _ALL.replace("WHERE", "WHERE refused > 0 AND")  # a search of its index
 
 
 class LedgerStore:
@@ -118,13 +131,7 @@ class LedgerStore:
         """All of a block, or nothing of it; `undo` says how to take it back, and replaces that of the block before."""
         with _translated(f"ledger block {height}"), self.db:
             self.db.execute("INSERT INTO blocks VALUES (?, ?, ?)", (height, data, note))
-            self.db.executemany(
-                "INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (r.number, r.leaf, r.height, r.first, r.refused, r.kinds, r.principals, r.result, r.data)
-                    for r in rows
-                ],
-            )
+            self.db.executemany("INSERT INTO transactions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             self._write_state(changes)
             if undo is not None:
                 self.set_meta("undo", undo)
@@ -173,7 +180,7 @@ class LedgerStore:
             for at in range(0, len(principals), 16):
                 found.setdefault(principals[at : at + 16], []).append(number)
             end = number + 1
-        rows = [(one, numbers[0], _pack(numbers)) for one, numbers in sorted(found.items())]
+        rows = [(one, numbers[0], pack(f">{len(numbers)}Q", *numbers)) for one, numbers in sorted(found.items())]
         with _translated("ledger file"), self.db:
             self.db.executemany("INSERT INTO mentions VALUES (?, ?, ?)", rows)
             self.set_meta("indexed", end)
@@ -200,13 +207,12 @@ class LedgerStore:
         return found
 
     def last_height(self) -> int | None:
-        found = self._one("SELECT max(height) FROM blocks")
-        return None if found is None else found[0]
+        found: int | None = self._one("SELECT max(height) FROM blocks")
+        return found
 
     def count(self) -> int:
         """Stored transactions."""
-        found = self._one("SELECT count(*) FROM transactions")
-        return 0 if found is None else int(found[0])
+        return int(self._one("SELECT count(*) FROM transactions"))
 
     def hold(self) -> None:
         """Read this version of the file from now on, whatever is written to it by others."""
@@ -216,8 +222,7 @@ class LedgerStore:
 
     def count_values(self) -> int:
         """Keys of the state."""
-        found = self._one("SELECT count(*) FROM state")
-        return 0 if found is None else int(found[0])
+        return int(self._one("SELECT count(*) FROM state"))
 
     def leaves(self) -> Iterator[bytes]:
         return (leaf for (leaf,) in self._all("SELECT leaf FROM transactions ORDER BY number"))
@@ -226,11 +231,9 @@ class LedgerStore:
         found = self._one("SELECT * FROM transactions WHERE number = ?", (number,))
         return None if found is None else TransactionRow(*found)
 
-    def find(self, leaf: bytes) -> tuple[int, int, int] | None:
-        """Number, height and first of a transaction by its leaf."""
-        statement = "SELECT number, height, first FROM transactions WHERE leaf = ?"
-        found: tuple[int, int, int] | None = self._one(statement, (leaf,))
-        return found
+    def find(self, leaf: bytes) -> Submitted | None:
+        found = self._one("SELECT leaf, number, height, first FROM transactions WHERE leaf = ?", (leaf,))
+        return None if found is None else Submitted(*found)
 
     def rows(self, first: int, end: int) -> Iterator[TransactionRow]:
         statement = "SELECT * FROM transactions WHERE number >= ? AND number < ? ORDER BY number"
@@ -242,8 +245,8 @@ class LedgerStore:
         return (number for (number,) in self._all(_REFUSED if refused else _ALL, values))
 
     def value(self, key: bytes) -> bytes | None:
-        found = self._one("SELECT value FROM state WHERE key = ?", (key,))
-        return None if found is None else found[0]
+        found: bytes | None = self._one("SELECT value FROM state WHERE key = ?", (key,))
+        return found
 
     def values(self, prefix: bytes = b"", most: int = -1, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys that begin with `prefix` and lie behind `after`, and their values, in order."""
@@ -257,20 +260,18 @@ class LedgerStore:
         return [line for (line,) in self._all("PRAGMA integrity_check") if line != "ok"]
 
     def _one(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
+        """The first row, or its value where it has but one; None where there is none."""
         with _translated("ledger file"):
-            return self.db.execute(statement, values).fetchone()
+            return self.db.execute(statement, values).get
 
     def _all(self, statement: str, values: Any = ()) -> Iterator[Any]:
         with _translated("ledger file"):
             yield from self.db.execute(statement, values)
 
 
-def _pack(numbers: Sequence[int]) -> bytes:
-    return pack(f">{len(numbers)}Q", *numbers)
-
-
 def _unpack(packed: bytes) -> Iterator[int]:
-    return (int.from_bytes(packed[at : at + _NUMBER_BYTES], "big") for at in range(0, len(packed), _NUMBER_BYTES))
+    """Whatever the bytes are: `fsck` says what is wrong with them."""
+    return (int.from_bytes(packed[at : at + 8], "big") for at in range(0, len(packed), 8))
 
 
 @contextmanager
@@ -283,3 +284,149 @@ def _translated(what: str) -> Iterator[None]:
         raise Malformed(f"{what}: not an intact ledger file", hint="run tally ledger fsck") from error
     except apsw.Error as error:
         raise Unavailable(f"{what}: {error}") from error
+
+
+_OPERATOR, _TOKEN, _REASON = 1, 3, 5  # fields of an operation
+_PAGE = 1000  # operations of a topic that an audit looks at together
+
+
+class LedgerReader:
+    """What is stored, as of the newest block; `view` is to be refreshed by whoever learns of a block."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self.store = store
+        self.view = State(store.value)
+
+    @property
+    def height(self) -> int:
+        height = self.store.last_height()
+        assert height is not None
+        return height
+
+    def block(self, height: int) -> Block:
+        return Block.decode(self._stored(height)[0])
+
+    def note(self, height: int) -> bytes:
+        return self._stored(height)[1]
+
+    def row(self, number: int) -> TransactionRow:
+        """Return a stored transaction. Raises `Unavailable` where only its leaf came with a snapshot."""
+        row = self.store.row(number)
+        if row is None:
+            raise Misuse(f"ledger: no transaction {number}")
+        if not row.data:
+            raise Unavailable(
+                f"ledger: transaction {number} is older than the snapshot with which this node began",
+                hint="ask a node that was there from the beginning",
+            )
+        return row
+
+    def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
+        found = []
+        for height in range(first, min(first + most, self.height + 1)):
+            block = self.block(height)
+            rows = self.store.rows(block.first, block.first + block.count)
+            found.append((block.encoded, [row.data for row in rows]))
+        return found
+
+    def history(self, token: bytes, most: int, before: tuple[int, int] | None) -> list[HistoryItem]:
+        """Up to `most` operations of the topic, newest first, older than the place `before` if given."""
+        height, index, count, _ = self.view.row(HISTORIES(token)) or NO_HISTORY
+        found: list[HistoryItem] = []
+        while count and len(found) < most:
+            row = self._row_at(height, index)
+            entries = _entries(row)
+            count, height, index, places = _link(row, token)
+            for place in reversed(places):
+                if before is None or (row.height, row.first + place) < before:
+                    found.append(HistoryItem(row.height, row.first + place, entries[place]))
+        return found[:most]
+
+    def audit(self, query: Query) -> list[AuditItem]:
+        """By topic along its links, by principal along the index of mentions, else through the range."""
+        items = self._of_range(query) if query.token is None else self._of_topic(query, query.token)
+        return list(islice((item for item in items if _matches(query, item)), query.most))
+
+    def scan(self, table: Table[R], *parts: bytes | int, most: int) -> list[tuple[tuple[Any, ...], R]]:
+        found = self.store.values(table.prefix(*parts), most)
+        return [(table.parts(key), table.read(wire.decode(value))) for key, value in found]
+
+    def _stored(self, height: int) -> tuple[bytes, bytes]:
+        found = self.store.block(height)
+        if found is not None:
+            return found
+        newest = self.height
+        if 0 <= height <= newest:
+            raise Unavailable(
+                f"ledger: block {height} is older than the snapshot with which this node began",
+                hint="ask a node that was there from the beginning",
+            )
+        raise Misuse(f"ledger: no block at height {height}, the newest is {newest}")
+
+    def _first_number(self, height: int) -> int:
+        newest = self.height
+        return self.block(height).first if height <= newest else self.block(newest).size
+
+    def _row_at(self, height: int, index: int) -> TransactionRow:
+        """The transaction that holds entry `index` of the block at `height`."""
+        block = self.block(height)
+        low, high = block.first, block.first + block.count - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.row(middle).first <= index else (low, middle - 1)
+        return self.row(low)
+
+    def _of_range(self, query: Query) -> Iterator[AuditItem]:
+        end_height = self.height + 1 if query.end_height is None else query.end_height
+        first, end = self._first_number(query.first_height), self._first_number(end_height)
+        if query.principal is not None:
+            self.store.index_mentions()
+            numbers = self.store.mentioning(query.principal, first, end)
+        else:
+            numbers = self.store.numbers(first, end, query.kind, query.refused)
+        for number in numbers:
+            yield from self._items(self.row(number))
+
+    def _of_topic(self, query: Query, token: bytes) -> Iterator[AuditItem]:
+        end = None if query.end_height is None else (query.end_height, 0)
+        while page := self.history(token, _PAGE, end):
+            for item in page:
+                if item.height < query.first_height:
+                    return
+                row = self._row_at(item.height, item.index)
+                yield from self._items(row, item.index - row.first)
+            end = (page[-1].height, page[-1].index)
+
+    def _items(self, row: TransactionRow, only: int | None = None) -> Iterator[AuditItem]:
+        """The entries of a stored transaction, or one of them."""
+        entries, time_ms = _entries(row), self.block(row.height).time_ms
+        author = wire.decode(wire.decode(row.data)[0])[2]
+        places = range(len(entries)) if only is None else (only,)
+        for place, fields in zip(places, wire.decode_each([entries[place] for place in places]), strict=True):
+            yield AuditItem(row.height, row.first + place, time_ms, author, fields[0], fields, entries[place])
+
+
+def _matches(query: Query, item: AuditItem) -> bool:
+    is_operation = item.kind == EntryKind.OPERATION
+    if query.kind is not None and item.kind != query.kind:
+        return False
+    if query.refused and not (is_operation and item.fields[_REASON]):
+        return False
+    if query.token is not None and not (is_operation and item.fields[_TOKEN] == query.token):
+        return False
+    if query.principal is not None:
+        return item.author == query.principal or (is_operation and item.fields[_OPERATOR] == query.principal)
+    return True
+
+
+def _entries(row: TransactionRow) -> list[bytes]:
+    entries: list[bytes] = wire.decode(row.data, "transaction")[2]
+    return entries
+
+
+def _link(row: TransactionRow, token: bytes) -> tuple[int, int, int, list[int]]:
+    """Operations before this transaction, place of the last of them, and places of those in it."""
+    for name, count, height, index, packed in wire.decode(row.result, "result"):
+        if name == token:
+            return count, height, index, list(unpack(f">{len(packed) // 2}H", packed))
+    return 0, 0, 0, []

@@ -17,11 +17,12 @@ from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.crypto.merkle import EMPTY_ROOT, verify_consistency
 from tallystick.errors import Forged, Malformed, Refused, Unavailable
-from tallystick.runtime.disk import Disk, write_atomic
+from tallystick.runtime.disk import Disk, read_all, write_atomic
 from tallystick.trust.notes import (
     NOTE_BYTES_MAX,
     Checkpoint,
@@ -48,8 +49,7 @@ class WitnessAnswer:
     content_type: str = "text/plain"
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Seen(NamedTuple):
     """The last checkpoint cosigned for an origin."""
 
     size: int
@@ -109,19 +109,13 @@ class Witness:
         name = _name(origin)
         if not self._disk.exists(name):
             return _NOTHING
-        file = self._disk.open(name)
-        try:
-            stored = wire.decode(file.pread(0, file.size()), "witness state")
-        finally:
-            file.close()
-        match stored:
+        match wire.decode(read_all(self._disk, name), "witness state"):
             case [1, str(found), int(size), bytes(root), int() | None as height, str(text)] if found == origin:
                 return _Seen(size, root, height, text)
         raise Malformed(f'witness state of "{origin}": not of version 1', reason="version")
 
     def _save(self, origin: str, seen: _Seen) -> None:
-        content = wire.encode([1, origin, seen.size, seen.root, seen.height, seen.text])
-        write_atomic(self._disk, _name(origin), content)
+        write_atomic(self._disk, _name(origin), wire.encode([1, origin, *seen]))
 
 
 def encode_request(old: int, proof: Sequence[bytes], note: bytes) -> bytes:

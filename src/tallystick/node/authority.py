@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
-from tallystick.authority.authority import MASTER_FILE, STORE_FILE, Authority, open_authority
+from tallystick.authority.authority import MASTER_FILE, STORE_FILE, open_authority
 from tallystick.authority.http import Service
 from tallystick.authority.master import open_master
 from tallystick.authority.settings import AuthoritySettings
@@ -15,10 +16,9 @@ from tallystick.carriers.remote import RemoteNode
 from tallystick.crypto.signatures import SigningKey
 from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.entropy import Entropy
 from tallystick.runtime.server import Server
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 
 
@@ -39,8 +39,7 @@ class AuthorityProcess:
         """`nodes` are those of the instance, asked in turn where the first does not answer."""
         signer = open_signer(folder, passphrase)
         self._http = HttpClient(nodes, signer, clock, entropy, insecure=listen.insecure)
-        ledger = RemoteNode(self._http)
-        self.authority: Authority = open_authority(folder, passphrase, ledger, clock, entropy, settings)
+        self.authority = open_authority(folder, passphrase, RemoteNode(self._http), clock, entropy, settings)
         self.service = Service(self.authority, clock)
         self.server = Server(
             self.service.app,
@@ -50,10 +49,7 @@ class AuthorityProcess:
             insecure=listen.insecure,
             on_stop=self.service.end_polls,
         )
-
-    @property
-    def url(self) -> str:
-        return self.server.url
+        self.url = self.server.url
 
     def run(self) -> None:
         """Serve, and follow ledger and clock beside, until a signal or `stop`."""
@@ -76,10 +72,7 @@ class AuthorityProcess:
 def open_signer(folder: Path, passphrase: bytes) -> RequestSigner:
     """Whose word the authority's requests to a node are."""
     master = open_master((folder / MASTER_FILE).read_bytes(), passphrase)
-    store = AuthorityStore(str(folder / STORE_FILE))
-    try:
+    with closing(AuthorityStore(str(folder / STORE_FILE))) as store:
         certificate = Certificate.decode(store.meta("certificate") or b"")
         key = SigningKey.from_seed(master.unwrap_own("signing", store.meta("signing") or b""))
-    finally:
-        store.close()
     return RequestSigner(certificate.subject, key)

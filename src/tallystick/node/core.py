@@ -11,29 +11,26 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tallystick.carriers.anchored import AnchorBook, Newest
+from tallystick.carriers.accounts import Quota, Quotas
 from tallystick.carriers.front import Front
-from tallystick.carriers.quotas import Quota, Quotas
 from tallystick.carriers.registry import serve
-from tallystick.carriers.rules import LedgerRules
+from tallystick.carriers.rules import LedgerRules, RightsCache
 from tallystick.carriers.scribe import NoteJournal, Numbers, Scribe, ScribeSettings
-from tallystick.carriers.storage import Place, Storage
+from tallystick.carriers.storage import AnchorBook, Newest, Place, Storage
 from tallystick.errors import Misuse
 from tallystick.guards.rules import GuardLimits
 from tallystick.ledger import entries
-from tallystick.ledger.block import Block
-from tallystick.ledger.cache import RightsCache
+from tallystick.ledger.block import Block, compose, parse
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
-from tallystick.ledger.contracts.table import Key, R
+from tallystick.ledger.contracts.state import Key, R
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import LedgerSettings
-from tallystick.ledger.transaction import compose, parse
 from tallystick.node.instance import NodeKeys
 from tallystick.node.settings import NodeSettings
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import Disk
+from tallystick.runtime.sources import Clock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.promise import Anchor, is_anchor
 from tallystick.trust.trustfile import TrustFile
@@ -58,6 +55,7 @@ class NodeCore:
         authority, nobody could sign a request that the node would read."""
         self.trust, self.keys, self.ledger, self.clock, self.settings = trust, keys, ledger, clock, settings
         self._settle, self.limits = settle, GuardLimits()
+        self.identifier = keys.certificate.subject
         self._numbers = Numbers(self._row(NUMBERS(self.identifier)) or 0)
         self._enrol([keys.certificate, *introduce])
         self._cache = RightsCache(self._row)
@@ -68,10 +66,6 @@ class NodeCore:
         self.signer = RequestSigner(self.identifier, keys.key)
         self.served = serve(settings, self, disk)
         self.carrier, self.anchorer = self.served.front, self.served.anchorer
-
-    @property
-    def identifier(self) -> bytes:
-        return self.keys.certificate.subject
 
     # Work.
 

@@ -8,6 +8,7 @@ crash: what the ledger has taken is found there, and only files are written anew
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,17 +17,17 @@ from tallystick.carriers.scribe import Numbers
 from tallystick.crypto.signatures import RootKey
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.book import Book
 from tallystick.ledger.cometbft.client import CometbftLedger
 from tallystick.ledger.cometbft.rpc import SCHEME
 from tallystick.ledger.contracts.identity import NUMBERS, trust_file
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.ledger.sqlite_store import LedgerStore
-from tallystick.ledger.transaction import compose
-from tallystick.node.instance import Folders, NodeKeys, open_node_keys
+from tallystick.node.instance import Folders, NodeKeys, claim, open_node_keys
 from tallystick.node.settings import read_settings, write_settings
-from tallystick.node.validator import ValidatorCard, claim, threshold
-from tallystick.runtime.clock import SystemClock
+from tallystick.node.validator import ValidatorCard, threshold
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 
@@ -41,8 +42,7 @@ def hand_over(folder: Path, cards: list[ValidatorCard], root: RootKey, now_ms: i
         raise Misuse(f"{folder}: its ledger is the chain of these validators already")
     if not settings.ledger and not (folders.node / "ledger.sqlite").exists():
         raise Misuse(f"{folder}: it has no ledger yet", hint="tally init --validator begins with a chain")
-    lock = claim(folders.node)
-    try:
+    with closing(claim(folders.node)):
         bring = _bring_to_chain if settings.ledger else _bring_to_file
         successor = bring(settings.ledger, folders.node, cards, root, now_ms)
         if folders.authority.exists():
@@ -53,35 +53,28 @@ def hand_over(folder: Path, cards: list[ValidatorCard], root: RootKey, now_ms: i
         # Last: a node that still has the old ledger can be handed over again.
         write_settings(folders.node, replace(settings, ledger=url))
         return successor
-    finally:
-        lock.close()
 
 
 def _bring_to_file(_: str, node: Path, cards: list[ValidatorCard], root: RootKey, now_ms: int) -> TrustFile:
     """The successor, as the last entry of the embedded ledger."""
-    path = node / "ledger.sqlite"
-    newest = _newest_trust(path)
+    path = str(node / "ledger.sqlite")
+    with closing(LedgerStore(path, create=False)) as store:
+        newest = Book(store).trust
     if _names(newest, cards):
         return newest
     keys = open_node_keys(node, newest)
-    ledger = SqliteLedger(str(path), newest, keys.ledger_key, now_ms)
-    try:
+    with closing(SqliteLedger(path, newest, keys.ledger_key, now_ms)) as ledger:
         return _bring(ledger, keys, newest, cards, root, now_ms)
-    finally:
-        ledger.close()
 
 
 def _bring_to_chain(url: str, node: Path, cards: list[ValidatorCard], root: RootKey, now_ms: int) -> TrustFile:
     """The successor, on a chain that still runs."""
     known = TrustFile.parse((node / "trust.json").read_text())
-    ledger = CometbftLedger(url, known, SystemClock())
-    try:
+    with closing(CometbftLedger(url, known, SystemClock())) as ledger:
         newest = ledger.query(trust_file)
         if _names(newest, cards):
             return newest
         return _bring(ledger, open_node_keys(node, newest), newest, cards, root, now_ms)
-    finally:
-        ledger.close()
 
 
 def _bring(
@@ -112,11 +105,3 @@ def _bring(
 
 def _names(trust: TrustFile, cards: list[ValidatorCard]) -> bool:
     return trust.ledger_keys == tuple(bytes.fromhex(card.note_key) for card in cards)
-
-
-def _newest_trust(path: Path) -> TrustFile:
-    store = LedgerStore(str(path), create=False)
-    try:
-        return Book(store).trust
-    finally:
-        store.close()

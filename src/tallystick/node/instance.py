@@ -10,46 +10,33 @@ The node's folder holds no key that opens anything; the authority's never leaves
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
 from tallystick.crypto.signatures import RootKey, SigningKey
-from tallystick.errors import Misuse
+from tallystick.errors import Misuse, Unavailable
 from tallystick.node.settings import NodeSettings, write_settings
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
 PASSPHRASE_VARIABLE, PASSPHRASE_FILE_VARIABLE = "TALLY_PASSPHRASE", "TALLY_PASSPHRASE_FILE"
 CERTIFICATE_YEARS = 10
 _YEAR_MS = 365 * 86_400_000
+_ADDRESS_FILE, _ADDRESS_FORMAT = "address.json", "tallystick address 1"
 
 
-@dataclass(frozen=True)
 class Folders:
-    root: Path
+    """Where the parts of the instance in `root` lie."""
 
-    @property
-    def root_key(self) -> Path:
-        return self.root / "root.key"
-
-    @property
-    def authority(self) -> Path:
-        return self.root / "authority"
-
-    @property
-    def node(self) -> Path:
-        return self.root / "node"
-
-    @property
-    def trust(self) -> Path:
-        return self.root / "trust.json"
-
-    @property
-    def passphrase(self) -> Path:
-        return self.root / "passphrase"
+    def __init__(self, root: Path) -> None:
+        self.root, self.root_key, self.passphrase = root, root / "root.key", root / "passphrase"
+        self.authority, self.node, self.trust = root / "authority", root / "node", root / "trust.json"
 
 
 @dataclass(frozen=True)
@@ -99,10 +86,8 @@ def create_instance(
     ).sign(root)
     write_secret(folders.root_key, lock_secret(root_seed, passphrase, entropy.bytes(32), cost))
     request = create(folders.authority, passphrase, entropy, cost)
-    signer = trust.root_signer(root)
-    authority = _certificate(trust, SubjectKind.AUTHORITY, request.signing_key, request.sealing_key, now_ms).sign(
-        signer
-    )
+    unsigned = _certificate(trust, SubjectKind.AUTHORITY, request.signing_key, request.sealing_key, now_ms)
+    authority = unsigned.sign(trust.root_signer(root))
     install(folders.authority, authority, trust, founding=True)
     write_secret(folders.node / "ledger.key", ledger_seed)
     _write_node(folders.node, trust, root, node_seed, settings, authority, now_ms)
@@ -115,15 +100,15 @@ def create_node(
 ) -> Certificate:
     """One more node of the instance in `folder`, in `target`, as `tally up --node-only` runs it: another gateway, which
     shares carrier and ledger with the others."""
-    folders = Folders(folder)
-    if Folders(target).node.exists():
+    made, folders = Folders(target), Folders(folder)
+    if made.node.exists():
         raise Misuse(f"{target}: a node is here already", hint="choose another folder")
     trust = TrustFile.parse(folders.trust.read_text())
     root = open_root(folder, passphrase)
     authority = Certificate.decode((folders.node / "authority.certificate").read_bytes())
-    write_secret(Folders(target).node / "ledger.key", entropy.bytes(32))  # signs nothing: the ledger is elsewhere
-    certificate = _write_node(Folders(target).node, trust, root, entropy.bytes(32), settings, authority, now_ms)
-    Folders(target).trust.write_text(trust.to_json())
+    write_secret(made.node / "ledger.key", entropy.bytes(32))  # signs nothing: the ledger is elsewhere
+    certificate = _write_node(made.node, trust, root, entropy.bytes(32), settings, authority, now_ms)
+    made.trust.write_text(trust.to_json())
     return certificate
 
 
@@ -163,6 +148,46 @@ def open_root(folder: Path, passphrase: bytes) -> RootKey:
     return RootKey.from_seed(unlock_secret(path.read_bytes(), passphrase))
 
 
+def claim(folder: Path) -> IO[str]:
+    """One process a folder: the lock goes with the process."""
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise Unavailable(f"{folder}: another process serves this folder") from None
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a process of an instance listens now, for commands of the same machine; nothing of it is secret."""
+
+    url: str
+    certificate: Certificate
+
+
+def write_address(folder: Path, url: str, certificate: Certificate) -> None:
+    """Called when the socket is bound, so that port 0 and a port of the command line are known to commands as well."""
+    content = {"format": _ADDRESS_FORMAT, "url": url, "certificate": certificate.encode().hex()}
+    temporary = folder / (_ADDRESS_FILE + ".new")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    temporary.replace(folder / _ADDRESS_FILE)
+
+
+def read_address(folder: Path) -> Listening:
+    """Where the process of `folder` listens, or listened last."""
+    path = folder / _ADDRESS_FILE
+    if not path.exists():
+        raise Misuse(f"{folder}: nothing was ever started here", hint="tally up starts node and authority")
+    data = json.loads(path.read_text())
+    if data.get("format") != _ADDRESS_FORMAT:
+        raise Misuse(f'{path}: format "{_ADDRESS_FORMAT}" expected, found {data.get("format")!r}')
+    return Listening(data["url"], Certificate.decode(bytes.fromhex(data["certificate"])))
+
+
 def find_passphrase(folder: Path) -> bytes:
     """From the environment, a file that it names, or the file that `tally init` wrote."""
     if text := os.environ.get(PASSPHRASE_VARIABLE):
@@ -170,10 +195,8 @@ def find_passphrase(folder: Path) -> bytes:
     named = os.environ.get(PASSPHRASE_FILE_VARIABLE)
     path = Path(named) if named else Folders(folder).passphrase
     if not path.exists():
-        raise Misuse(
-            f"no passphrase: {path} does not exist",
-            hint=f"set {PASSPHRASE_VARIABLE} or {PASSPHRASE_FILE_VARIABLE}",
-        )
+        hint = f"set {PASSPHRASE_VARIABLE} or {PASSPHRASE_FILE_VARIABLE}"
+        raise Misuse(f"no passphrase: {path} does not exist", hint=hint)
     return path.read_bytes().strip()
 
 

@@ -7,32 +7,28 @@ finishes the requests under way, commits what waits, and closes the files.
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tallystick.carriers.desk import Desk
-from tallystick.carriers.service import CarrierService
-from tallystick.errors import TallystickError, Unavailable
+from tallystick.carriers.desk import CarrierService, Desk
+from tallystick.errors import TallystickError
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import NodeLedger, Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
-from tallystick.node.health import add_health
-from tallystick.node.instance import open_node_keys
-from tallystick.node.rates import ConnectionRates
+from tallystick.node.instance import claim, open_node_keys
 from tallystick.node.settings import NodeSettings, read_settings
 from tallystick.runtime.address import server_tls
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import RealDisk
-from tallystick.runtime.gate import Gate
-from tallystick.runtime.router import Router
+from tallystick.runtime.http1 import Answer
+from tallystick.runtime.router import Buckets, Gate, Rate, Request, Router
 from tallystick.runtime.server import Server
+from tallystick.runtime.sources import Clock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
@@ -44,17 +40,20 @@ log = logging.getLogger(__name__)
 
 WITNESS_PAUSE_S = 0.05  # between two rounds: what a published checkpoint lags behind, beside the witnesses' own time
 SUBMIT_S = 30.0  # how long a transaction may wait for its block
+READY_AGE_S = 30.0  # an older newest block means that the ledger stands still
+CONNECTIONS_MAX = 65_536  # whose rates are remembered; the oldest are forgotten, with a full allowance
 
 
 class Node:
-    """A node over the folder that `create_instance` made; `start`, then `run` or use it as a context."""
+    """A node over the folder that `create_instance` made: `run` it, or `start` and `stop` it."""
 
     def __init__(self, folder: Path, clock: Clock, settings: NodeSettings | None = None) -> None:
-        self._lock_file = _claim(folder)
+        self._lock_file = claim(folder)
         self.settings = settings or read_settings(folder)
         self.clock = clock
         self.trust = TrustFile.parse((folder / "trust.json").read_text())
         self.keys = open_node_keys(folder, self.trust)
+        self.identifier = self.keys.certificate.subject
         self.core = self._open_core(folder)
         self.ledger, self.rules, self.carrier = self.core.ledger, self.core.rules, self.core.carrier
         self._witnessing = self._find_witnesses()
@@ -63,23 +62,17 @@ class Node:
         desk = Desk(
             self.carrier, self.ledger, clock, self._wait_for_block, self.core.served.doors, self.settings.gateway
         )
-        self.service = CarrierService(self.carrier, desk, self._gate(), clock)
+        gate = Gate(self.identifier, self.keys.key, self.rules.verify_key, clock, on_junk=self._count_junk)
+        self.service = CarrierService(self.carrier, desk, gate, clock)
         self.server = self._server()
-
-    @property
-    def identifier(self) -> bytes:
-        return self.keys.certificate.subject
-
-    @property
-    def url(self) -> str:
-        return self.server.url
+        self.url = self.server.url
 
     # Running.
 
     def start(self) -> None:
         """Start the threads; the server is run by `run`, or by whoever has the event loop."""
         for name, work, pause_s in [
-            ("blocks", self._make_blocks, self.settings.window_ms / 2000),
+            ("blocks", self._make_block, self.settings.window_ms / 2000),
             ("commits", self._commit, self.settings.commit_ms / 1000),
             *([("witnesses", self._witnessing.round, WITNESS_PAUSE_S)] if self._witnessing is not None else []),
         ]:
@@ -122,7 +115,7 @@ class Node:
             except Exception:
                 log.exception("fault in %s", threading.current_thread().name)
 
-    def _make_blocks(self) -> None:
+    def _make_block(self) -> None:
         self.ledger.tick(self._now_ms)
 
     def _commit(self) -> None:
@@ -135,7 +128,7 @@ class Node:
 
         def tick() -> None:
             while not enough.wait(0.005):
-                self._make_blocks()
+                self._make_block()
 
         thread = threading.Thread(target=tick, daemon=True)
         thread.start()
@@ -146,16 +139,45 @@ class Node:
             thread.join()
 
     def _commit_once_more(self) -> None:
-        """What waits at the end."""
+        """Write what still waits at the end."""
         try:
             self.core.commit()
         except TallystickError as error:
             log.warning("not everything reached the ledger; it will after the next start: %s", error)
 
+    # What it tells of itself.
+
+    def statistics(self) -> dict[str, dict[str, Any]]:
+        return {
+            "ledger": asdict(self.ledger.statistics()),
+            "log": asdict(self.carrier.storage.statistics()),
+            "carrier": asdict(self.carrier.statistics()),
+            "anchorer": dict(self.core.anchorer.statistics()),
+        }
+
+    async def _answer_metrics(self, _request: Request) -> Answer:
+        from tallystick.runtime.metrics import CONTENT_TYPE, render
+
+        return Answer(body=render(self.statistics()), content_type=CONTENT_TYPE)
+
+    async def _answer_live(self, _request: Request) -> Answer:
+        return Answer(body=b"live\n", content_type="text/plain")
+
+    async def _answer_ready(self, _request: Request) -> Answer:
+        snapshot = self.ledger.statistics()
+        age_s = self.clock.now() - snapshot.time_ms / 1000
+        if snapshot.published_height is None or age_s > READY_AGE_S:
+            return Answer(503, b"the ledger makes no blocks, or its witnesses are away\n", "text/plain")
+        return Answer(body=b"ready\n", content_type="text/plain")
+
+    async def _answer_certificate(self, _request: Request) -> Answer:
+        """Who this is, on the root's word: for clients that know an address and a trust file."""
+        return Answer(body=self.keys.certificate.encode())
+
     # Wiring.
 
     def _find_witnesses(self) -> Witnessing | None:
-        """Who is asked for cosignatures; None where nobody is named and none is demanded."""
+        """Returns who is asked for cosignatures, or None where nobody is named and none is demanded."""
         if not self.settings.witness_urls and not self.trust.quorum:
             return None
         from tallystick.node.witnessing import Witnessing
@@ -163,12 +185,11 @@ class Node:
         return Witnessing(self.ledger, self.trust, self.settings.witness_urls)
 
     def _open_core(self, folder: Path) -> NodeCore:
-        ledger = self._open_ledger(folder)
         authority = folder / "authority.certificate"
         return NodeCore(
             self.trust,
             self.keys,
-            ledger,
+            self._open_ledger(folder),
             RealDisk(folder / "log"),
             self.clock,
             self.settings,
@@ -187,30 +208,21 @@ class Node:
     def _wait_for_block(self, submitted: Submitted) -> Block:
         return self.ledger.wait(submitted, SUBMIT_S)
 
-    def _gate(self) -> Gate:
-        return Gate(self.identifier, self.keys.key, self.rules.verify_key, self.clock, on_junk=self._count_junk)
-
     def _count_junk(self, method: str, reason: str) -> None:
-        self.carrier.count_junk(reason, Right.READ if method == "GET" else Right.WRITE)
+        self.carrier.scribe.count_junk(reason, int(Right.READ if method == "GET" else Right.WRITE))
 
     def _server(self) -> Server:
-        rates = ConnectionRates(
-            self.clock, self.settings.connection_bytes_per_s, self.settings.connection_requests_per_s
-        )
+        settings = self.settings
+        rates = ConnectionRates(self.clock, settings.connection_bytes_per_s, settings.connection_requests_per_s)
         router = Router(charge=rates.charge)
         self.service.add_routes(router)
-        add_health(router, self)
-        tls = (
-            server_tls(self.settings.tls_certificate, self.settings.tls_key) if self.settings.tls_certificate else None
-        )
-        settings = self.settings
+        router.add("GET", "/v1/certificate", self._answer_certificate)
+        router.add("GET", "/metrics", self._answer_metrics)
+        router.add("GET", "/health/live", self._answer_live)
+        router.add("GET", "/health/ready", self._answer_ready)
+        tls = server_tls(settings.tls_certificate, settings.tls_key) if settings.tls_certificate else None
         return Server(
-            router,
-            settings.host,
-            settings.port,
-            tls=tls,
-            insecure=settings.insecure,
-            on_stop=self.service.end_polls,
+            router, settings.host, settings.port, tls=tls, insecure=settings.insecure, on_stop=self.service.end_polls
         )
 
     @property
@@ -218,15 +230,25 @@ class Node:
         return int(self.clock.now() * 1000)
 
 
-def _claim(folder: Path) -> IO[str]:
-    """One process a folder: the lock goes with the process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / "lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise Unavailable(f"{folder}: another process serves this folder") from None
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    return file
+class ConnectionRates:
+    """The rate of a connection, for bytes and for requests; a burst of one second is allowed.
+
+    Charged before anybody is asked who it is: the first and cheapest of the guards' checks.
+    """
+
+    def __init__(self, clock: Clock, bytes_per_s: int, requests_per_s: int) -> None:
+        self._clock = clock
+        self._bytes_rate, self._requests_rate = Rate(bytes_per_s, bytes_per_s), Rate(requests_per_s, requests_per_s)
+        self._bytes: Buckets[tuple[str, int]] = Buckets(CONNECTIONS_MAX)
+        self._requests: Buckets[tuple[str, int]] = Buckets(CONNECTIONS_MAX)
+
+    def charge(self, connection: tuple[str, int], n_bytes: int) -> float:
+        """Returns the seconds to wait before this request may come, 0 to go on."""
+        now = self._clock.monotonic()
+        # A body larger than one second's worth is let in once and paid for afterwards.
+        wait_s = self._bytes.wait_s(connection, self._bytes_rate, 0, now)
+        wait_s = max(wait_s, self._requests.wait_s(connection, self._requests_rate, 1, now))
+        if wait_s == 0:
+            self._bytes.take(connection, self._bytes_rate, n_bytes, now)
+            self._requests.take(connection, self._requests_rate, 1, now)
+        return wait_s

@@ -8,12 +8,10 @@ from pathlib import Path
 
 from tallystick.authority.operator import OperatorClient, operator_identity
 from tallystick.errors import Unavailable
-from tallystick.node.addresses import read_address
-from tallystick.node.instance import Folders, find_passphrase
+from tallystick.node.instance import Folders, find_passphrase, read_address
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Clock, Entropy
 
 
 @contextmanager

@@ -6,6 +6,7 @@ has the word `mark`, which no other process has.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,10 +14,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from tallystick.runtime.clock import Clock
+from tallystick.errors import Misuse
+from tallystick.runtime.sources import Clock
 
 STOP_S = 20.0
+LOG = "output.log"  # of daemons
 _PID = "pid"
 _PORTS = range(20_000, 32_000)
 _turn = count(64 * os.getpid())  # processes begin at different places
@@ -58,7 +62,7 @@ def running(folder: Path, mark: str) -> int | None:
 
 
 def has_ended(pid: int) -> bool:
-    """By its state alone; a child of ours that has ended is let go."""
+    """Judge by its state alone, and let go of a child of ours that has ended."""
     try:
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
             return False
@@ -82,3 +86,35 @@ def end(folder: Path, mark: str, clock: Clock, how: signal.Signals = signal.SIGT
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     return True
+
+
+class Daemon:
+    """A process of an engine, known by its folder and by the word `mark` of its command."""
+
+    def __init__(self, folder: Path, mark: str, clock: Clock) -> None:
+        self.folder, self._mark, self._clock = folder, mark, clock
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs it, if one does."""
+        return running(self.folder, self._mark)
+
+    def kill(self) -> None:
+        end(self.folder, self._mark, self._clock, signal.SIGKILL)
+
+    def stop(self) -> bool:
+        """End it in order. Returns whether it ran."""
+        return end(self.folder, self._mark, self._clock)
+
+    def output(self) -> str:
+        """The last lines of what it wrote to its log."""
+        return "\n".join((self.folder / LOG).read_text(errors="replace").splitlines()[-20:])
+
+
+def read_ports(file: Path, what: str, hint: str) -> list[Any]:
+    """Returns the ports that an engine's own file names. Raises `Misuse` where no `what` is in its folder."""
+    try:
+        ports: list[Any] = json.loads(file.read_text())["ports"]
+    except (OSError, ValueError, KeyError):
+        raise Misuse(f"{file.parent}: no {what} is here", hint=hint) from None
+    return ports

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import ssl
 import subprocess
 import sys
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tallystick.errors import Unavailable
 from tallystick.node.instance import PASSPHRASE_VARIABLE
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ class Child:
     arguments: list[str]
     with_passphrase: bool
     log: Path | None = None  # where its standard error goes; None: where ours goes
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     url: str = ""
     started: float = 0.0
     pause_s: float = PAUSE_FIRST_S
-    again_at: float = field(default=0.0)
+    again_at: float = 0.0
 
     def start(self, clock: Clock) -> None:
         """Start, and wait until it says where it listens."""
@@ -93,7 +93,7 @@ class Child:
 
 
 class Supervisor:
-    def __init__(self, folder: Path, clock: Clock, *, port: int, authority_port: int, options: Sequence[str]) -> None:
+    def __init__(self, folder: Path, clock: Clock, port: int, authority_port: int, options: Sequence[str]) -> None:
         self._clock = clock
         self._stopping = threading.Event()
         up = ["up", str(folder), "--supervised", "--json", *options]
@@ -107,7 +107,7 @@ class Supervisor:
         self._stopping.set()
 
     def run(self, on_ready: Callable[[str, str], None]) -> None:
-        """Until `stop`; raises `ChildFailed` if a process cannot be started at all."""
+        """Run both until `stop`. Raises `ChildFailed` if a process cannot be started at all."""
         try:
             self.node.start(self._clock)
             self._fix_port(self.node, "--port")
@@ -165,13 +165,9 @@ class Supervisor:
 def is_ready(url: str) -> bool:
     """Whether the process that listens there serves."""
     # Only asked whether it serves: whose certificate it shows is the clients' to check.
-    context = None
-    if url.startswith("https"):
-        import ssl
-
-        context = ssl._create_unverified_context()  # noqa: S323
+    context = ssl._create_unverified_context() if url.startswith("https") else None  # noqa: S323
     try:
         with urllib.request.urlopen(f"{url}/health/ready", timeout=5, context=context) as answer:  # noqa: S310
             return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False

@@ -13,7 +13,6 @@ twice and is blamed by its peers: one folder, one process, held by a lock.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -21,25 +20,24 @@ import subprocess
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Hashable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from tallystick.abci.server import Server
 from tallystick.abci.supervisor import Supervisor
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Misuse, TallystickError, Unavailable
+from tallystick.ledger.block import checkpoint_text
 from tallystick.ledger.book import Book, roll_back
-from tallystick.ledger.checkpoints import checkpoint_text
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
 from tallystick.ledger.cometbft.rpc import SCHEME, Endpoints, RpcEndpoint
-from tallystick.ledger.cometbft.shelf import Shelf
+from tallystick.ledger.cometbft.snapshot import Shelf
 from tallystick.ledger.sqlite_store import LedgerStore
-from tallystick.node.instance import read_secret, write_secret
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import Entropy
+from tallystick.node.instance import claim, read_secret, write_secret
+from tallystick.runtime.sources import Entropy, SystemClock
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
 
 A = TypeVar("A", bound=Hashable)
@@ -119,14 +117,13 @@ def join_chain(
     seeds = read_secret(folder / _SEEDS)
     (folder / "trust.json").write_text(trust.to_json())
     peers = [other.peer for other in others if other.node_id != card.node_id]
-    write_home(
-        folder / "comet", (seeds[:32], seeds[32:]), NodeAddresses(card.rpc, card.p2p), peers, timing, sync, folder.name
-    )
-    (folder / "comet" / "config" / "genesis.json").write_text(genesis_text)
+    home, addresses = folder / "comet", NodeAddresses(card.rpc, card.p2p)
+    write_home(home, (seeds[:32], seeds[32:]), addresses, peers, timing, sync, folder.name)
+    (home / "config" / "genesis.json").write_text(genesis_text)
 
 
 def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledger: Path | None = None) -> str:
-    """One genesis for all of them; raises `Misuse` where the trust file does not fit.
+    """Make one genesis for all of them. Raises `Misuse` where the trust file does not fit.
 
     `ledger` is the file of an embedded ledger, or of a validator of another chain, stopped for good, with whose tree,
     origin and heights the chain goes on; every validator begins with a copy of it, and refuses any other.
@@ -146,9 +143,11 @@ def make_genesis(trust: TrustFile, cards: list[ValidatorCard], now_ms: int, ledg
 
 
 def _last_checkpoint(ledger: Path, trust: TrustFile) -> tuple[int, str]:
-    """Height and text of the checkpoint under which a ledger ends; it must have taken the new trust file."""
-    store = LedgerStore(str(ledger), create=False)
-    try:
+    """Returns height and text of the checkpoint under which a ledger ends.
+
+    Raises `Misuse` where the ledger has not taken the new trust file.
+    """
+    with closing(LedgerStore(str(ledger), create=False)) as store:
         book = Book(store)
         if book.trust.to_json() != trust.to_json():
             raise Misuse(
@@ -156,8 +155,6 @@ def _last_checkpoint(ledger: Path, trust: TrustFile) -> tuple[int, str]:
                 hint="tally chain successor names the validators on the ledger, as its last entry",
             )
         return book.last.height, checkpoint_text(trust.origin, book.last)
-    finally:
-        store.close()
 
 
 def read_card(folder: Path) -> ValidatorCard:
@@ -189,20 +186,14 @@ def roll_back_validator(folder: Path, cometbft: str | None = None) -> int:
     For a validator whose application was wrong about its last block; it must be stopped. No vote is taken back: the
     block is the one that was decided.
     """
-    lock = claim(folder)
-    try:
-        store = LedgerStore(str(folder / "ledger.sqlite"), create=False)
-        try:
+    with closing(claim(folder)):
+        with closing(LedgerStore(str(folder / "ledger.sqlite"), create=False)) as store:
             height = roll_back(store)
-        finally:
-            store.close()
         command = [cometbft or find_cometbft(), "rollback", "--home", str(folder / "comet")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Unavailable(f"cometbft rollback: {(done.stderr or done.stdout).strip()[-300:]}")
         return height
-    finally:
-        lock.close()
 
 
 def open_shelf(folder: Path, settings: ChainSettings = ChainSettings()) -> Shelf:
@@ -213,21 +204,9 @@ def open_shelf(folder: Path, settings: ChainSettings = ChainSettings()) -> Shelf
     return Shelf(str(ledger), settings.snapshot_blocks, settings.snapshots_kept)
 
 
-def claim(folder: Path) -> IO[str]:
-    """One process a folder: the lock goes with the process."""
-    lock = (folder / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise Unavailable(f"{folder}: another process serves this folder") from None
-    return lock
-
-
 def find_sync(servers: list[str], trust: TrustFile) -> StateSync:
     """Where a node may begin: a recent header on which as many validators agree as the trust file asks for."""
-    endpoints = Endpoints.parse(SCHEME + ",".join(servers), SystemClock())
-    try:
+    with _endpoints(servers) as endpoints:
         status = endpoints.attempt(lambda one: one.call("status"), 10)
         height = max(1, int(status["sync_info"]["latest_block_height"]) - 1)
 
@@ -236,21 +215,20 @@ def find_sync(servers: list[str], trust: TrustFile) -> StateSync:
             return str(commit["block_id"]["hash"])
 
         return StateSync(servers, height, _agreed(endpoints, trust, header, f"header {height}"))
-    finally:
-        endpoints.close()
 
 
 def _agreement(servers: list[str], trust: TrustFile) -> Callable[[int], bytes]:
     """Asks validators for the block of a height."""
 
     def agreed_block(height: int) -> bytes:
-        endpoints = Endpoints.parse(SCHEME + ",".join(servers), SystemClock())
-        try:
+        with _endpoints(servers) as endpoints:
             return _agreed(endpoints, trust, lambda one: bytes(one.ask("block", height)), f"block {height}")
-        finally:
-            endpoints.close()
 
     return agreed_block
+
+
+def _endpoints(servers: list[str]) -> closing[Endpoints]:
+    return closing(Endpoints.parse(SCHEME + ",".join(servers), SystemClock()))
 
 
 def _agreed(endpoints: Endpoints, trust: TrustFile, ask: Callable[[RpcEndpoint], A], what: str) -> A:

@@ -17,8 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from tallystick.errors import Forged, Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger.engine import NodeLedger
 from tallystick.ledger.witness import encode_request, read_answer
-from tallystick.trust.checkpoint import witness_verifiers
-from tallystick.trust.notes import NOTE_BYTES_MAX, Checkpoint, Note, NoteSignature, NoteVerifier
+from tallystick.trust.notes import NOTE_BYTES_MAX, Checkpoint, Note, NoteSignature, NoteVerifier, witness_verifiers
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
@@ -51,11 +50,8 @@ class Witnessing:
         note = Note.decode(self._ledger.newest_note())
         if note.text == self._done:
             return
-        asked: dict[Future[Signatures], str] = {}
-        for url in self._urls:
-            if url in self._busy and not self._busy[url].done():
-                continue
-            asked[self._pool.submit(self._ask, url, note)] = url
+        idle = [url for url in self._urls if url not in self._busy or self._busy[url].done()]
+        asked = {self._pool.submit(self._ask, url, note): url for url in idle}
         self._busy |= {url: future for future, url in asked.items()}
         signed: set[NoteVerifier] = set()
         pending = set(asked)
@@ -74,7 +70,7 @@ class Witnessing:
         self._pool.shutdown(cancel_futures=True)
 
     def _ask(self, url: str, note: Note) -> Signatures:
-        """One witness's cosignatures; asked a second time where it wants the proof from another size."""
+        """Ask one witness for cosignatures, and a second time where it wants the proof from another size."""
         size = Checkpoint.decode(note.text).size
         for _ in range(2):
             old = self._sizes[url]

@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Malformed
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 LIST_BYTES_MAX = 768 * 1024  # it travels in one parcel, of which carriers take 1 MiB
 _RUNS_MAX = 1 << 16

@@ -18,10 +18,10 @@ from hashlib import sha256
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import VerifyKey
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 SIGNATURE_CONTEXT = "tallystick parcel 1"
 HEADER_BYTES_MAX = 16 * 1024  # a one-topic, one-group header with its signature stays under 1,024
@@ -154,6 +154,11 @@ class Header:
     def size_bytes(self) -> int:
         """What the parcel takes to fetch, nearly."""
         return self.body_bytes + len(self.encoded)
+
+    @property
+    def label_place(self) -> tuple[int, int] | None:
+        """The epoch and the version of the code under which the header was labelled; None where it was not."""
+        return (self.topics[0].epoch, self.labels[0][0]) if self.labels and len(self.topics) == 1 else None
 
     def partition(self, partitions: int) -> int:
         return lane_partition(self.lane, partitions)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tallystick.crypto.kdf import derive
+from tallystick.crypto.symmetric import derive
 from tallystick.parcel.header import Header
 from tallystick.policy.formula import Formula
 from tallystick.policy.topic_code import Subspace, TopicCode
@@ -111,24 +111,14 @@ class Wanted:
 
     def asks_for(self, header: Header) -> bool:
         """Whether the parcel is wanted whole."""
-        by_code = self._found(header)
-        return by_code is None or all(not labels.isdisjoint(header.labels) for labels in by_code.values())
+        place = header.label_place
+        by_code = self._labels.get(place, {}) if place else {}
+        return all(not labels.isdisjoint(header.labels) for labels in by_code.values())
 
     @property
     def newest(self) -> tuple[int, int]:
         """The last epoch, and version of the code in it, that the labels were made for."""
         return max(self._labels, default=(0, 0))
-
-    def _found(self, header: Header) -> dict[int, set[bytes]] | None:
-        place = label_place(header)
-        return None if place is None else self._labels.get(place)
-
-
-def label_place(header: Header) -> tuple[int, int] | None:
-    """The epoch and the version of the code under which a header was labelled; None where it was not."""
-    if not header.labels or len(header.topics) > 1:
-        return None
-    return header.topics[0].epoch, header.labels[0][0]
 
 
 def _mark(code: TopicCode, number: int) -> bytes:

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tallystick.crypto import aead
 from tallystick.crypto.merkle import leaf_hash
+from tallystick.crypto.symmetric import TAG_BYTES, decrypt_into
 from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError, Unavailable
 from tallystick.parcel.header import ParcelKind
-from tallystick.parcel.keyring import LaneKeys
-from tallystick.parcel.keys import ParcelKeys
-from tallystick.parcel.missing import MissingKey, NotEntitled
-from tallystick.parcel.parcel import VerifiedParcel, describe
-from tallystick.parcel.section import Section, decode_section
+from tallystick.parcel.keys import LaneKeys, ParcelKeys
+from tallystick.parcel.locks import MissingKey, NotEntitled
+from tallystick.parcel.parcel import Section, VerifiedParcel, decode_section, describe
 from tallystick.record.batch import Batch
 from tallystick.record.batch import open_batch as read_batch
 from tallystick.record.leaves import leaf_root
@@ -145,8 +143,8 @@ def _open_section(verified: VerifiedParcel, ring: LaneKeys, group: int) -> tuple
     first = sum(before.section_bytes for before in header.groups[:group])
     sealed = memoryview(verified.parcel.body)[first : first + header.groups[group].section_bytes]
     # Arrow's allocator aligns to 64 bytes, so the batch that is read from the plaintext needs no copy.
-    plaintext = memoryview(pa.allocate_buffer(len(sealed) - aead.TAG_BYTES)).cast("B")
-    aead.decrypt_into(keys.body_key, sealed, plaintext)
+    plaintext = memoryview(pa.allocate_buffer(len(sealed) - TAG_BYTES)).cast("B")
+    decrypt_into(keys.body_key, sealed, plaintext)
     section = decode_section(plaintext)
     if not header.padded and (section.count, section.time_ms) != (header.count, header.time_ms):
         raise Malformed("count or time differ between header and body")

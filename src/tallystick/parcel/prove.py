@@ -18,27 +18,26 @@ that is taken for more than it shows misleads as well as a forged one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from tallystick import wire
 from tallystick.crypto import merkle
+from tallystick.crypto.signatures import SIGNED_BYTES_MAX
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.parcel.header import COUNT_MAX, GROUPS_MAX, HEADER_BYTES_MAX, SIGNATURE_CONTEXT, Header, ParcelKind
-from tallystick.parcel.keyring import KeyRing
-from tallystick.parcel.keys import SALT_BYTES
+from tallystick.parcel.keys import SALT_BYTES, KeyRing
 from tallystick.parcel.open import open_group
 from tallystick.parcel.parcel import SIGNATURE_BYTES, VerifiedParcel, describe
 from tallystick.parcel.verify import check_instance, check_signature
 from tallystick.record.batch import Batch
-from tallystick.record.leaves import leaf_hashes
-from tallystick.record.rows import decode_row, encode_row
+from tallystick.record.leaves import decode_row, encode_row, leaf_hashes
 from tallystick.record.schema import Schema
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 from tallystick.trust.certificate import ROOT_ID, Certificate, SubjectKind
 from tallystick.trust.permit import Operation, Permit
-from tallystick.trust.receipt import RECEIPT_BYTES_MAX, AnchoredAt, Receipt, read_path
-from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields
+from tallystick.trust.receipt import RECEIPT_BYTES_MAX, AnchoredAt, Path, Receipt
 from tallystick.trust.trustfile import TrustFile
+from tallystick.wire import Fields, number, octets
 
 ROW_BYTES_MAX = 1024 * 1024  # reading a row back takes up to 16 bytes for each bit of it (a list of absent items)
 SCHEMA_BYTES_MAX = 512 * 1024  # 1,024 fields with names of 255 bytes
@@ -46,53 +45,36 @@ _SIGNED_MAX = SIGNED_BYTES_MAX + CERTIFICATE_BYTES_MAX  # permit and certificate
 PROOF_BYTES_MAX = ROW_BYTES_MAX + SCHEMA_BYTES_MAX + RECEIPT_BYTES_MAX + _SIGNED_MAX + 64 * 1024
 
 
+def _receipt(fields: Fields) -> bytes | None:
+    return fields.optional_octets(RECEIPT_BYTES_MAX)
+
+
 @dataclass(frozen=True)
 class Proof:
     """A claim about one record, well-formed and nothing more; `verify_proof` checks it."""
 
-    row: bytes
-    salt: bytes
-    group: int
-    leaf: int
-    count: int  # rows of the parcel
-    path: tuple[bytes, ...]
-    schema: bytes
-    header: bytes
-    signature: bytes
-    permit: bytes
-    authority: bytes  # the certificate of the permit's authority
-    receipt: bytes | None
+    row: Annotated[bytes, octets(at_most=ROW_BYTES_MAX)]
+    salt: Annotated[bytes, octets(SALT_BYTES)]
+    group: Annotated[int, number(GROUPS_MAX - 1)]
+    leaf: Annotated[int, number(COUNT_MAX - 1)]
+    count: Annotated[int, number(COUNT_MAX, at_least=1)]  # rows of the parcel
+    path: Path
+    schema: Annotated[bytes, octets(at_most=SCHEMA_BYTES_MAX)]
+    header: Annotated[bytes, octets(at_most=HEADER_BYTES_MAX)]
+    signature: Annotated[bytes, octets(SIGNATURE_BYTES)]
+    permit: Annotated[bytes, octets()]
+    authority: Annotated[bytes, octets(at_most=CERTIFICATE_BYTES_MAX)]  # the certificate of the permit's authority
+    receipt: Annotated[bytes | None, _receipt]
 
     def encode(self) -> bytes:
-        return wire.encode(
-            [
-                *(1, self.row, self.salt, self.group, self.leaf, self.count, list(self.path), self.schema),
-                *(self.header, self.signature, self.permit, self.authority, self.receipt),
-            ]
-        )
+        return wire.encode([1, *wire.listed(self)])
 
     @classmethod
     def decode(cls, data: bytes) -> Proof:
         """Raises `Malformed`."""
         if len(data) > PROOF_BYTES_MAX:
             raise Malformed(f"proof: {len(data)} bytes, at most {PROOF_BYTES_MAX} expected")
-        value = wire.decode(data, "proof")
-        fields = Fields(value, "proof", 13)
-        fields.version(1)
-        return cls(
-            row=fields.octets(at_most=ROW_BYTES_MAX),
-            salt=fields.octets(SALT_BYTES),
-            group=fields.number(GROUPS_MAX - 1),
-            leaf=fields.number(COUNT_MAX - 1),
-            count=fields.number(COUNT_MAX, 1),
-            path=read_path(fields, "proof"),
-            schema=fields.octets(at_most=SCHEMA_BYTES_MAX),
-            header=fields.octets(at_most=HEADER_BYTES_MAX),
-            signature=fields.octets(SIGNATURE_BYTES),
-            permit=fields.octets(),
-            authority=fields.octets(at_most=CERTIFICATE_BYTES_MAX),
-            receipt=None if value[12] is None else fields.octets(at_most=RECEIPT_BYTES_MAX),
-        )
+        return wire.read_as(cls, data, "proof")
 
 
 @dataclass(frozen=True)

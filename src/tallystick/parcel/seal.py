@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from tallystick import wire
-from tallystick.crypto import aead
 from tallystick.crypto.blocks import body_root
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.symmetric import encrypt
 from tallystick.errors import Misuse
 from tallystick.parcel.header import (
     COUNT_MAX,
@@ -30,15 +30,14 @@ from tallystick.parcel.header import (
     TopicRef,
 )
 from tallystick.parcel.keys import IdentifierKeys, LaneKey, ParcelKeys
-from tallystick.parcel.parcel import Parcel
-from tallystick.parcel.section import encode_section
+from tallystick.parcel.parcel import Parcel, encode_section
 from tallystick.record.batch import Batch, to_message
 from tallystick.record.codec import LZ4, NONE, PLANES, compress_parts
 from tallystick.record.codec import NAMES as CODECS
 from tallystick.record.leaves import leaf_root
 from tallystick.record.planes import regions_of
 from tallystick.record.schema import Schema
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields, Number
 
 PLANES_BYTES_MIN = 16 * 1024  # a smaller message goes as plain lz4: the list of regions would eat what planes save
 
@@ -47,19 +46,17 @@ PLANES_BYTES_MIN = 16 * 1024  # a smaller message goes as plain lz4: the list of
 class Gap:
     """The rows a publisher had to drop, sealed into a gap parcel."""
 
-    rows: int
-    from_ms: int
-    to_ms: int
-    reason: str
+    rows: Number
+    from_ms: Number
+    to_ms: Number
+    reason: Annotated[str, Fields.text]
 
     def encode(self) -> bytes:
-        return wire.encode([1, self.rows, self.from_ms, self.to_ms, self.reason])
+        return wire.encode([1, *wire.listed(self)])
 
     @classmethod
     def decode(cls, data: bytes) -> Gap:
-        fields = Fields.parse(data, "gap", 5)
-        fields.version(1)
-        return cls(fields.number(), fields.number(), fields.number(), fields.text())
+        return wire.read_as(cls, data, "gap")
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,20 +144,12 @@ class Lane:
             return leaf_root(packed.groups[group][0], salts)
 
         return self._seal(
-            ParcelKind.DATA,
-            frames,
-            root,
-            rows,
-            now_ms,
-            entropy,
-            checkpoint=checkpoint,
-            labels=labels,
-            write=write,
+            ParcelKind.DATA, frames, root, rows, now_ms, entropy, checkpoint=checkpoint, labels=labels, write=write
         )
 
     def seal_gap(self, gap: Gap, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Say that rows were dropped, and which, so that nobody takes their absence for silence."""
-        return self._seal_content(ParcelKind.GAP, gap.encode(), now_ms, entropy, checkpoint, None)
+        return self._seal_content(ParcelKind.GAP, gap.encode(), now_ms, entropy, checkpoint)
 
     def seal_commit(
         self,
@@ -176,26 +165,28 @@ class Lane:
 
     def seal_heartbeat(self, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Nothing to say, and still here."""
-        return self._seal(ParcelKind.HEARTBEAT, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
+        return self._seal_content(ParcelKind.HEARTBEAT, None, now_ms, entropy, checkpoint)
 
     def seal_close(self, *, now_ms: int, entropy: bytes, checkpoint: tuple[int, bytes] | None = None) -> Parcel:
         """Nothing will follow in this lane."""
-        return self._seal(ParcelKind.CLOSE, [], _no_root, 0, now_ms, entropy, checkpoint=checkpoint)
+        return self._seal_content(ParcelKind.CLOSE, None, now_ms, entropy, checkpoint)
 
     def _seal_content(
         self,
         kind: ParcelKind,
-        content: bytes,
+        content: bytes | None,
         now_ms: int,
         entropy: bytes,
         checkpoint: tuple[int, bytes] | None,
-        write: tuple[bytes, int] | None,
+        write: tuple[bytes, int] | None = None,
     ) -> Parcel:
-        frame = encode_section(NONE, 0, now_ms, len(content), [content], self.padded)
-        frames = [frame] * len(self.schema.groups)
+        """A parcel without records: each of its groups holds the content, and without one it has no groups."""
+        held = content or b""
+        frame = encode_section(NONE, 0, now_ms, len(held), [held], self.padded)
+        frames = [frame] * len(self.schema.groups) if content is not None else []
 
         def root(group: int, salts: bytes) -> bytes:
-            return leaf_hash(salts + content)
+            return leaf_hash(salts + held)
 
         return self._seal(kind, frames, root, 0, now_ms, entropy, checkpoint=checkpoint, write=write)
 
@@ -218,7 +209,7 @@ class Lane:
         groups, sections = [], []
         for number, frame in enumerate(frames):
             keys = ParcelKeys.of(self.keys[number], self.sequence, identifier)
-            section = aead.encrypt(keys.body_key, frame)
+            section = encrypt(keys.body_key, frame)
             group_root = root(number, keys.salts(max(rows, 1)))
             groups.append(Group(group_root, keys.commitment, self.keys[number].locks, len(section)))
             sections.append(section)
@@ -249,7 +240,3 @@ class Lane:
         self.sequence += 1
         self.previous = header.hash
         return parcel
-
-
-def _no_root(group: int, salts: bytes) -> bytes:
-    raise AssertionError("a parcel without groups has no root")

@@ -36,10 +36,7 @@ class PermitBook:
     """
 
     def __init__(
-        self,
-        instance: bytes,
-        authorities: Iterable[Certificate],
-        fetch: Callable[[bytes], bytes] | None = None,
+        self, instance: bytes, authorities: Iterable[Certificate], fetch: Callable[[bytes], bytes] | None = None
     ) -> None:
         self._instance = instance
         self._authorities = {certificate.subject: certificate for certificate in authorities}

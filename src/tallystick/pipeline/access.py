@@ -12,20 +12,19 @@ permits, and to give one back would begin a new epoch.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tallystick.authority.grant import Grant
-from tallystick.carriers.carrier import Carrier
-from tallystick.carriers.remote import RemoteNode
-from tallystick.client.opening import add_keys, attribute_epoch_begins_ms
-from tallystick.client.policies import AttributeHolder
+from tallystick.carriers.carrier import Fetch, Fetched
+from tallystick.client.opening import AttributeHolder, add_keys, attribute_epoch_begins_ms
 from tallystick.client.session import Session
 from tallystick.crypto.abe.keys import AttributeKey
 from tallystick.errors import CannotOpen, Misuse, Refused, Unavailable
 from tallystick.ledger.contracts.topics import ERASABLE
-from tallystick.parcel.keyring import KeyRing
+from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.labels import Wanted
 from tallystick.pipeline.loan import Borrowed, Loan, lend
 from tallystick.record.schema import Schema
@@ -33,19 +32,11 @@ from tallystick.trust.permit import Operation
 
 ATTRIBUTES_AGAIN_S = 30.0  # what is closed may have been opened to us since: ask so often
 OPEN_MAX = 4  # queries whose keys a worker holds at once
+FETCH_BYTES = 4 << 20
 K = TypeVar("K")
 T = TypeVar("T", bound="TopicKeys")
 
 _FIRST_EPOCH = 1  # what lies in the log is older than the permit: ask for the keys of all epochs
-
-
-class TaskWay(Protocol):
-    """How node and carrier are reached: a session, or what was borrowed from one."""
-
-    node: RemoteNode
-    carrier: Carrier
-
-    def close(self) -> None: ...
 
 
 class TopicKeys:
@@ -53,7 +44,7 @@ class TopicKeys:
 
     def __init__(
         self,
-        way: TaskWay,
+        way: Session | Borrowed,
         instance: bytes,
         permit: bytes,
         grant: Grant,
@@ -61,11 +52,11 @@ class TopicKeys:
     ) -> None:
         """`permit` is an identifier, `grant` what the authority gave under it."""
         self._way, self._instance, self.permit = way, instance, permit
-        self.node, self.carrier = way.node, way.carrier
+        self.node = way.node
         self.ring = KeyRing(way.node.lock, attribute_key)
         self.schemas: tuple[Schema, ...] = ()
         self.erased: set[tuple[bytes, int]] = set()
-        self.token, self.partitions = grant.token, grant.partitions
+        self.token, self.partitions = grant.token, grant.settings.partitions
         self._take(grant)
 
     def update(self) -> bool:
@@ -81,13 +72,27 @@ class TopicKeys:
 
     def schema(self, version: int, schema_hash: bytes) -> Schema:
         """The topic's schema that a header names."""
-        for attempt in (1, 2):
+        while True:
             for schema in self.schemas:
                 if (schema.version, schema.hash) == (version, schema_hash):
                     return schema
-            if attempt == 1:
-                self.update()
-        raise CannotOpen(hint=f"the topic has no schema version {version} of this hash")
+            if not self.update():
+                raise CannotOpen(hint=f"the topic has no schema version {version} of this hash")
+
+    def fetch(
+        self,
+        partition: int,
+        offset: int,
+        end: int,
+        size: int | None,
+        *,
+        stored: bool,
+        headers: bool = False,
+        bytes_max: int = FETCH_BYTES,
+    ) -> Fetched:
+        """Parcels of the topic, or their headers, as a carrier fetches them."""
+        place = (self.token, partition, self.permit, offset, bytes_max)
+        return self._way.carrier.fetch(Fetch(*place, stored=stored, headers=headers, size=size, end=end))
 
     def close(self) -> None:
         self._way.close()
@@ -99,7 +104,7 @@ class Access(TopicKeys):
     def __init__(self, session: Session, permit: bytes, grant: Grant, labels: tuple[bytes, ...] = ()) -> None:
         """`labels` are the permit's, where the query has an interest."""
         self.session, self.wanted = session, Wanted(labels)
-        self._held = grant  # all that was given so far, less what was destroyed since
+        self._held = grant  # all that was given so far, without what was destroyed since
         self._attributes = AttributeHolder(
             session.authority,
             session.clock,
@@ -107,7 +112,7 @@ class Access(TopicKeys):
             lambda epoch: attribute_epoch_begins_ms(self._held, epoch),
         )
         super().__init__(session, session.identity.instance, permit, grant, self._attributes.key)
-        if grant.flags & ERASABLE:  # its keys come in several answers
+        if grant.settings.flags & ERASABLE:  # its keys come in several answers
             self.update()
 
     def update(self) -> bool:
@@ -136,30 +141,40 @@ class _Lent(TopicKeys):
     def __init__(self, loan: Loan, grant: Grant) -> None:
         self._lent = loan.attributes
         key = AttributeKey.decode(loan.attributes) if loan.attributes else None
-        super().__init__(Borrowed(loan), loan.instance, loan.permit, grant, lambda epoch: key)
+        super().__init__(Borrowed.by(loan), loan.instance, loan.permit, grant, lambda epoch: key)
 
     def is_older(self, loan: Loan, grant: Grant) -> bool:
         return self.version < grant.version or (self.version == grant.version and self._lent != loan.attributes)
 
 
-def admit(home: str, topic: str, interest: str = "") -> Access:
-    """The driver's access: under the kept permit if it still counts, else under a new one."""
-    session = Session.open(home)
+@contextmanager
+def _opening(home: str) -> Iterator[Session]:
+    """Open a session for whoever keeps it. Where the body raises, the session is closed."""
+    with ExitStack() as kept:
+        yield kept.enter_context(Session.open(home))
+        kept.pop_all()
+
+
+@contextmanager
+def telling_mistakes(topic: str) -> Iterator[None]:
+    """What a query got wrong itself, and the authority refuses, is told as its `Misuse`."""
     try:
-        held = session.grants.obtain(Operation.SUBSCRIBE, topic, _FIRST_EPOCH, interest)
-        session.node.subscribe(held.grant.permit)
-        return Access(session, held.permit.identifier, held.grant, held.permit.labels)
+        yield
     except Refused as error:
-        session.close()
         if error.reason == "unknown-topic":
             hint = "the topic's owner creates it (tally topic create) and grants the right (tally right grant)"
             raise Misuse(f'topic "{topic}" is unknown, or not to be known by this identity', hint=hint) from error
         if error.reason == "misuse":  # the interest
             raise Misuse(str(error), hint=error.hint) from error
         raise
-    except BaseException:
-        session.close()
-        raise
+
+
+def admit(home: str, topic: str, interest: str = "") -> Access:
+    """The driver's access: under the kept permit if it still counts, else under a new one."""
+    with _opening(home) as session, telling_mistakes(topic):
+        held = session.grants.obtain(Operation.SUBSCRIBE, topic, _FIRST_EPOCH, interest)
+        session.node.subscribe(held.grant.permit)
+        return Access(session, held.permit.identifier, held.grant, held.permit.labels)
 
 
 _joined: OrderedDict[tuple[str, bytes], Access] = OrderedDict()
@@ -171,15 +186,11 @@ def join(home: str, permit: bytes, version: int = 0) -> Access:
     worker keeps it for the query's next task."""
     key = (home, permit)
     if key not in _joined:
-        session = Session.open(home)
-        try:
+        with _opening(home) as session:
             grant = session.authority.keys(permit, 0)
             if grant is None:
                 raise Unavailable("the authority has no keys for the permit yet", retry_after_s=1.0)
             _joined[key] = Access(session, permit, grant)
-        except BaseException:
-            session.close()
-            raise
     access = _used(_joined, key)
     if access.version < version:
         access.update()
@@ -187,7 +198,7 @@ def join(home: str, permit: bytes, version: int = 0) -> Access:
 
 
 def borrow(loan: Loan) -> TopicKeys:
-    """The same from what the driver lent; an older loan is given up for a newer one."""
+    """The same from what the driver lent. A newer loan replaces an older one."""
     key, grant = (loan.principal, loan.permit), Grant.decode(loan.grant)
     if key in _borrowed and _borrowed[key].is_older(loan, grant):
         _borrowed.pop(key).close()
@@ -197,7 +208,7 @@ def borrow(loan: Loan) -> TopicKeys:
 
 
 def _used(kept: OrderedDict[K, T], key: K) -> T:
-    """What is kept under the key; what was used longest ago goes."""
+    """Return what is kept under the key, and close what was used longest ago where there is too much."""
     kept.move_to_end(key)
     while len(kept) > OPEN_MAX:
         kept.popitem(last=False)[1].close()

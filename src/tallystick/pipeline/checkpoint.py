@@ -28,16 +28,16 @@ _TORN = "a power cut or a full disk leaves such files"
 
 
 def local_folder(location: str) -> Path | None:
-    """The folder of this machine that Spark means; None where it is elsewhere (`s3a://…`)."""
+    """Return the folder of this machine that Spark means, or None where it is elsewhere (`s3a://…`)."""
     place = urlsplit(location)
     if place.scheme not in ("", "file"):
         return None
     return Path(unquote(place.path) if place.scheme else location)
 
 
-def check(location: str) -> None:
+def check(location: str | None) -> None:
     """Raise `Misuse` where a query could not go on from this checkpoint, or would begin from its first row again."""
-    folder = local_folder(location)
+    folder = None if location is None else local_folder(location)
     if folder is None or not folder.exists():
         return
     if not folder.is_dir():

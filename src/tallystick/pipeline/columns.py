@@ -15,45 +15,32 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
 from tallystick.errors import Misuse, Refused
 from tallystick.record.schema import Schema
 
 PROVENANCE = StructType(
     [
-        StructField("_parcel", StringType(), False),  # the parcel's hash, hex
-        StructField("_leaf", IntegerType(), False),  # the row's number in it
-        StructField("_partition", IntegerType(), False),
-        StructField("_offset", LongType(), False),
-        StructField(
-            "_height", LongType(), False
-        ),  # anchored at or before; null: stored, and not anchored (read=stored)
-        StructField("_publisher", StringType(), False),  # the principal's identifier, hex
-        StructField("_time", TimestampType(), True),  # of sealing: the publisher's claim, absent on padded topics
-        StructField("_late", BooleanType(), False),
-        StructField("_suspect", BooleanType(), False),
+        StructField("_parcel", T.StringType(), False),  # the parcel's hash, hex
+        StructField("_leaf", T.IntegerType(), False),  # the row's number in it
+        StructField("_partition", T.IntegerType(), False),
+        StructField("_offset", T.LongType(), False),
+        StructField("_height", T.LongType(), False),  # anchored at or before; with read=stored null where it is not yet
+        StructField("_publisher", T.StringType(), False),  # the principal's identifier, hex
+        StructField("_time", T.TimestampType(), True),  # of sealing: the publisher's claim, absent on padded topics
+        StructField("_late", T.BooleanType(), False),
+        StructField("_suspect", T.BooleanType(), False),
     ]
 )
 _OF_ANCHOR = ("_height", "_late")
 _UNSIGNED: dict[Any, DataType] = {
-    pa.uint8(): ShortType(),
-    pa.uint16(): IntegerType(),
-    pa.uint32(): LongType(),
-    pa.uint64(): DecimalType(20, 0),
+    pa.uint8(): T.ShortType(),
+    pa.uint16(): T.IntegerType(),
+    pa.uint32(): T.LongType(),
+    pa.uint64(): T.DecimalType(20, 0),
 }
 
 
@@ -67,10 +54,8 @@ def spark_schema(schema: Schema, provenance: bool, closable: bool = False, store
     """The topic's columns, and the provenance columns where they are wanted. Where columns are `closable` each may be
     null, whatever the topic says: a row whose columns are all closed is none. Where rows are read that are only
     `stored`, what their anchor would say may be null."""
-    fields = [
-        StructField(field.name, _spark_type(field.type), field.nullable or (closable and len(schema.groups) > 1))
-        for field in schema.arrow
-    ]
+    closed = closable and len(schema.groups) > 1
+    fields = [StructField(one.name, _spark_type(one.type), one.nullable or closed) for one in schema.arrow]
     if not provenance:
         return StructType(fields)
     taken = set(schema.arrow.names) & set(PROVENANCE.names)
@@ -87,7 +72,7 @@ def _spark_type(type_: Any) -> DataType:
     if type_ in _UNSIGNED:
         return _UNSIGNED[type_]
     if pa.types.is_list(type_):
-        return ArrayType(_spark_type(type_.value_type), type_.value_field.nullable)
+        return T.ArrayType(_spark_type(type_.value_type), type_.value_field.nullable)
     if pa.types.is_struct(type_):
         return StructType([StructField(field.name, _spark_type(field.type), field.nullable) for field in type_])
     return from_arrow_type(type_)
@@ -103,18 +88,11 @@ def check_wanted(wanted: StructType, schemas: Sequence[Schema], provenance: bool
         if field.name not in known:
             hint = 'set provenance to "true"' if field.name in PROVENANCE.names else f"it has {', '.join(known)}"
             raise Misuse(f'column "{field.name}" is not in the topic', hint=hint)
-        types = [_plain(type_) for type_ in known[field.name]]
-        if _plain(field.dataType) not in types:
-            expected = known[field.name][-1].simpleString()
-            raise Misuse(
-                f'column "{field.name}": {expected} expected, found {field.dataType.simpleString()}',
-                hint="read the topic's type and cast the column",
-            )
-
-
-def _plain(type_: DataType) -> str:
-    """A type without its nullability, which users leave out."""
-    return type_.simpleString()
+        # Compared without nullability, which users leave out.
+        types, found = [type_.simpleString() for type_ in known[field.name]], field.dataType.simpleString()
+        if found not in types:
+            hint = "read the topic's type and cast the column"
+            raise Misuse(f'column "{field.name}": {types[-1]} expected, found {found}', hint=hint)
 
 
 class Projection:

@@ -13,19 +13,16 @@ from dataclasses import replace
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.fetching import Supplier
-from tallystick.client.findings import Finding
 from tallystick.client.opening import ask_once
 from tallystick.client.pending import Commits, Written
-from tallystick.client.reader import Placed
+from tallystick.client.reader import Finding, Placed
 from tallystick.errors import Refused, Withheld
 from tallystick.ledger.contracts.anchors import RETIRED
-from tallystick.parcel.missing import NotEntitled
+from tallystick.parcel.locks import NotEntitled
 from tallystick.parcel.open import open_content
 from tallystick.parcel.parcel import Parcel, VerifiedHeader, describe
 from tallystick.parcel.verify import verify_named
 from tallystick.pipeline.access import Access
-
-_FETCH_BYTES = 4 << 20
 
 
 class CommitReader:
@@ -42,7 +39,7 @@ class CommitReader:
     def ranges(self, partition: int, commit: Placed[VerifiedHeader]) -> Iterator[Written | Finding]:
         """What the commit parcel at this place makes count, and what was found."""
         try:
-            for written in self._commits.resolve(commit, partition, self._open(partition, commit)):
+            for written in self._commits.resolve(commit, self._open(partition, commit)):
                 yield from self._left(partition, commit, written)
         except Refused as error:
             if isinstance(error, NotEntitled) and self._pass_over_closed:
@@ -53,22 +50,12 @@ class CommitReader:
     def _open(self, partition: int, commit: Placed[VerifiedHeader]) -> bytes:
         """The list inside; its header was proved, so its bytes are held to its name."""
         access, header, offset = self._access, commit.verified.header, commit.offset
-        fetched = access.session.carrier.fetch(
-            access.token,
-            partition,
-            access.permit,
-            offset,
-            bytes_max=_FETCH_BYTES,
-            stored=commit.anchor is None,
-            size=None if commit.anchor is None else commit.anchor.size,
-            end=offset + 1,
-        )
+        size = None if commit.anchor is None else commit.anchor.size
+        fetched = access.fetch(partition, offset, offset + 1, size, stored=size is None)
         if len(fetched.parcels) != 1:
-            raise Withheld(
-                f"{describe(header)}: it lies at offset {offset} of partition {partition}, and the node does not show"
-                " it",
-                reason="missing",
-            )
+            place = f"offset {offset} of partition {partition}"
+            told = f"{describe(header)}: it lies at {place}, and the node does not show it"
+            raise Withheld(told, reason="missing")
         try:
             verified = verify_named(Parcel.decode(fetched.parcels[0]), header.hash, commit.verified.permits)
         except Refused as error:
@@ -76,13 +63,12 @@ class CommitReader:
         return ask_once(lambda: open_content(verified, access.ring), access.update)
 
     def _left(self, partition: int, commit: Placed[VerifiedHeader], written: Written) -> Iterator[Written | Finding]:
-        """What retention has left of a range; what it took is told."""
+        """Yield what retention has left of a range, and a finding that tells what it took."""
         mark = self._view.row(RETIRED(self._access.token, written.partition))
         gone = 0 if mark is None else min(max(0, mark.below - written.first), len(written.names))
         if gone:
-            message = (
-                f"partition {written.partition}: {gone} parcels of a write were retired from offset {written.first} on"
-            )
+            place = f"partition {written.partition}"
+            message = f"{place}: {gone} parcels of a write were retired from offset {written.first} on"
             yield self._finding("retired", message, partition, commit)
         if gone < len(written.names):
             yield replace(written, first=written.first + gone, names=written.names[gone:], sizes=written.sizes[gone:])

@@ -8,13 +8,14 @@ its edges names offsets.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.reader import Anchored
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.ledger.block import Block
+from tallystick.ledger.contracts.anchors import AnchorRow
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.pipeline.options import Edge
 from tallystick.trust.promise import Anchor
@@ -36,13 +37,14 @@ def offsets_at(
     which: str,
     node: RemoteNode,
     token: bytes,
-    anchors: Mapping[int, Anchored],
+    anchors: Mapping[int, AnchorRow],
     bounds: Mapping[int, tuple[int, int]],
 ) -> dict[int, int]:
-    """The offset of the edge in each partition; raises `Misuse` or `Unavailable` where it lies outside of what is left
+    """The offset of the edge in each partition. Raises `Misuse` or `Unavailable` where it lies outside of what is left
     and can be read (`bounds`)."""
-    _check_partitions(edge, which, len(bounds))
-    given, found = dict(edge.offsets), {}
+    given, found = dict(edge.offsets), dict[int, int]()
+    if unknown := given.keys() - bounds.keys():
+        raise Misuse(f"{which}Offsets: there is no partition {min(unknown)}, the topic has {len(bounds)}")
     height = edge.height if edge.time_ms is None else _height_of(node, edge.time_ms, anchors)
     for partition, (below, end) in bounds.items():
         anchor = anchors.get(partition)
@@ -55,12 +57,6 @@ def offsets_at(
         else:
             found[partition] = below if edge.rest == "earliest" else end
     return found
-
-
-def _check_partitions(edge: Edge, which: str, partitions: int) -> None:
-    for partition, _ in edge.offsets:
-        if partition >= partitions:
-            raise Misuse(f"{which}Offsets: there is no partition {partition}, the topic has {partitions}")
 
 
 def _check_inside(which: str, partition: int, offset: int, below: int, end: int, known: str) -> None:
@@ -76,7 +72,7 @@ def _check_inside(which: str, partition: int, offset: int, below: int, end: int,
         )
 
 
-def anchors_of(node: RemoteNode, token: bytes, partition: int, first: int, newest: Anchored) -> tuple[ToldAnchor, ...]:
+def anchors_of(node: RemoteNode, token: bytes, partition: int, first: int, newest: AnchorRow) -> tuple[ToldAnchor, ...]:
     """The anchors that the parcels from `first` on came under, oldest first; the last is the proved one."""
     found = [ToldAnchor(newest.size, newest.height, newest.time_ms)]
     for told in _backwards(node, token, partition, newest.height):
@@ -87,7 +83,7 @@ def anchors_of(node: RemoteNode, token: bytes, partition: int, first: int, newes
     return tuple(reversed(found))
 
 
-def _size_below(node: RemoteNode, token: bytes, partition: int, height: int, newest: Anchored) -> int:
+def _size_below(node: RemoteNode, token: bytes, partition: int, height: int, newest: AnchorRow) -> int:
     if height > newest.height:
         return newest.size
     for told in _backwards(node, token, partition, height):
@@ -111,16 +107,14 @@ def _backwards(node: RemoteNode, token: bytes, partition: int, end: int) -> Iter
         end, window = first, window * 4
 
 
-def _height_of(node: RemoteNode, time_ms: int, anchors: Mapping[int, Anchored]) -> int:
+def _height_of(node: RemoteNode, time_ms: int, anchors: Mapping[int, AnchorRow]) -> int:
     """The first height whose block is not older than this time."""
-    low, high = 0, max((anchor.height for anchor in anchors.values()), default=0) + 1
-    while low < high:
-        middle = (low + high) // 2
-        blocks = node.blocks(middle, 1)
+
+    def told_ms(height: int) -> int:
+        blocks = node.blocks(height, 1)
         if not blocks:
-            raise Malformed(f"answer: block {middle} expected")
-        if Block.decode(blocks[0][0]).time_ms >= time_ms:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+            raise Malformed(f"answer: block {height} expected")
+        return Block.decode(blocks[0][0]).time_ms
+
+    end = max((anchor.height for anchor in anchors.values()), default=0) + 1
+    return bisect_left(range(end), time_ms, key=told_ms)

@@ -13,7 +13,7 @@ from tallystick import wire
 from tallystick.client.reader import LaneHead
 from tallystick.errors import Malformed
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,13 @@ misspelt and ignored would change what is verified without a word.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal, Self
 
 from tallystick.errors import Misuse
+from tallystick.pipeline.session import Channel
 
 NAMES = (
     *("home", "topic", "schemaVersion", "verify", "onBad", "quarantinePath", "provenance", "heads", "partitionsMax"),
@@ -22,6 +23,8 @@ NAMES = (
 )
 PARTITIONS_MAX = 256  # Spark partitions of one read, where the query does not say
 
+Rest = Literal["earliest", "latest"]
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -29,121 +32,145 @@ class Edge:
     block time (ms), which stand for the first parcel anchored then or later."""
 
     offsets: tuple[tuple[int, int], ...] = ()
-    rest: Literal["earliest", "latest"] = "earliest"
+    rest: Rest = "earliest"
     height: int | None = None
     time_ms: int | None = None
 
 
-@dataclass(frozen=True)
-class Options:
-    home: str
-    topic: str
-    start: Edge
-    end: Edge
-    schema_version: int | None = None  # None: the newest
-    fast: bool = False  # skip recomputing the leaves, and nothing else
-    quarantine: str | None = None  # where bad parcels are told; None: the first one fails the query
-    provenance: bool = False
-    heads: str | None = None
-    partitions_max: int = PARTITIONS_MAX
-    parcels_max: int | None = None  # a micro-batch's
-    bytes_max: int | None = None
-    checkpoint: str | None = None  # a stream's: looked at before Spark goes on from it
-    stored: bool = False  # also what no anchor covers yet, on the carrier's word
-    nulls_for_closed: bool = True  # for columns that the identity's attributes do not open; else the query fails
-    interest: str = ""  # a formula over the topic's columns: only rows that satisfy it are read
-    keys: str = "auto"  # whence tasks have theirs: the driver lends them, or each opens `home`; auto: as the master is
-    is_channel_trusted: bool = False  # the query vouches for the network between driver and executors
-
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
-        known = {name.lower(): name for name in (*NAMES, "path")}
-        values: dict[str, str] = {}
-        for name, value in given.items():
-            if name.lower() not in known:
-                raise Misuse(f'option "{name}" is unknown', hint="known are " + ", ".join(NAMES))
-            values[known[name.lower()]] = value
-        if "path" in values:  # what `load(…)` was given
-            values.setdefault("topic", values["path"])
-        for name in ("home", "topic"):
-            if not values.get(name):
-                raise Misuse(f'option "{name}" is missing', hint=f'.option("{name}", …); home is an identity folder')
-        on_bad = choice(values, "onBad", ("fail", "quarantine"))
-        if (on_bad == "quarantine") != ("quarantinePath" in values):
-            raise Misuse('onBad "quarantine" and quarantinePath go together', hint="give both, or neither")
-        return cls(
-            home=values["home"],
-            topic=values["topic"],
-            start=_edge(values, "starting", "earliest"),
-            end=_edge(values, "ending", "latest"),
-            schema_version=_number(values, "schemaVersion"),
-            fast=choice(values, "verify", ("full", "fast")) == "fast",
-            quarantine=values.get("quarantinePath"),
-            provenance=choice(values, "provenance", ("false", "true")) == "true",
-            heads=values.get("heads"),
-            partitions_max=_number(values, "partitionsMax") or PARTITIONS_MAX,
-            parcels_max=_number(values, "maxParcelsPerTrigger"),
-            bytes_max=_number(values, "maxBytesPerTrigger"),
-            checkpoint=values.get("checkpointLocation"),
-            interest=values.get("interest", ""),
-            stored=choice(values, "read", ("anchored", "stored")) == "stored",
-            nulls_for_closed=choice(values, "closed", ("null", "error")) == "null",
-            keys=choice(values, "keys", ("auto", "driver", "home")),
-            is_channel_trusted=choice(values, "channel", ("encrypted", "trusted")) == "trusted",
-        )
+Read = Callable[[str, str], Any]  # from the name and the value of an option
 
 
-def choice(values: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    """One of `allowed`, of which the first is the default."""
-    value = values.get(name, allowed[0]).lower()
-    if value not in allowed:
-        raise Misuse(f'option {name}: "{values[name]}" is unknown, expected {" or ".join(allowed)}')
+def _text(_name: str, value: str) -> str:
     return value
 
 
-def _number(values: Mapping[str, str], name: str, at_least: int = 1) -> int | None:
-    if name not in values:
-        return None
-    if not values[name].isdecimal() or int(values[name]) < at_least:
-        raise Misuse(f'option {name}: "{values[name]}" is not a number of at least {at_least}')
-    return int(values[name])
+def _number(name: str, value: str, at_least: int = 1) -> int:
+    if not value.isdecimal() or int(value) < at_least:
+        raise Misuse(f'option {name}: "{value}" is not a number of at least {at_least}')
+    return int(value)
 
 
-def _edge(values: Mapping[str, str], which: str, default: Literal["earliest", "latest"]) -> Edge:
-    given = [name for name in (f"{which}Offsets", f"{which}Height", f"{which}Time") if name in values]
+def _one_of(*allowed: str) -> Callable[[str, str], str]:
+    def read(name: str, value: str) -> str:
+        if value.lower() not in allowed:
+            raise Misuse(f'option {name}: "{value}" is unknown, expected {" or ".join(allowed)}')
+        return value.lower()
+
+    return read
+
+
+def _is(wanted: str, *allowed: str) -> Read:
+    return lambda name, value: _one_of(*allowed)(name, value) == wanted
+
+
+def option(name: str, read: Read = _text, default: Any = None) -> Any:
+    """A field that the option of this name sets."""
+    return field(default=default, metadata={"option": name, "read": read})
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """What source and sink are both told."""
+
+    home: str
+    topic: str
+    checkpoint: str | None = option("checkpointLocation")  # a stream's
+    # Where tasks have theirs from: the driver lends them, or each opens `home`; with auto the master decides.
+    keys: str = option("keys", _one_of("auto", "driver", "home"), "auto")
+    # The query vouches for the network between driver and executors.
+    is_channel_trusted: bool = option("channel", _is("trusted", "encrypted", "trusted"), False)
+
+    @classmethod
+    def read(cls, values: Mapping[str, str], **more: Any) -> Self:
+        """What the values say by name, and `more`."""
+        known = {one.metadata["option"]: one for one in fields(cls) if "option" in one.metadata}
+        told = {one.name: one.metadata["read"](name, values[name]) for name, one in known.items() if name in values}
+        return cls(values["home"], values["topic"], **told, **more)
+
+    def over(self, channel: Channel | None) -> Self:
+        """The same with `keys` settled: "driver" or "home". Raises `Misuse` unless the channel is fit for them, or the
+        query vouches for it."""
+        if channel is None:
+            raise Misuse("the source knows nothing of its session", hint="tallystick.pipeline.register(spark)")
+        if not self.is_channel_trusted:
+            channel.check()
+        return replace(self, keys="home" if channel.is_local else "driver") if self.keys == "auto" else self
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    start: Edge = Edge()
+    end: Edge = Edge(rest="latest")
+    schema_version: int | None = option("schemaVersion", _number)  # None: the newest
+    fast: bool = option("verify", _is("fast", "full", "fast"), False)  # skip recomputing the leaves, and nothing else
+    quarantine: str | None = option("quarantinePath")  # where bad parcels are told; None: the first one fails the query
+    provenance: bool = option("provenance", _is("true", "false", "true"), False)
+    heads: str | None = option("heads")
+    partitions_max: int = option("partitionsMax", _number, PARTITIONS_MAX)
+    parcels_max: int | None = option("maxParcelsPerTrigger", _number)  # a micro-batch's
+    bytes_max: int | None = option("maxBytesPerTrigger", _number)
+    # Also what no anchor covers yet, on the carrier's word.
+    stored: bool = option("read", _is("stored", "anchored", "stored"), False)
+    # For columns that the identity's attributes do not open; else the query fails.
+    nulls_for_closed: bool = option("closed", _is("null", "null", "error"), True)
+    interest: str = option("interest", default="")  # a formula over columns: only rows that satisfy it are read
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        values = named(given, NAMES)
+        on_bad = _one_of("fail", "quarantine")("onBad", values.get("onBad", "fail"))
+        if (on_bad == "quarantine") != ("quarantinePath" in values):
+            raise Misuse('onBad "quarantine" and quarantinePath go together', hint="give both, or neither")
+        edges = {"start": _edge(values, "starting", "earliest"), "end": _edge(values, "ending", "latest")}
+        return cls.read(values, **edges)
+
+
+def named(given: Mapping[str, str], names: Sequence[str], silent: Sequence[str] = (), to: str = "") -> dict[str, str]:
+    """The options by their names, whatever the case in which they were given; those in `silent` are taken and not
+    offered. Raises `Misuse` for one that is unknown, and where home or topic is missing."""
+    known = {name.lower(): name for name in (*names, *silent, "path")}
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() not in known:
+            raise Misuse(f'option "{name}" is unknown{to}', hint="known are " + ", ".join(names))
+        values[known[name.lower()]] = value
+    values["topic"] = values.get("topic") or values.get("path", "")  # what `load(…)` was given
+    for name in ("home", "topic"):
+        if not values.get(name):
+            raise Misuse(f'option "{name}" is missing', hint=f'.option("{name}", …); home is an identity folder')
+    return values
+
+
+def _edge(values: Mapping[str, str], which: str, default: Rest) -> Edge:
+    offsets, height, time = (f"{which}{kind}" for kind in ("Offsets", "Height", "Time"))
+    given = [name for name in (offsets, height, time) if name in values]
     if len(given) > 1:
         raise Misuse(f"options {given[0]} and {given[1]} exclude each other")
-    offsets, rest = _offsets(values.get(f"{which}Offsets", default), f"{which}Offsets", default)
-    time = values.get(f"{which}Time")
-    return Edge(
-        offsets, rest, _number(values, f"{which}Height", 0), None if time is None else _time_ms(time, f"{which}Time")
-    )
+    if offsets in values:
+        return _offsets(offsets, values[offsets], default)
+    at = _number(height, values[height], 0) if height in values else None
+    return Edge((), default, at, _time_ms(time, values[time]) if time in values else None)
 
 
-def _offsets(
-    text: str, name: str, default: Literal["earliest", "latest"]
-) -> tuple[tuple[tuple[int, int], ...], Literal["earliest", "latest"]]:
+def _offsets(name: str, text: str, default: Rest) -> Edge:
     if text in ("earliest", "latest"):
-        return (), "earliest" if text == "earliest" else "latest"
+        return Edge(rest="earliest" if text == "earliest" else "latest")
     try:
         found = {int(partition): offset for partition, offset in json.loads(text).items()}
     except (ValueError, AttributeError):
         found = {-1: 0}
     if any(partition < 0 or type(offset) is not int or offset < 0 for partition, offset in found.items()):
-        raise Misuse(
-            f"option {name}: {text!r} is not earliest, latest, or offsets by partition",
-            hint='such as {"0": 12, "1": 7}',
-        )
-    return tuple(sorted(found.items())), default
+        hint = 'such as {"0": 12, "1": 7}'
+        raise Misuse(f"option {name}: {text!r} is not earliest, latest, or offsets by partition", hint=hint)
+    return Edge(tuple(sorted(found.items())), default)
 
 
-def _time_ms(text: str, name: str) -> int:
+def _time_ms(name: str, text: str) -> int:
     if text.isdecimal():
         return int(text)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise Misuse(
-            f'option {name}: "{text}" is neither milliseconds since 1970 nor ISO 8601', hint="such as 2026-05-01T12:00Z"
-        ) from None
+        told = f'option {name}: "{text}" is neither milliseconds since 1970 nor ISO 8601'
+        raise Misuse(told, hint="such as 2026-05-01T12:00Z") from None
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

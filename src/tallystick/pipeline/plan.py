@@ -17,40 +17,41 @@ same, and what a stream read there is held to the anchor when it comes, while th
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.carrier import Fetched
 from tallystick.client.fetching import Supplier, confirm
-from tallystick.client.findings import OPEN_REASONS, Finding, is_suspect
-from tallystick.client.reader import FRONTS, Anchored, PartitionReader, Placed, ReadTopic, anchored
-from tallystick.client.subscribe import FoundError
+from tallystick.client.reader import (
+    FRONTS,
+    Finding,
+    PartitionReader,
+    Placed,
+    ReadTopic,
+    is_suspect,
+)
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
-from tallystick.ledger.checkpoints import Head
-from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
+from tallystick.ledger.block import Head
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
 from tallystick.ledger.contracts.identity import IDENTITIES
-from tallystick.ledger.contracts.table import Key, R
+from tallystick.ledger.contracts.state import Key, R
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
-from tallystick.pipeline import quarantine
 from tallystick.pipeline.access import Access
 from tallystick.pipeline.committed import CommitReader
 from tallystick.pipeline.edges import ToldAnchor, anchors_of, offsets_at
 from tallystick.pipeline.heads import HeadCache
 from tallystick.pipeline.options import Options
-from tallystick.runtime.answers import RefusedByPeer
-
-log = logging.getLogger(__name__)
+from tallystick.pipeline.quarantine import report
+from tallystick.runtime.http1 import RefusedByPeer
 
 NAME_BYTES, PUBLISHER_BYTES = 32, 16
 NO_NAME = bytes(NAME_BYTES)
 SLICE_BYTES_MAX = 64 << 20  # a task's share: what is lost with a failed one is fetched again
 SLICE_BYTES_MIN = 1 << 20  # below it starting a task costs more than its work; above it every core gets one
-_FETCH_BYTES = 4 << 20
 _BRIDGE_BYTES = 256 << 10  # what is passed over costs less to fetch than one more request
 _POLL_S = 0.05
 
@@ -82,16 +83,12 @@ class _Proved:
 
     partition: int
     first: int
-    anchor: Anchored | None  # None: stored, not yet anchored
+    anchor: AnchorRow | None  # None: stored, not yet anchored
     names: list[bytes]
     publishers: list[bytes]
     sizes: list[int]
     passed: list[int]  # bytes of what is not of interest, and of what is pending; 0 otherwise
     commits: list[Placed[VerifiedHeader]] = field(default_factory=list)
-
-    @property
-    def height(self) -> int | None:
-        return None if self.anchor is None else self.anchor.height
 
     @property
     def place(self) -> tuple[int, int]:
@@ -100,8 +97,8 @@ class _Proved:
 
 
 class Planner:
-    def __init__(self, options: Options, access: Access) -> None:
-        self._options, self._access = options, access
+    def __init__(self, options: Options, access: Access, slice_bytes_max: int = SLICE_BYTES_MAX) -> None:
+        self._options, self._access, self._slice_bytes_max = options, access, slice_bytes_max
         self._view, identity = access.session.view, access.session.identity
         book = PermitBook(identity.instance, [identity.authority])
         self._topic = ReadTopic(identity.instance, access.token, access.partitions, book)
@@ -113,24 +110,24 @@ class Planner:
 
     # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def anchors(self) -> dict[int, Anchored]:
-        """The newest anchor of each partition that has one, proved; what was read before it is held to it."""
-        found = {}
-        for partition, (row, head) in enumerate(self._rows(ANCHORS(*place) for place in self._places)):
-            self._seen_height = head.height
-            anchor = anchored(row)
-            if anchor is not None:
-                found[partition] = anchor
+    def anchors(self) -> dict[int, AnchorRow]:
+        """The newest anchor of each partition that has one, proved. What was read before it is held to it."""
+        rows = self._partition_rows(ANCHORS)
+        self._seen_height = rows[-1][1].height
+        found = {partition: row for partition, (row, _) in enumerate(rows) if row is not None}
         for partition, reader in self._readers.items():
             if partition in found:
                 confirm(reader, found[partition], self._fetch)
         return found
 
     def _rows(self, keys: Iterable[Key[R]]) -> list[tuple[R | None, Head]]:
-        """Rows of the state, each proved; few requests, however many keys."""
+        """Rows of the state, each proved. However many keys there are, few requests are made."""
         return self._view.rows_at(list(keys), self._access.session.node.states)
 
-    def ends(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
+    def _partition_rows(self, key: Callable[[bytes, int], Key[R]]) -> list[tuple[R | None, Head]]:
+        return self._rows(key(self._access.token, partition) for partition in range(self._access.partitions))
+
+    def ends(self, anchors: Mapping[int, AnchorRow]) -> dict[int, int]:
         """How far each partition can be read: to its anchor or, where the query asks for what is stored, to the end of
         the log as the carrier tells it."""
         found = {partition: anchor.size for partition, anchor in anchors.items()}
@@ -153,17 +150,9 @@ class Planner:
                 ends = self.ends(self.anchors())
         return ends
 
-    @property
-    def _places(self) -> list[tuple[bytes, int]]:
-        return [(self._access.token, partition) for partition in range(self._access.partitions)]
-
     # ── Edges ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, anchors: Mapping[int, Anchored]) -> dict[int, int]:
-        """The first offset to read in each partition."""
-        return self.edges(anchors)[0]
-
-    def edges(self, anchors: Mapping[int, Anchored]) -> tuple[dict[int, int], dict[int, int]]:
+    def edges(self, anchors: Mapping[int, AnchorRow]) -> tuple[dict[int, int], dict[int, int]]:
         """The first offset to read in each partition, and the first not to be read."""
         node, token, ends = self._access.session.node, self._access.token, self.ends(anchors)
         bounds = {partition: (below, ends.get(partition, 0)) for partition, below in self._retired().items()}
@@ -174,17 +163,15 @@ class Planner:
 
     def _retired(self) -> dict[int, int]:
         """Below which offset each partition has no bodies any more, as the ledger says."""
-        marks = self._rows(RETIRED(*place) for place in self._places)
+        marks = self._partition_rows(RETIRED)
         return {partition: 0 if mark is None else mark.below for partition, (mark, _) in enumerate(marks)}
 
     def check_some(self, ends: Mapping[int, int]) -> None:
         """Raise `Unavailable` where no partition can be read: an empty frame would say that there is no row."""
         if not any(ends.values()):
             known = "stored" if self._options.stored else "anchored on the ledger"
-            raise Unavailable(
-                f'topic "{self._options.topic}": nothing is {known} yet',
-                hint="publish to it, or wait for the node's next anchor; a stream waits by itself",
-            )
+            hint = "publish to it, or wait for the node's next anchor; a stream waits by itself"
+            raise Unavailable(f'topic "{self._options.topic}": nothing is {known} yet', hint=hint)
 
     def check_reached(self, reached: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Raise `Withheld` where a stream stands beyond what can be read."""
@@ -192,21 +179,17 @@ class Planner:
         for partition, offset in reached.items():
             size = ends.get(partition, 0)
             if offset > size:
-                raise Withheld(
-                    f"the query's checkpoint stands at offset {offset} of partition {partition}, {known} are {size}",
-                    reason="rollback",
-                    hint="the ledger is behind, or the checkpoint folder is of another topic: choose a new one",
-                )
+                told = f"the query's checkpoint stands at offset {offset} of partition {partition}, {known} are {size}"
+                hint = "the ledger is behind, or the checkpoint folder is of another topic: choose a new one"
+                raise Withheld(told, reason="rollback", hint=hint)
 
     def check_kept(self, first: Mapping[int, int]) -> None:
         """Raise `Misuse` where a stream stands below what retention has left: what it did not read is gone."""
         for partition, below in self._retired().items():
             if first[partition] < below:
-                raise Misuse(
-                    f"the query's checkpoint stands at offset {first[partition]} of partition {partition}, which was"
-                    f" retired unread; {below} is the first left",
-                    hint="choose a new checkpointLocation, which begins at the earliest that is left",
-                )
+                stands = f"the query's checkpoint stands at offset {first[partition]} of partition {partition}"
+                hint = "choose a new checkpointLocation, which begins at the earliest that is left"
+                raise Misuse(f"{stands}, which was retired unread; {below} is the first left", hint=hint)
 
     def cut(self, first: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
         """The end of a micro-batch within its limits, which the partitions share evenly; each goes on a little."""
@@ -221,7 +204,7 @@ class Planner:
         return found
 
     def _reach(self, partition: int, first: int, end: int, bytes_max: int) -> int:
-        """How far so many bytes reach; at least one parcel."""
+        """The offset that so many bytes reach to. It lies at least one parcel ahead."""
         offset, used = first, 0
         while offset < end:
             for data in self._fetch(partition, offset, end, None).parcels:
@@ -234,21 +217,18 @@ class Planner:
     # ── Ranges ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def plan(
-        self, first: Mapping[int, int], end: Mapping[int, int], anchors: Mapping[int, Anchored]
+        self, first: Mapping[int, int], end: Mapping[int, int], anchors: Mapping[int, AnchorRow]
     ) -> list[tuple[Slice, ...]]:
         """The work of each task: together exactly the parcels from `first` to `end` that are of interest."""
-        for partition in end:
-            if first[partition] > end[partition]:
-                raise Misuse(
-                    f"the range of partition {partition} begins behind its end: {first[partition]} to {end[partition]}"
-                )
+        for p in end:
+            if first[p] > end[p]:
+                raise Misuse(f"the range of partition {p} begins behind its end: {first[p]} to {end[p]}")
         proved = [part for p in sorted(end) for part in self._prove(p, first[p], end[p], anchors.get(p))]
         proved += [written for range_ in proved for written in self._written(range_)]
-        suspects = self._suspects(proved)
-        told = self._told(proved)
+        suspects, told = self._suspects(proved), self._told(proved)
         total = max(1, sum(sum(range_.sizes) for range_ in proved))
         spread = min(os.cpu_count() or 1, -(-total // SLICE_BYTES_MIN))
-        tasks = min(self._options.partitions_max, max(spread, -(-total // SLICE_BYTES_MAX)))
+        tasks = min(self._options.partitions_max, max(spread, -(-total // self._slice_bytes_max)))
         work: list[list[Slice]] = [[] for _ in range(tasks)]
         done = 0
         for range_ in proved:
@@ -261,23 +241,24 @@ class Planner:
     def _slice(
         self, proved: _Proved, at: int, until: int, told: tuple[ToldAnchor, ...], suspects: Mapping[bytes, int]
     ) -> Slice:
-        first, end = proved.first + at, proved.first + until
+        first, anchor = proved.first + at, proved.anchor
+        height = None if anchor is None else anchor.height
         return Slice(
             token=self._access.token,
             partition=proved.partition,
             first=first,
-            end=end,
-            size=0 if proved.anchor is None else proved.anchor.size,
-            root=b"" if proved.anchor is None else proved.anchor.root,
+            end=proved.first + until,
+            size=0 if anchor is None else anchor.size,
+            root=b"" if anchor is None else anchor.root,
             permit=self._access.permit,
             version=self._access.version,
             names=b"".join(proved.names[at:until]),
             publishers=b"".join(proved.publishers[at:until]),
             anchors=tuple(one for one in told if one.size > first),
-            suspects=tuple(one for one, revoked in suspects.items() if is_suspect(revoked, proved.height)),
+            suspects=tuple(one for one, revoked in suspects.items() if is_suspect(revoked, height)),
         )
 
-    def _prove(self, partition: int, first: int, end: int, anchor: Anchored | None) -> Iterator[_Proved]:
+    def _prove(self, partition: int, first: int, end: int, anchor: AnchorRow | None) -> Iterator[_Proved]:
         """The names of the range's parcels, of those that the anchor covers and of those behind it."""
         if first == end:
             return
@@ -288,14 +269,14 @@ class Planner:
         if end > size:
             yield self._prove_part(partition, max(first, size), end, None)
 
-    def _prove_part(self, partition: int, first: int, end: int, anchor: Anchored | None) -> _Proved:
-        """Parcels that one anchor covers, or none; what is found is reported."""
+    def _prove_part(self, partition: int, first: int, end: int, anchor: AnchorRow | None) -> _Proved:
+        """Parcels that one anchor covers, or none does. What is found is reported."""
         count = end - first
         names, publishers = [NO_NAME] * count, [bytes(PUBLISHER_BYTES)] * count
         proved = _Proved(partition, first, anchor, names, publishers, [1] * count, [0] * count)
         for item in self.headers(partition, first, end, anchor):
             if isinstance(item, Finding):
-                self._report(item)
+                report(item, self._options)
                 continue
             header, at, size = item.verified.header, item.offset - first, item.verified.header.size_bytes
             proved.publishers[at] = item.verified.publisher
@@ -313,14 +294,14 @@ class Planner:
         for commit in proved.commits:
             for item in self._commit_reader.ranges(proved.partition, commit):
                 if isinstance(item, Finding):
-                    self._report(item)
+                    report(item, self._options)
                     continue
                 count, publisher = len(item.names), commit.verified.publisher
                 names, sizes = list(item.names), list(item.sizes)
                 yield _Proved(item.partition, item.first, item.anchor, names, [publisher] * count, sizes, [0] * count)
 
     def headers(
-        self, partition: int, first: int, end: int, anchor: Anchored | None
+        self, partition: int, first: int, end: int, anchor: AnchorRow | None
     ) -> Iterator[Placed[VerifiedHeader] | Finding]:
         """The headers of a range, proved under the anchor if there is one, and joined to their lanes; and what was
         found in it."""
@@ -342,7 +323,7 @@ class Planner:
         self._readers[partition] = reader
         return reader
 
-    def _take(self, reader: HeaderReader, end: int, anchor: Anchored | None) -> list[Placed[VerifiedHeader] | Finding]:
+    def _take(self, reader: HeaderReader, end: int, anchor: AnchorRow | None) -> list[Placed[VerifiedHeader] | Finding]:
         """The next headers. Where a range is not the anchored one, half of it is asked for, down to one parcel, so that
         a quarantine names the bad one and the others are read."""
         parcels = 0
@@ -350,16 +331,10 @@ class Planner:
             fetched = self._fetch(reader.partition, reader.offset, end, None if anchor is None else anchor.size)
             parcels = len(fetched.parcels)
             if not 0 < parcels <= end - reader.offset:
-                raise Withheld(
-                    f"partition {reader.partition}: offsets {reader.offset} to {end} were asked for, {parcels} parcels"
-                    " came",
-                    reason="missing",
-                )
-            shown = reader.parse_stored(fetched) if anchor is None else reader.parse(fetched, anchor)
-            brought = self._supplier.bring(reader, shown, anchor, self._access.permit)
-            if anchor is None:
-                return reader.take_stored(shown, int(self._access.session.clock.now() * 1000), brought)
-            return reader.take(shown, anchor, brought)
+                asked = f"partition {reader.partition}: offsets {reader.offset} to {end} were asked for"
+                raise Withheld(f"{asked}, {parcels} parcels came", reason="missing")
+            now_ms = int(self._access.session.clock.now() * 1000)
+            return self._supplier.take(reader, fetched, anchor, self._access.permit, now_ms)
         except Refused as error:
             is_of_request = isinstance(error, RefusedByPeer) and error.reason != "damaged"
             if self._options.quarantine is None or is_of_request:
@@ -372,18 +347,7 @@ class Planner:
             return [finding]
 
     def _fetch(self, partition: int, offset: int, end: int, size: int | None) -> Fetched:
-        access = self._access
-        return access.session.carrier.fetch(
-            access.token,
-            partition,
-            access.permit,
-            offset,
-            bytes_max=_FETCH_BYTES,
-            stored=self._options.stored,
-            headers=True,
-            size=size,
-            end=end,
-        )
+        return self._access.fetch(partition, offset, end, size, stored=self._options.stored, headers=True)
 
     def _suspects(self, proved: Sequence[_Proved]) -> dict[bytes, int]:
         """Publishers whose key was revoked, and at which height: what is read under an anchor of it or later is
@@ -397,7 +361,7 @@ class Planner:
         }
 
     def _told(self, proved: Sequence[_Proved]) -> dict[tuple[int, int], tuple[ToldAnchor, ...]]:
-        """The anchors that parcels came under, where a column asks for them; else the proved ones."""
+        """The anchors that parcels came under where a column asks for them, and the proved ones otherwise."""
         found: dict[tuple[int, int], tuple[ToldAnchor, ...]] = {}
         for range_ in sorted(proved, key=lambda one: one.first):
             if range_.place in found:  # with a range that begins earlier
@@ -410,18 +374,6 @@ class Planner:
             else:
                 found[range_.place] = (ToldAnchor(anchor.size, anchor.height, anchor.time_ms),)
         return found
-
-    def _report(self, finding: Finding) -> None:
-        report(finding, self._options)
-
-
-def report(finding: Finding, options: Options) -> None:
-    """Tell a finding: as a row of the quarantine, or by failing the query."""
-    log.warning("finding %s: %s", finding.reason, finding.message)
-    if options.quarantine is not None:
-        quarantine.write(options.quarantine, finding)
-    elif finding.reason not in OPEN_REASONS:
-        raise FoundError(finding)
 
 
 def _shares(sizes: Sequence[int], done: int, total: int, tasks: int) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -437,7 +389,7 @@ def _shares(sizes: Sequence[int], done: int, total: int, tasks: int) -> Iterator
 
 
 def _runs(passed: Sequence[int], at: int, until: int) -> Iterator[tuple[int, int]]:
-    """What is left of a share where parcels are passed over; a few between two others are fetched with them."""
+    """What is left of a share where parcels are passed over. A few between two others are fetched with them."""
     start, end, gap = -1, at, 0
     for number in range(at, until):
         gap += passed[number]
@@ -452,7 +404,7 @@ def _runs(passed: Sequence[int], at: int, until: int) -> Iterator[tuple[int, int
 
 
 def check_offsets(offsets: object, token: bytes, partitions: int) -> dict[int, int]:
-    """A stream's offsets as numbers; `Misuse` if they are not of this topic or no offsets at all."""
+    """A stream's offsets as numbers. Raises `Misuse` if they are not of this topic, or no offsets at all."""
     if not isinstance(offsets, Mapping) or offsets.get("topic") != token.hex():
         raise Misuse("the query's checkpoint is not one of this topic", hint=DAMAGED)
     found = {}

@@ -10,17 +10,17 @@ own, unless it is given a name: a job that is run again under that name finishes
 
 What Spark logs and shows are options, a schema and places. In `local[n]` each process opens its own session as the
 identity in `home`; signing and lane keys stay there. On a cluster `home` stays with the driver, and a loan goes with
-the write (`writing_loan`), once the channel was found fit for it (`channel`): lanes then lie on the executors' own
-disks.
+the write (`loan`), once the channel was found fit for it (`session`): lanes then lie on the executors' own disks.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -32,17 +32,18 @@ from pyspark.sql.types import StructType
 from tallystick.client.session import Session
 from tallystick.client.ties import Ties
 from tallystick.client.writes import Committer, PartWriter, held
-from tallystick.crypto.hashes import named_hash
-from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.crypto.symmetric import named_hash
+from tallystick.errors import Misuse, Unavailable
 from tallystick.parcel.commit import CommitList, WrittenRun
-from tallystick.pipeline.channel import Channel, settle_keys
+from tallystick.pipeline.access import telling_mistakes
 from tallystick.pipeline.checkpoint import local_folder
 from tallystick.pipeline.columns import DoesNotFit, spark_schema
 from tallystick.pipeline.explain import explained
-from tallystick.pipeline.options import choice
-from tallystick.pipeline.writing_loan import BorrowedWriter, WritingLoan, lend
+from tallystick.pipeline.loan import BorrowedWriter, WritingLoan, lend_writing
+from tallystick.pipeline.options import CommonOptions, named, option
+from tallystick.pipeline.session import Channel
 from tallystick.record.schema import Schema
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemEntropy
 from tallystick.trust.permit import Operation
 
 NAMES = ("home", "topic", "write", "writes", "lanes", "keys", "channel")
@@ -52,38 +53,14 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark 
 
 
 @dataclass(frozen=True)
-class SinkOptions:
-    home: str
-    topic: str
-    write: str | None = None  # a job's name
-    writes: str | None = None  # the folder of lists
-    lanes: str | None = None  # the folder of lanes on an executor that has no `home`
-    checkpoint: str | None = None
-    keys: str = "auto"  # whence tasks have theirs: the driver lends them, or each opens `home`; auto: as the master is
-    is_channel_trusted: bool = False  # the query vouches for the network between driver and executors
+class SinkOptions(CommonOptions):
+    write: str | None = option("write")  # a job's name
+    writes: str | None = option("writes")  # the folder of lists
+    lanes: str | None = option("lanes")  # the folder of lanes on an executor that has no `home`
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        known = {name.lower(): name for name in (*NAMES, "path", "checkpointLocation")}
-        values: dict[str, str] = {}
-        for name, value in given.items():
-            if name.lower() not in known:
-                raise Misuse(f'option "{name}" is unknown to the sink', hint="known are " + ", ".join(NAMES))
-            values[known[name.lower()]] = value
-        topic = values.get("topic") or values.get("path")
-        if not values.get("home") or not topic:
-            missing = "topic" if values.get("home") else "home"
-            raise Misuse(f'option "{missing}" is missing', hint=f'.option("{missing}", …); home is an identity folder')
-        return cls(
-            home=values["home"],
-            topic=topic,
-            write=values.get("write"),
-            writes=values.get("writes"),
-            lanes=values.get("lanes"),
-            checkpoint=values.get("checkpointLocation"),
-            keys=choice(values, "keys", ("auto", "driver", "home")),
-            is_channel_trusted=choice(values, "channel", ("encrypted", "trusted")) == "trusted",
-        )
+        return cls.read(named(given, NAMES, ("checkpointLocation",), " to the sink"))
 
     def folder(self, part: str) -> Path:
         """The identity's own folder for what writes to this topic need."""
@@ -103,10 +80,8 @@ class SinkOptions:
             return self.folder("writes")
         folder = local_folder(self.checkpoint)
         if folder is None:
-            raise Misuse(
-                f"checkpointLocation {self.checkpoint} is not a folder of this machine",
-                hint="name one that outlives the driver: .option('writes', …)",
-            )
+            hint = "name one that outlives the driver: .option('writes', …)"
+            raise Misuse(f"checkpointLocation {self.checkpoint} is not a folder of this machine", hint=hint)
         return folder / "tally"
 
 
@@ -119,11 +94,26 @@ class SealedShare(WriterCommitMessage):
     runs: tuple[WrittenRun, ...]
 
 
-class _Sink:
+class _Sink(ABC):
     """What both writers do; on the driver made anew for each batch, on executors unpickled."""
 
     def __init__(self, options: SinkOptions, token: bytes, loan: WritingLoan | None) -> None:
         self._options, self._token, self._loan = options, token, loan
+
+    @abstractmethod
+    def _batch(self) -> tuple[bytes, int]:
+        """The write, and the number of its batch that this task works on."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SealedShare:
+        with explained():
+            write = self._batch()
+            filled = (batch for batch in iterator if batch.num_rows)
+            first = next(filled, None)
+            if first is None:
+                return SealedShare(*write, ())
+            with self._ties() as (ties, lanes), _slot(lanes) as folder:
+                writer = PartWriter(ties, self._options.topic, folder)
+                return SealedShare(*write, writer.write(write, chain([first], filled), _fitted))
 
     @contextmanager
     def _ties(self) -> Iterator[tuple[Ties, Path]]:
@@ -137,67 +127,46 @@ class _Sink:
             with closing(BorrowedWriter(loan, folder)) as borrowed:
                 yield borrowed, folder / "lanes"
 
-    def _seal(self, write: tuple[bytes, int], batches: Iterator[pa.RecordBatch]) -> SealedShare:
-        filled = (batch for batch in batches if batch.num_rows)
-        first = next(filled, None)
-        if first is None:
-            return SealedShare(*write, ())
-        with self._ties() as (ties, lanes), _slot(lanes) as folder:
-            writer = PartWriter(ties, self._options.topic, folder)
-            return SealedShare(*write, writer.write(write, chain([first], filled), _fitted))
-
-    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:
         sealed = [message for message in messages if isinstance(message, SealedShare)]
         runs = tuple(run for one in sealed for run in one.runs)
         if not runs:  # nothing to make count; the next batch has another number
             return
-        write, batch = sealed[0].write, sealed[0].batch
-        if any((one.write, one.batch) != (write, batch) for one in sealed):
-            raise Misuse("the tasks of one batch sealed for different writes")
-        with Session.open(self._options.home) as session:
-            committer = Committer(session, self._options.topic, self._options.lists())
-            committer.commit(CommitList(self._token, write, batch, runs))
+        with explained():
+            write, batch = sealed[0].write, sealed[0].batch
+            if any((one.write, one.batch) != (write, batch) for one in sealed):
+                raise Misuse("the tasks of one batch sealed for different writes")
+            with Session.open(self._options.home) as session:
+                committer = Committer(session, self._options.topic, self._options.lists())
+                committer.commit(CommitList(self._token, write, batch, runs))
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, token: bytes, loan: WritingLoan | None) -> None:
         super().__init__(options, token, loan)
-        if options.write is None:
-            self._write = SystemEntropy().bytes(32)
-        else:
-            self._write = _write_id(token, "job", options.write)
+        name = options.write
+        self._write = SystemEntropy().bytes(32) if name is None else _write_id(token, "job", name)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> SealedShare:
-        with explained():
-            return self._seal((self._write, 0), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with explained():
-            self._commit(messages)
+    def _batch(self) -> tuple[bytes, int]:
+        return self._write, 0
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> SealedShare:
-        with explained():
-            query, batch = (_told(name) for name in (_QUERY, _BATCH))
-            return self._seal((_write_id(self._token, "query", query), int(batch)), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        with explained():
-            self._commit(messages)
+    def _batch(self) -> tuple[bytes, int]:
+        return _write_id(self._token, "query", _told(_QUERY)), int(_told(_BATCH))
 
 
 def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool, channel: Channel | None) -> BatchSink:
     """The writer of a job."""
     with explained():
-        options = _fit(given, channel)
+        options = SinkOptions.parse(given).over(channel)
         return BatchSink(options, *_checked(options, schema, overwrite))
 
 
 def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool, channel: Channel | None) -> StreamSink:
     """The writer of a streaming query's batch."""
     with explained():
-        options = _fit(given, channel)
+        options = SinkOptions.parse(given).over(channel)
         if options.write is not None:
             raise Misuse("a streaming query is named by its checkpoint", hint="leave out write")
         if options.checkpoint is None and options.writes is None:
@@ -209,31 +178,16 @@ def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool, c
         return StreamSink(options, *_checked(options, schema, overwrite))
 
 
-def _fit(given: Mapping[str, str], channel: Channel | None) -> SinkOptions:
-    """The options of a write that may begin over this channel."""
-    options = SinkOptions.parse(given)
-    return replace(options, keys=settle_keys(channel, options.keys, is_trusted=options.is_channel_trusted))
-
-
 def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> tuple[bytes, WritingLoan | None]:
     """The topic's token and what tasks borrow, if the frame can be sealed onto it."""
     if overwrite:
-        raise Misuse(
-            "a topic cannot be overwritten: what was anchored stays",
-            hint='use mode "append" (in streams the output mode "append" or "update"), or create another topic',
-        )
+        hint = 'use mode "append" (in streams the output mode "append" or "update"), or create another topic'
+        raise Misuse("a topic cannot be overwritten: what was anchored stays", hint=hint)
     with Session.open(options.home) as session:
-        try:
+        with telling_mistakes(options.topic):
             granted = session.grants.obtain(Operation.ADVERTISE, options.topic)
-        except Refused as error:
-            if error.reason != "unknown-topic":
-                raise
-            hint = "the topic's owner creates it (tally topic create) and grants the right (tally right grant)"
-            raise Misuse(
-                f'topic "{options.topic}" is unknown, or not to be known by this identity', hint=hint
-            ) from error
         check_columns(schema, granted.schemas[-1])
-        return granted.grant.token, lend(session, granted) if options.keys == "driver" else None
+        return granted.grant.token, lend_writing(session, granted) if options.keys == "driver" else None
 
 
 def check_columns(given: StructType, schema: Schema) -> None:
@@ -244,10 +198,8 @@ def check_columns(given: StructType, schema: Schema) -> None:
             raise Misuse(f'column "{field.name}" is not in the topic', hint=f"it has {', '.join(expected)}")
         wanted, found = (one.simpleString() for one in (expected[field.name].dataType, field.dataType))
         if wanted != found:
-            raise Misuse(
-                f'column "{field.name}": {wanted} expected, found {found}',
-                hint=f'cast it: .withColumn("{field.name}", col("{field.name}").cast("{wanted}"))',
-            )
+            hint = f'cast it: .withColumn("{field.name}", col("{field.name}").cast("{wanted}"))'
+            raise Misuse(f'column "{field.name}": {wanted} expected, found {found}', hint=hint)
     for name, field in expected.items():
         if not field.nullable and name not in given.names:
             raise Misuse(f'column "{name}" is missing, and the topic allows no null there')

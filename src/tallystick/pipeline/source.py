@@ -3,7 +3,7 @@
 Spark runs its parts in different processes: schema and planning on the driver (`plan`), reading on the executors
 (`task`). Nothing but the options, the schema and slices of plain values goes from one to the other; each
 process opens its own session as the identity in `home`. On a cluster the identity stays with the driver, and a loan
-goes with each share (`loan`), once the channel was found fit for it (`channel`). Of an exception Spark passes on the
+goes with each share (`loan`), once the channel was found fit for it (`session`). Of an exception Spark passes on the
 text alone, so the text names the reason and the remedy.
 
 A stream's offset is a small dict, `{"topic": token, "0": offset, "1": offset, …}`; it moves only to offsets below a
@@ -15,44 +15,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing
 from json import JSONDecodeError
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql import datasource
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming import datasource as limits
 from pyspark.sql.types import StructType
 
 from tallystick.errors import Misuse
 from tallystick.pipeline import checkpoint, sink, task
 from tallystick.pipeline.access import Access, admit
-from tallystick.pipeline.channel import Channel, settle_keys
 from tallystick.pipeline.columns import Projection, check_wanted, spark_schema
 from tallystick.pipeline.explain import explained
 from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Edge, Options
 from tallystick.pipeline.plan import DAMAGED, Planner, Slice, check_offsets
+from tallystick.pipeline.session import Channel
 from tallystick.policy.content import read_interest
 from tallystick.record.schema import Schema
 
 _PATIENCE_S = 0.5  # Spark asks an idle stream about ninety times a second: the answer waits for news
 
 
-class TallyDataSource(DataSource):
+class TallyDataSource(datasource.DataSource):
     """Reads a topic; the options are those of `options.NAMES`. Writes to one (`sink`), with options of its own."""
 
     channel: Channel | None = None
@@ -65,132 +52,118 @@ class TallyDataSource(DataSource):
         """The source for a session: where it plans, nothing but the class and the options is at hand."""
         return type(cls.__name__, (cls,), {"channel": channel})
 
-    @property
-    def _options(self) -> Options:
-        with explained():
-            return Options.parse(self._given)
-
-    def _topic_schema(self, access: Access) -> StructType:
-        options = self._options
-        return spark_schema(_pinned(access, options), options.provenance, options.nulls_for_closed, options.stored)
-
-    def _fit(self) -> Options:
-        """The options of a query that may be planned over this channel."""
-        with explained():
-            options = self._options
-            keys = settle_keys(self.channel, options.keys, is_trusted=options.is_channel_trusted)
-            return replace(options, keys=keys)
-
     @classmethod
     def name(cls) -> str:
         return "tally"
 
     def schema(self) -> StructType:
         with explained():
-            _check_checkpoint(self._options)  # here too: Spark reads some of it before it asks for a reader
-            with _access(self._options) as access:
-                return self._topic_schema(access)
+            options = Options.parse(self._given)
+            checkpoint.check(options.checkpoint)  # here too: Spark reads some of it before it asks for a reader
+            with closing(admit(options.home, options.topic, options.interest)) as access:
+                pinned = _pinned(access, options)
+                return spark_schema(pinned, options.provenance, options.nulls_for_closed, options.stored)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._fit()
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
         with explained():
+            options = Options.parse(self._given).over(self.channel)
             if options.checkpoint is not None:
                 raise Misuse("a batch has no checkpoint", hint="leave out checkpointLocation, or read a stream")
-        return BatchReader(options, schema)
+            return BatchReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = self._fit()
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:
         with explained():
+            options = Options.parse(self._given).over(self.channel)
             if options.end != Edge(rest="latest"):
                 raise Misuse("a stream has no end", hint="leave out ending…, or read in batch")
-            _check_checkpoint(options)
-        return StreamReader(options, schema)
+            checkpoint.check(options.checkpoint)
+            return StreamReader(options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
         return sink.batch_sink(self._given, schema, overwrite, self.channel)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamWriter:
         return sink.stream_sink(self._given, schema, overwrite, self.channel)
-
-
-@contextmanager
-def _access(options: Options) -> Iterator[Access]:
-    access = admit(options.home, options.topic, options.interest)
-    try:
-        yield access
-    finally:
-        access.close()
 
 
 def _pinned(access: Access, options: Options) -> Schema:
     for schema in access.schemas:
         if schema.version == (options.schema_version or access.schemas[-1].version):
             return schema
-    raise Misuse(
-        f'topic "{options.topic}" has no schema version {options.schema_version}',
-        hint=f"it has 1 to {access.schemas[-1].version}",
-    )
+    hint = f"it has 1 to {access.schemas[-1].version}"
+    raise Misuse(f'topic "{options.topic}" has no schema version {options.schema_version}', hint=hint)
 
 
-def _check_interest(access: Access, options: Options) -> None:
-    """Raise `Misuse` where the interest makes no sense for the columns that are read."""
-    if options.interest:
-        read_interest(options.interest, _pinned(access, options).arrow)
+class Share(InputPartition):
+    """The slices of one task, and what it needs to open them where it has no `home`."""
+
+    def __init__(self, slices: tuple[Slice, ...], loan: Loan | None) -> None:
+        super().__init__(slices)
+        self.loan = loan
 
 
-def _check_checkpoint(options: Options) -> None:
-    if options.checkpoint is not None:
-        checkpoint.check(options.checkpoint)
-
-
-class BatchReader(DataSourceReader):
-    """Takes no filters: Spark would go on with them in queries that have none (docs/decisions/0026)."""
+class _Reader:
+    """What both readers do: check and deal out on the driver, read on the executors."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
         self._options, self._wanted = options, wanted
 
-    def partitions(self) -> Sequence[InputPartition]:
-        with explained(), _access(self._options) as access:
-            check_wanted(self._wanted, access.schemas, self._options.provenance)
-            _check_interest(access, self._options)
-            planner = Planner(self._options, access)
-            anchors = planner.anchors()
-            planner.check_some(planner.ends(anchors))
-            work = planner.plan(*planner.edges(anchors), anchors)
-            return _shares(work or [()], self._options, access)
+    def _check(self, access: Access) -> None:
+        """Raise `Misuse` where the columns or the interest make no sense for the topic."""
+        check_wanted(self._wanted, access.schemas, self._options.provenance)
+        if self._options.interest:
+            read_interest(self._options.interest, _pinned(access, self._options).arrow)
+
+    def _shares(self, work: Sequence[tuple[Slice, ...]], access: Access) -> list[Share]:
+        loan = access.loan() if self._options.keys == "driver" else None
+        return [Share(slices, loan) for slices in work]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition, self._options, Projection(self._wanted))
+        assert isinstance(partition, Share)
+        with explained():
+            yield from task.read(partition.value, self._options, Projection(self._wanted), partition.loan)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class BatchReader(_Reader, datasource.DataSourceReader):
+    """Takes no filters: Spark would go on with them in queries that have none (docs/decisions/0026)."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with explained(), closing(admit(options.home, options.topic, options.interest)) as access:
+            self._check(access)
+            planner = Planner(options, access)
+            anchors = planner.anchors()
+            planner.check_some(planner.ends(anchors))
+            return self._shares(planner.plan(*planner.edges(anchors), anchors) or [()], access)
+
+
+class StreamReader(_Reader, datasource.DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     """On the driver it lives as long as the query and keeps the lanes joined; on executors only `read` is called."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
-        self._options, self._wanted = options, wanted
+        super().__init__(options, wanted)
         self._access: Access | None = None
         self._planned: Planner | None = None
         self._available: dict[int, int] | None = None  # where a run of what is available now ends
 
     def initialOffset(self) -> dict[str, Any]:
         with explained():
-            return self._offset(self._planner.start(self._planner.anchors()))
+            return self._offset(self._planner.edges(self._planner.anchors())[0])
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: limits.ReadLimit) -> dict[str, Any]:
         with explained():
             first = self._offsets(start)
-            ends = self._available
-            if ends is None:
-                ends = self._planner.wait(first, _PATIENCE_S)
+            ends = self._planner.wait(first, _PATIENCE_S) if self._available is None else self._available
             self._planner.check_reached(first, ends)
             end = {**first, **ends}
-            return self._offset(end if isinstance(limit, ReadAllAvailable) else self._planner.cut(first, end))
+            return self._offset(end if isinstance(limit, limits.ReadAllAvailable) else self._planner.cut(first, end))
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> limits.ReadLimit:
         """That there is a limit: Spark hands it back, or `ReadAllAvailable` where a trigger wants all at once."""
-        if self._options.parcels_max is not None:
-            return ReadMaxFiles(self._options.parcels_max)
-        return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
+        parcels, size = self._options.parcels_max, self._options.bytes_max
+        if parcels is not None:
+            return limits.ReadMaxFiles(parcels)
+        return limits.ReadAllAvailable() if size is None else limits.ReadMaxBytes(size)
 
     def prepareForTriggerAvailableNow(self) -> None:
         with explained():
@@ -203,10 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             anchors = self._planner.anchors()
             self._planner.check_reached(until, self._planner.ends(anchors))
             self._planner.check_kept(first)
-            return _shares(self._planner.plan(first, until, anchors), self._options, self._open())
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return _read(partition, self._options, Projection(self._wanted))
+            return self._shares(self._planner.plan(first, until, anchors), self._open())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint holds the offset; there is nothing to keep here."""
@@ -222,8 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(self) -> Access:
         if self._access is None:
             self._access = admit(self._options.home, self._options.topic, self._options.interest)
-            check_wanted(self._wanted, self._access.schemas, self._options.provenance)
-            _check_interest(self._access, self._options)
+            self._check(self._access)
         return self._access
 
     @property
@@ -238,22 +207,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offsets(self, offset: object) -> dict[int, int]:
         access = self._open()
         return check_offsets(offset, access.token, access.partitions)
-
-
-class Share(InputPartition):
-    """The slices of one task, and what it needs to open them where it has no `home`."""
-
-    def __init__(self, slices: tuple[Slice, ...], loan: Loan | None) -> None:
-        super().__init__(slices)
-        self.loan = loan
-
-
-def _shares(work: Sequence[tuple[Slice, ...]], options: Options, access: Access) -> list[Share]:
-    loan = access.loan() if options.keys == "driver" else None
-    return [Share(slices, loan) for slices in work]
-
-
-def _read(share: InputPartition, options: Options, projection: Projection) -> Iterator[Any]:
-    assert isinstance(share, Share)
-    with explained():
-        yield from task.read(share.value, options, projection, share.loan)

@@ -15,36 +15,34 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.carriers.carrier import Fetched
-from tallystick.client.findings import Finding, is_late
 from tallystick.client.opening import ask_once, unopened
+from tallystick.client.reader import Finding, is_late
 from tallystick.errors import CannotOpen, Refused, Withheld
 from tallystick.parcel.header import ParcelKind
-from tallystick.parcel.missing import MissingKey, NotEntitled
+from tallystick.parcel.locks import MissingKey, NotEntitled
 from tallystick.parcel.open import open_batch, open_columns, open_content
 from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
-from tallystick.pipeline.access import TopicKeys, borrow, join
+from tallystick.pipeline.access import FETCH_BYTES, TopicKeys, borrow, join
 from tallystick.pipeline.columns import DoesNotFit, Projection
-from tallystick.pipeline.edges import ToldAnchor
 from tallystick.pipeline.loan import Loan
 from tallystick.pipeline.options import Options
-from tallystick.pipeline.plan import NAME_BYTES, NO_NAME, PUBLISHER_BYTES, Slice, report
+from tallystick.pipeline.plan import NAME_BYTES, NO_NAME, PUBLISHER_BYTES, Slice
+from tallystick.pipeline.quarantine import report
 from tallystick.policy.content import read_interest, wanted_rows
 from tallystick.policy.formula import Formula, leaves
 from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 
-_FETCH_BYTES = 4 << 20
 _FIRST_BYTES = 1 << 20  # of a task's first request: until it is answered there is nothing to open
-_ROWS_MIN = 8192  # parcels with fewer rows are joined before they go to the JVM
 
 
 def read(
-    slices: tuple[Slice, ...], options: Options, projection: Projection, loan: Loan | None = None
+    slices: tuple[Slice, ...], options: Options, projection: Projection, loan: Loan | None = None, rows_min: int = 8192
 ) -> Iterator[Any]:
     """The rows of the slices as `pa.RecordBatch`es of the projection, with what was lent or else as the identity in
-    `home`."""
+    `home`. Parcels with fewer rows than `rows_min` are joined before they go to the JVM."""
     waiting: list[Any] = []
     rows = 0
     readers = [_SliceReader(slice_, options, projection, loan) for slice_ in slices]
@@ -55,7 +53,7 @@ def read(
                 continue
             waiting.append(batch)
             rows += batch.num_rows
-            if rows >= _ROWS_MIN:
+            if rows >= rows_min:
                 yield _joined(waiting)
                 waiting, rows = [], 0
     if waiting:
@@ -99,39 +97,33 @@ class _SliceReader:
         wanted = next((one for one in schemas if one.version == version), schemas[-1])
         return read_interest(self._options.interest, wanted.arrow)
 
-    def fetch(self, offset: int, bytes_max: int = _FETCH_BYTES) -> Fetched:
-        slice_ = self._slice
-        return self._access.carrier.fetch(
-            slice_.token,
-            slice_.partition,
-            slice_.permit,
-            offset,
-            bytes_max=bytes_max,
-            stored=not slice_.root,
-            size=slice_.size if slice_.root else None,
-            end=slice_.end,
+    def fetch(self, offset: int, bytes_max: int = FETCH_BYTES) -> Fetched:
+        size = self._slice.size if self._slice.root else None
+        return self._access.fetch(
+            self._slice.partition, offset, self.end, size, stored=size is None, bytes_max=bytes_max
         )
 
     def take(self, coming: Future[Fetched], offset: int) -> Fetched:
-        """What was asked for from `offset` on; nothing, where the node sent something else or lost it: that is told."""
+        """Return what was asked for from `offset` on. Where the node sent something else or lost it, tell that and
+        return nothing."""
+        known = "is anchored" if self._slice.root else "was shown to the driver"
+        place = f"partition {self._slice.partition}, offset {offset}"
+        problem: Refused = Withheld(f"{place}: it {known}, and the node does not show it", reason="missing")
         try:
             fetched = coming.result()
+            if fetched.first == offset and 0 < len(fetched.parcels) <= self.end - offset:
+                return fetched
         except Refused as error:
             if error.reason != "damaged":
                 raise
-            self._report(error, offset)
-            return _nothing(offset)
-        if fetched.first == offset and 0 < len(fetched.parcels) <= self._slice.end - offset:
-            return fetched
-        place = f"partition {self._slice.partition}, offset {offset}"
-        known = "is anchored" if self._slice.root else "was shown to the driver"
-        self._report(Withheld(f"{place}: it {known}, and the node does not show it", reason="missing"), offset)
-        return _nothing(offset)
+            problem = error
+        self._report(problem, offset)
+        return Fetched(offset, (), 0, (), 0)
 
     # ── One parcel ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, data: bytes | memoryview, offset: int) -> Any | None:
-        """The rows of the parcel at `offset`, if it has any; what does not hold is reported."""
+        """Return the rows of the parcel at `offset`, if it has any, and report what does not hold."""
         at = offset - self._slice.first
         name = self._slice.names[at * NAME_BYTES : (at + 1) * NAME_BYTES]
         if name == NO_NAME:  # the driver found something in it, and told; or the query does not want it
@@ -165,10 +157,8 @@ class _SliceReader:
         header = verified.header
         schema = self._access.schema(header.schema_version, header.schema_hash)
         batch = self._try_open(verified, schema)
-        at = (offset - self._slice.first) * PUBLISHER_BYTES
-        publisher = self._slice.publishers[at : at + PUBLISHER_BYTES]
-        anchor = self._anchor(offset)
-        suspect = publisher in self._slice.suspects
+        publisher, suspect = self._publisher(offset), self._publisher(offset) in self._slice.suspects
+        anchor = next((one for one in self._slice.anchors if one.size > offset), None)
         if suspect:
             message = f"{describe(header)}: anchored after its publisher's key was revoked"
             self._report(_Told(message, reason="suspect"), offset, verified.parcel)
@@ -185,12 +175,13 @@ class _SliceReader:
         mask = None if self._interest is None else pa.array(wanted_rows(self._interest, batch.data))
         return self._projection.apply(batch.data, facts, mask)
 
-    def _anchor(self, offset: int) -> ToldAnchor | None:
-        return next((one for one in self._slice.anchors if one.size > offset), None)
+    def _publisher(self, offset: int) -> bytes:
+        at = (offset - self._slice.first) * PUBLISHER_BYTES
+        return self._slice.publishers[at : at + PUBLISHER_BYTES]
 
     def _try_open(self, verified: VerifiedParcel, schema: Schema) -> Batch:
-        """Open a parcel; a key that we lack may have been issued since: ask once. `NotEntitled` where no column opens,
-        or where one that does not is an error."""
+        """Open a parcel. A key that we lack may have been issued since, so ask for it once. Raises `NotEntitled` where
+        no column opens, or where one does not and that is an error."""
         needed = () if self._interest is None else {leaf.attribute for leaf in leaves(self._interest.root)}
         groups = self._projection.groups(schema, needed)
         return ask_once(lambda: self._open_groups(verified, schema, groups), self._access.update)
@@ -199,28 +190,18 @@ class _SliceReader:
         ring, fast = self._access.ring, self._options.fast
         if not self._options.nulls_for_closed:
             return open_batch(verified, ring, schema, groups=groups, fast=fast)
-        batch, _ = open_columns(verified, ring, schema, groups=groups, fast=fast)
-        if batch is not None:
-            return batch
-        # Nothing that is wanted opens: whether there are rows, and how many, another group must tell.
-        others = tuple(group for group in range(len(schema.groups)) if group not in groups)
-        for group in others:
-            batch, _ = open_columns(verified, ring, schema, groups=(group,), fast=fast)
+        # Where nothing that is wanted opens, another group must tell whether there are rows, and how many.
+        others = [(group,) for group in range(len(schema.groups)) if group not in groups]
+        for some in (groups, *others):
+            batch, _ = open_columns(verified, ring, schema, groups=some, fast=fast)
             if batch is not None:
                 return batch
         return open_batch(verified, ring, schema, groups=groups, fast=fast)  # says why not
 
     def _report(self, error: Refused, offset: int, parcel: Parcel | None = None) -> None:
         message = f"{error}; {error.hint}" if error.hint else str(error)
-        slice_, at = self._slice, (offset - self._slice.first) * PUBLISHER_BYTES
-        publisher = slice_.publishers[at : at + PUBLISHER_BYTES]
-        place = (slice_.token, slice_.partition, offset)
-        finding = Finding.about(error.reason, message, place, publisher, parcel)
-        report(finding, self._options)
-
-
-def _nothing(offset: int) -> Fetched:
-    return Fetched(offset, (), 0, (), 0)
+        place = (self._slice.token, self._slice.partition, offset)
+        report(Finding.about(error.reason, message, place, self._publisher(offset), parcel), self._options)
 
 
 class _Told(Refused):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from tallystick.errors import Misuse
-from tallystick.policy.formula import Formula, FormulaGate, Interval, Leaf, Node, OneOf, leaves
+from tallystick.policy.formula import Formula, Interval, Leaf, OneOf, decide, leaves
 
 STEPS_MAX = 1_000_000  # comparisons evaluated; a second or so
 
@@ -76,27 +76,22 @@ class _Search:
                 f"whether anybody can satisfy the formula could not be told in {STEPS_MAX} steps",
                 hint="name fewer attributes in more than one place",
             )
-        decided = self._value(self._root, chosen)
+        decided = decide(self._root, lambda leaf: self._value(leaf, chosen))
         if decided is not None:
             return decided == self._sought
         return any(self._extend({**chosen, rest[0]: cell}, rest[1:]) for cell in self._cells[rest[0]])
 
-    def _value(self, node: Node, chosen: Mapping[str, Cell]) -> bool | None:
-        """True, False, or None while it hangs on attributes not yet chosen."""
-        if isinstance(node, FormulaGate):
-            values = [self._value(part, chosen) for part in node.parts]
-            if values.count(True) >= node.need:
-                return True
-            return False if len(values) - values.count(False) < node.need else None
-        if node.attribute in self._free:
+    def _value(self, leaf: Leaf, chosen: Mapping[str, Cell]) -> bool | None:
+        """True, False, or None while its attribute is not yet chosen."""
+        if leaf.attribute in self._free:
             return True
-        if node.attribute not in chosen:
+        if leaf.attribute not in chosen:
             return None
-        cell = chosen[node.attribute]
-        if isinstance(node, OneOf):
-            return cell in node.values
+        cell = chosen[leaf.attribute]
+        if isinstance(leaf, OneOf):
+            return cell in leaf.values
         assert isinstance(cell, tuple)
-        return any(low <= cell[0] and cell[1] <= high for low, high in node.intervals)
+        return any(low <= cell[0] and cell[1] <= high for low, high in leaf.intervals)
 
 
 def _cells(found: list[Leaf], domain: tuple[str, ...], top: int) -> list[Cell]:
@@ -111,5 +106,4 @@ def _cells(found: list[Leaf], domain: tuple[str, ...], top: int) -> list[Cell]:
     if named:
         other: list[Cell] = [None] if not domain or len(named) < len(domain) else []
         return [*sorted(named), *other]
-    ends = sorted(cuts)
-    return [(low, high - 1) for low, high in pairwise(ends)]
+    return [(low, high - 1) for low, high in pairwise(sorted(cuts))]

@@ -1,21 +1,23 @@
 """Formulas as alternatives of plain conjunctions, in columns: what the indexes are made of.
 
-A formula becomes clauses, each a conjunction with at most one test per attribute: an interval, or a set of values.
-Where it can be said exactly in few clauses it is; otherwise the clauses say something weaker, the formula is marked,
-and who uses them asks the formula itself in the end. Weaker, never stronger: nothing that satisfies a formula is lost.
+A formula becomes clauses, each a conjunction with at most one leaf per attribute. Where it can be said exactly in few
+clauses it is; otherwise the clauses say something weaker, the formula is marked, and who uses them asks the formula
+itself in the end. Weaker, never stronger: nothing that satisfies a formula is lost.
+
+The leaves of many formulas are few different ones, so each is kept once: what a question decides of every leaf is
+looked up for every test of every clause, a column at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import combinations, product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, product, takewhile
 from typing import Any
 
 import numpy as np
 
 from tallystick.errors import Misuse
-from tallystick.policy.formula import Formula, FormulaGate, Leaf, Node, OneOf, intersection
+from tallystick.policy.formula import Formula, FormulaGate, Leaf, Node, OneOf, Within, intersection
 from tallystick.policy.space import AttributeSpace
 
 CLAUSES_MAX = 16  # of one formula; beyond that it is asked itself
@@ -27,25 +29,18 @@ Clause = dict[str, Leaf]
 def clauses_of(formula: Formula) -> tuple[list[Clause], bool]:
     """(clauses, whether they say exactly what the formula says)."""
     found = _expand(formula.root)
-    exact = found is not None
-    if found is None:
-        found = [_certain(formula.root)]
-    clauses = []
-    for leaves in found:
-        clause, plain = _merged(leaves, formula.space)
-        exact = exact and plain
-        if clause is not None:
-            clauses.append(clause)
-    return clauses, exact
+    alternatives = [_certain(formula.root)] if found is None else found
+    merged = [_merged(leaves, formula.space) for leaves in alternatives]
+    exact = found is not None and all(plain for _, plain in merged)
+    return [clause for clause, _ in merged if clause is not None], exact
 
 
 def _expand(node: Node) -> list[tuple[Leaf, ...]] | None:
     """The alternatives of a node, or None if they are too many."""
     if not isinstance(node, FormulaGate):
         return [(node,)]
-    parts = [_expand(part) for part in node.parts]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    known = [alternatives for part in node.parts if (alternatives := _expand(part)) is not None]
+    if len(known) < len(node.parts):
         return None
     found: list[tuple[Leaf, ...]] = []
     for chosen in combinations(known, node.need):
@@ -66,88 +61,94 @@ def _certain(node: Node) -> tuple[Leaf, ...]:
 
 
 def _merged(leaves: Sequence[Leaf], space: AttributeSpace) -> tuple[Clause | None, bool]:
-    """One test per attribute (None: they exclude one another), and whether nothing was lost in merging."""
+    """One leaf per attribute (None: they exclude one another), and whether nothing was lost in merging."""
     clause: Clause = {}
     plain = True
     for leaf in leaves:
         known = clause.get(leaf.attribute)
-        if known is None:
-            clause[leaf.attribute] = leaf
-        elif space[leaf.attribute].many:
+        if known is not None and space[leaf.attribute].many:
             plain = False  # both values must be there; one is tested here
-        else:
-            both = intersection(known, leaf)
-            if both is None:
-                return None, plain
-            clause[leaf.attribute] = both
-    plain = plain and all(isinstance(leaf, OneOf) or len(leaf.intervals) == 1 for leaf in clause.values())
+            continue
+        both = leaf if known is None else intersection(known, leaf)
+        if both is None:
+            return None, plain
+        clause[leaf.attribute] = both
     return clause, plain
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The tests of many clauses, sorted by clause: clause `c` has those from `starts[c]` to `starts[c + 1]`."""
+class ClauseTable:
+    """The clauses of many formulas, and which formulas a question leaves possible."""
 
-    owners: Array  # of each clause: the number of its formula
-    starts: Array
-    attributes: Array  # of each test: the number of its attribute
-    lows: Array  # of an interval; of a set of values its number
-    highs: Array
+    def __init__(self, formulas: Iterable[Formula]) -> None:
+        """Raises `Misuse` for an attribute that is text in one formula and a number in another."""
+        self._leaves: dict[Leaf | None, int] = {None: 0}  # their numbers; None always holds, for clauses without a test
+        exact, found = [], []
+        for number, formula in enumerate(formulas):
+            clauses, is_exact = clauses_of(formula)
+            exact.append(is_exact)
+            for clause in clauses:
+                found.append((number, [self._number(leaf) for leaf in clause.values() or [None]]))
+        found.sort(key=lambda one: len(one[1]), reverse=True)  # the longest first, as `_column` expects
+        self.exact = np.array(exact, bool)  # of each formula: whether its clauses say all of it
+        self._owners = np.array([owner for owner, _ in found], np.intp)  # of each clause: the number of its formula
+        tests = [numbers for _, numbers in found]
+        self._tests = [_column(tests, place) for place in range(len(tests[0]) if tests else 0)]
+        self._texts, self._intervals = _by_attribute(self._leaves)
+
+    def _number(self, leaf: Leaf | None) -> int:
+        return self._leaves.setdefault(leaf, len(self._leaves))
 
     @property
     def count(self) -> int:
-        return len(self.owners)
+        return len(self._owners)
 
+    @property
     def bytes_count(self) -> int:
-        columns = (self.owners, self.starts, self.attributes, self.lows, self.highs)
-        return sum(column.nbytes for column in columns)
+        columns = [column for columns in self._intervals.values() for column in columns]
+        return sum(one.nbytes for one in (self.exact, self._owners, *self._tests, *columns))
+
+    def possible(self, question: Iterable[Leaf], otherwise: bool) -> Array:
+        """For every formula whether one of its clauses shares a value with `question` for each attribute it tests;
+        `otherwise` says what holds of attributes that the question does not name."""
+        good = np.full(len(self._leaves), otherwise)
+        for leaf in question:
+            if isinstance(leaf, OneOf) and leaf.attribute in self._texts:
+                holders = self._texts[leaf.attribute]
+                for value in holders.keys() - set(leaf.values) if otherwise else ():
+                    good[holders[value]] = False
+                for value in leaf.values:
+                    good[holders.get(value, [])] = True
+            elif isinstance(leaf, Within) and leaf.attribute in self._intervals:
+                numbers, lows, highs = self._intervals[leaf.attribute]
+                good[numbers] = False
+                for low, high in leaf.intervals:
+                    good[numbers[(lows <= np.uint64(high)) & (np.uint64(low) <= highs)]] = True
+        good[0] = True
+        whole, possible = np.ones(self.count, bool), np.zeros(len(self.exact), bool)
+        for tests in self._tests:
+            whole[: len(tests)] &= good.take(tests)
+        possible[self._owners[whole]] = True
+        return possible
 
 
-@dataclass
-class Gatherer:
-    """Collects clauses and numbers what they name."""
+def _column(tests: Sequence[Sequence[int]], place: int) -> Array:
+    """The test at that place in every clause which is so long; the longest come first."""
+    return np.array([one[place] for one in takewhile(lambda one: place < len(one), tests)], np.intp)
 
-    names: dict[str, int] = field(default_factory=dict)
-    texts: list[bool] = field(default_factory=list)  # of each attribute: whether it holds text
-    sets: dict[tuple[int, tuple[str, ...]], int] = field(default_factory=dict)
-    _owners: list[int] = field(default_factory=list)
-    _lengths: list[int] = field(default_factory=list)
-    _tests: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def add(self, owner: int, clauses: Sequence[Clause]) -> None:
-        for clause in clauses:
-            self._owners.append(owner)
-            self._lengths.append(len(clause))
-            for leaf in clause.values():
-                self._tests.append(self._test(leaf))
-
-    def _test(self, leaf: Leaf) -> tuple[int, int, int]:
-        is_text = isinstance(leaf, OneOf)
-        number = self.names.get(leaf.attribute)
-        if number is None:
-            number = self.names[leaf.attribute] = len(self.names)
-            self.texts.append(is_text)
-        if self.texts[number] != is_text:
-            raise Misuse(f'attribute "{leaf.attribute}" is text in one formula and a number in another')
+def _by_attribute(
+    leaves: Mapping[Leaf | None, int],
+) -> tuple[dict[str, dict[str, list[int]]], dict[str, tuple[Array, Array, Array]]]:
+    """By attribute the leaves that name each value; and of each interval its leaf, its low end and its high end."""
+    texts: dict[str, dict[str, list[int]]] = {}
+    intervals: dict[str, list[tuple[int, int, int]]] = {}
+    for leaf, number in leaves.items():
         if isinstance(leaf, OneOf):
-            return number, self.sets.setdefault((number, leaf.values), len(self.sets)), 0
-        return number, leaf.intervals[0][0], leaf.intervals[-1][1]
-
-    def columns(self) -> Columns:
-        tests = np.array(self._tests, np.uint64).reshape(-1, 3)
-        starts = np.concatenate(([0], np.cumsum(np.array(self._lengths, np.int64))))
-        return Columns(
-            np.array(self._owners, np.int32),
-            starts.astype(np.int64),
-            tests[:, 0].astype(np.int16),
-            np.ascontiguousarray(tests[:, 1]),
-            np.ascontiguousarray(tests[:, 2]),
-        )
-
-
-def spans(starts: Array, lengths: Array) -> Array:
-    """The numbers from each start on, as many as its length, one after the other."""
-    total = int(lengths.sum())
-    shift = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths)
-    found: Array = np.arange(total, dtype=np.int64) + shift
-    return found
+            for value in leaf.values:
+                texts.setdefault(leaf.attribute, {}).setdefault(value, []).append(number)
+        elif leaf is not None:
+            intervals.setdefault(leaf.attribute, []).extend((number, low, high) for low, high in leaf.intervals)
+    for name in texts.keys() & intervals.keys():
+        raise Misuse(f'attribute "{name}" is text in one formula and a number in another')
+    columns = {name: np.array(rows, np.uint64).T for name, rows in intervals.items()}
+    return texts, {name: (numbers.astype(np.int64), lows, highs) for name, (numbers, lows, highs) in columns.items()}

@@ -7,6 +7,7 @@ nothing negates, that is the whole rule, and the result has no nulls.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, TypeAlias
 
 from tallystick.errors import Misuse
@@ -74,10 +75,7 @@ def _leaf_mask(leaf: Leaf, attribute: Attribute, column: Any) -> Mask:
         met = _text_mask(leaf, attribute, column)
     else:
         column = _ordered(attribute, column)
-        each = [_interval_mask(attribute, column, low, high) for low, high in leaf.intervals]
-        met = each[0]
-        for other in each[1:]:
-            met = pc.or_(met, other)
+        met = reduce(pc.or_, [_interval_mask(attribute, column, low, high) for low, high in leaf.intervals])
     filled = pc.fill_null(met, False)
     flat = filled.combine_chunks() if isinstance(filled, pa.ChunkedArray) else filled
     result: Mask = flat.to_numpy(zero_copy_only=False)
@@ -113,27 +111,18 @@ def _ordered(attribute: Attribute, column: Any) -> Any:
 
 def _interval_mask(attribute: Attribute, column: Any, low: int, high: int) -> Any:
     if attribute.kind is AttributeKind.REAL:
-        return _real_mask(attribute, column, low, high)
-    least = 0 if attribute.kind is AttributeKind.DATE else attribute.least
-    return _integer_mask(column, low + least, high + least)
-
-
-def _real_mask(attribute: Attribute, column: Any, low: int, high: int) -> Any:
-    # The ends of the range mean no bound at all; between them the ordinals of NaN are never reached.
-    floor = -np.inf if low == 0 else real_of(low)
-    ceiling = np.inf if high == attribute.top else real_of(high)
+        # The ends of the range mean no bound at all; between them the ordinals of NaN are never reached.
+        floor = -np.inf if low == 0 else real_of(low)
+        ceiling = np.inf if high == attribute.top else real_of(high)
+    else:
+        # Bounds beyond the column's type are cut to it, so that Arrow compares in the column's own type.
+        least = 0 if attribute.kind is AttributeKind.DATE else attribute.least
+        ends = np.iinfo(column.type.to_pandas_dtype())
+        low, high = max(low + least, int(ends.min)), min(high + least, int(ends.max))
+        if low > high:
+            return pc.and_(pc.is_valid(column), False)
+        floor, ceiling = pa.scalar(low, column.type), pa.scalar(high, column.type)
     return pc.and_(pc.greater_equal(column, floor), pc.less_equal(column, ceiling))
-
-
-def _integer_mask(column: Any, low: int, high: int) -> Any:
-    """Bounds beyond the column's type are cut to it, so that Arrow compares in the column's own type."""
-    signed = pa.types.is_signed_integer(column.type)
-    width = column.type.bit_width
-    floor, ceiling = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
-    if low > ceiling or high < floor:
-        return pc.and_(pc.is_valid(column), False)
-    bounds = (pa.scalar(max(low, floor), column.type), pa.scalar(min(high, ceiling), column.type))
-    return pc.and_(pc.greater_equal(column, bounds[0]), pc.less_equal(column, bounds[1]))
 
 
 def _wrong_type(attribute: Attribute, column: Any, expected: str) -> Misuse:

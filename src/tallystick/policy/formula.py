@@ -12,7 +12,7 @@ formulas that are only logically equal (a distributed OR, say) may still differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,7 @@ from typing import Any
 from tallystick import wire
 from tallystick.errors import Malformed, Misuse
 from tallystick.policy.attribute import Attribute
-from tallystick.policy.space import AttributeSpace
+from tallystick.policy.space import AttributeSpace, decode_versioned
 
 LEAVES_MAX = 512
 ALTERNATIVES_MAX = 4096  # values and intervals of all leaves together
@@ -97,14 +97,12 @@ class Formula:
         """Raises `Malformed` for anything but the bytes of a formula in canonical form."""
         if len(data) > FORMULA_BYTES_MAX:
             raise Malformed(f"formula: {len(data)} bytes, at most {FORMULA_BYTES_MAX} expected")
-        value = wire.decode(data, "formula")
-        if not (isinstance(value, list) and len(value) == 3 and type(value[0]) is int and value[0] == 1):
-            raise Malformed("formula: version 1 expected", reason="version")
-        if type(value[1]) is not list or type(value[2]) is not list or len(value[2]) > 2 * LEAVES_MAX:
+        attributes, steps = decode_versioned(data, "formula", 3)
+        if type(attributes) is not list or type(steps) is not list or len(steps) > 2 * LEAVES_MAX:
             raise Malformed("formula: expected [version, attributes, steps]")
         try:
-            space = AttributeSpace("", tuple(Attribute.of_fields(item) for item in value[1]))
-            formula = cls.of(_from_postfix(value[2], space), space)
+            space = AttributeSpace("", tuple(Attribute.of_fields(item) for item in attributes))
+            formula = cls.of(_from_postfix(steps, space), space)
         except Misuse as error:
             raise Malformed(f"formula: {error}") from error
         if formula.encode() != data:
@@ -125,6 +123,16 @@ def leaves(node: Node) -> Iterator[Leaf]:
             yield from leaves(part)
     else:
         yield node
+
+
+def decide(node: Node, decide_leaf: Callable[[Leaf], bool | None]) -> bool | None:
+    """Whether a node holds, or None while that hangs on leaves of which `decide_leaf` says None."""
+    if not isinstance(node, FormulaGate):
+        return decide_leaf(node)
+    values = [decide(part, decide_leaf) for part in node.parts]
+    if values.count(True) >= node.need:
+        return True
+    return False if len(values) - values.count(False) < node.need else None
 
 
 def check_size(root: Node) -> None:
@@ -164,38 +172,25 @@ def canonical(node: Node, space: AttributeSpace) -> Node:
         return ALWAYS
     if need > len(parts):
         return NEVER
-    if need == 1:
-        return _canonical_any(parts)
-    if need == len(parts):
-        return _canonical_all(parts, space)
+    if need in (1, len(parts)):
+        return _canonical_gate(parts, space, any_kind=need == 1)
     return FormulaGate(need, tuple(sorted(parts, key=_order)))
 
 
-def _canonical_any(parts: Iterable[Node]) -> Node:
+def _canonical_gate(parts: Iterable[Node], space: AttributeSpace, *, any_kind: bool) -> Node:
     merged: dict[str, Leaf] = {}
     rest: list[Node] = []
-    for part in _flattened(parts, any_kind=True):
-        if isinstance(part, FormulaGate):
-            rest.append(part)
-        else:
-            known = merged.get(part.attribute)
-            merged[part.attribute] = part if known is None else _union(known, part)
-    return _gate([*merged.values(), *rest], any_kind=True)
-
-
-def _canonical_all(parts: Iterable[Node], space: AttributeSpace) -> Node:
-    merged: dict[str, Leaf] = {}
-    rest: list[Node] = []
-    for part in _flattened(parts, any_kind=False):
-        if isinstance(part, FormulaGate) or space[part.attribute].many:
+    for part in _flattened(parts, any_kind=any_kind):
+        # Of an attribute with many values two can be held at once, so that two leaves are not one.
+        if isinstance(part, FormulaGate) or (not any_kind and space[part.attribute].many):
             rest.append(part)
             continue
         known = merged.get(part.attribute)
-        both = part if known is None else intersection(known, part)
+        both = part if known is None else _union(known, part) if any_kind else intersection(known, part)
         if both is None:
             return NEVER
         merged[part.attribute] = both
-    return _gate([*merged.values(), *rest], any_kind=False)
+    return _gate([*merged.values(), *rest], any_kind=any_kind)
 
 
 def _flattened(parts: Iterable[Node], *, any_kind: bool) -> Iterator[Node]:
@@ -238,10 +233,6 @@ def unite(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(united)
 
 
-def intersect(first: Iterable[Interval], second: Sequence[Interval]) -> tuple[Interval, ...]:
-    return unite((max(a, c), min(b, d)) for a, b in first for c, d in second)
-
-
 def _union(first: Leaf, second: Leaf) -> Leaf:
     if isinstance(first, OneOf) and isinstance(second, OneOf):
         return OneOf(first.attribute, tuple(sorted({*first.values, *second.values})))
@@ -257,7 +248,7 @@ def intersection(first: Leaf, second: Leaf) -> Leaf | None:
         return OneOf(first.attribute, values) if values else None
     assert isinstance(first, Within)
     assert isinstance(second, Within)
-    intervals = intersect(first.intervals, second.intervals)
+    intervals = unite((max(a, c), min(b, d)) for a, b in first.intervals for c, d in second.intervals)
     return Within(first.attribute, intervals) if intervals else None
 
 

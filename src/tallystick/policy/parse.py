@@ -19,9 +19,10 @@ bounded by `TEXT_MAX` characters and the bounds of `tallystick.policy.formula`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from tallystick.errors import Misuse
 from tallystick.policy.attribute import Attribute, AttributeKind, Value
@@ -41,6 +42,8 @@ from tallystick.policy.space import AttributeSpace
 
 TEXT_MAX = 16 * 1024
 
+T = TypeVar("T")
+
 _TOKEN = re.compile(
     r"\s*(?:"
     r"(?P<date>\d{4}-\d{2}-\d{2}(?![\w-]))"
@@ -50,8 +53,7 @@ _TOKEN = re.compile(
     r"|(?P<sign>::|\|\||&&|\.\.|[<>!=]=|[<>=!(),])"
     r"|(?P<bad>\S))"
 )
-_OPERATORS = {"==": "==", "=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_TURNED = {"==": "==", "=": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATION = "a key cannot show what its holder lacks; list the values that are allowed, or use != where it is closed"
 
 
@@ -120,6 +122,13 @@ class _Reader:
         if not self._takes(text):
             self._fail(f'expected "{text}", found {_shown(self._next)}', self._next)
 
+    def _listed(self, read: Callable[[], T], *separators: str) -> list[T]:
+        """What `read` reads, as often as a separator follows."""
+        found = [read()]
+        while self._takes(*separators):
+            found.append(read())
+        return found
+
     def whole(self) -> Node:
         node = self._any(1)
         if self._next.kind != "end":
@@ -129,15 +138,11 @@ class _Reader:
     def _any(self, depth: int) -> Node:
         if depth > DEPTH_MAX:
             self._fail(f"nested deeper than {DEPTH_MAX} levels", self._next)
-        parts = [self._all(depth)]
-        while self._takes("||", "or"):
-            parts.append(self._all(depth))
+        parts = self._listed(lambda: self._all(depth), "||", "or")
         return parts[0] if len(parts) == 1 else any_of(parts)
 
     def _all(self, depth: int) -> Node:
-        parts = [self._term(depth)]
-        while self._takes("&&", "and"):
-            parts.append(self._term(depth))
+        parts = self._listed(lambda: self._term(depth), "&&", "and")
         return parts[0] if len(parts) == 1 else all_of(parts)
 
     def _term(self, depth: int) -> Node:
@@ -160,9 +165,7 @@ class _Reader:
         count = self._take()
         self._take()
         self._expect("(")
-        parts = [self._any(depth + 1)]
-        while self._takes(","):
-            parts.append(self._any(depth + 1))
+        parts = self._listed(lambda: self._any(depth + 1), ",")
         self._expect(")")
         if not count.text.isdigit() or not 1 <= int(count.text[:9]) <= len(parts):
             self._fail(f"{count.text} of {len(parts)}: the count lies between 1 and {len(parts)}", count)
@@ -203,15 +206,14 @@ class _Reader:
         return all_of([first, self._compared(attribute, token, second, self._take())])
 
     def _operator(self) -> str | None:
-        if self._next.kind == "sign" and self._next.text in _OPERATORS:
-            return _OPERATORS[self._take().text]
+        if self._next.kind == "sign" and self._next.text in _TURNED:
+            text = self._take().text
+            return "==" if text == "=" else text
         return None
 
     def _member(self, attribute: Attribute, token: _Token) -> Node:
         if self._takes("("):
-            found = [self._take()]
-            while self._takes(","):
-                found.append(self._take())
+            found = self._listed(self._take, ",")
             self._expect(")")
             if attribute.is_text:
                 return self._texts(attribute, token, found)

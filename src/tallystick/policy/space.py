@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from tallystick import wire
@@ -37,21 +38,16 @@ class AttributeSet:
 
     values: tuple[tuple[str, int | tuple[str, ...]], ...]
 
-    def get(self, name: str) -> int | tuple[str, ...] | None:
-        return dict(self.values).get(name)
-
     def encode(self) -> bytes:
         return wire.encode([1, [[name, list(v) if isinstance(v, tuple) else v] for name, v in self.values]])
 
     @classmethod
     def decode(cls, data: bytes) -> AttributeSet:
         """Raises `Malformed`; whether a space has such attributes and values is asked of `AttributeSpace.check`."""
-        value = wire.decode(data, "attribute set")
-        if not (isinstance(value, list) and len(value) == 2 and type(value[0]) is int and value[0] == 1):
-            raise Malformed("attribute set: version 1 expected", reason="version")
-        if type(value[1]) is not list or len(value[1]) > ATTRIBUTES_MAX:
+        (items,) = decode_versioned(data, "attribute set", 2)
+        if type(items) is not list or len(items) > ATTRIBUTES_MAX:
             raise Malformed(f"attribute set: expected at most {ATTRIBUTES_MAX} attributes")
-        found = tuple(_held(item) for item in value[1])
+        found = tuple(_held(item) for item in items)
         names = [name for name, _ in found]
         if names != sorted(set(names)):
             raise Malformed("attribute set: attributes must be sorted by name and different")
@@ -71,7 +67,10 @@ class AttributeSpace:
             raise Misuse(f"attribute space: {len(names)} attributes, at most {ATTRIBUTES_MAX} expected")
         if names != sorted(set(names)):
             raise Misuse("attribute space: attributes must be sorted by name and different")
-        object.__setattr__(self, "_by_name", dict(zip(names, self.attributes, strict=True)))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Attribute]:
+        return {attribute.name: attribute for attribute in self.attributes}
 
     @classmethod
     def of(cls, namespace: str, *attributes: Attribute) -> AttributeSpace:
@@ -89,13 +88,11 @@ class AttributeSpace:
 
     def __getitem__(self, name: str) -> Attribute:
         """By its full name."""
-        found: Attribute = self._by_name[name]  # type: ignore[attr-defined]
-        return found
+        return self._by_name[name]
 
     def resolve(self, name: str) -> Attribute:
         """By its full name, or bare within the namespace; raises `Misuse` with a suggestion."""
-        known: Mapping[str, Attribute] = self._by_name  # type: ignore[attr-defined]
-        found = known.get(f"{self.namespace}.{name}") or known.get(name)
+        found = self._by_name.get(f"{self.namespace}.{name}") or self._by_name.get(name)
         if found is None:
             raise Misuse(f'unknown attribute "{name}"', hint=suggestion(name, self.names()))
         return found
@@ -152,13 +149,11 @@ class AttributeSpace:
     @classmethod
     def decode(cls, data: bytes) -> AttributeSpace:
         """Raises `Malformed`."""
-        value = wire.decode(data, "attribute space")
-        if not (isinstance(value, list) and len(value) == 3 and value[0] == 1 and type(value[0]) is int):
-            raise Malformed("attribute space: version 1 expected", reason="version")
-        if type(value[1]) is not str or type(value[2]) is not list:
+        namespace, attributes = decode_versioned(data, "attribute space", 3)
+        if type(namespace) is not str or type(attributes) is not list:
             raise Malformed("attribute space: expected [version, namespace, attributes]")
         try:
-            return cls(value[1], tuple(Attribute.of_fields(item) for item in value[2]))
+            return cls(namespace, tuple(Attribute.of_fields(item) for item in attributes))
         except Misuse as error:
             raise Malformed(str(error)) from error
 
@@ -221,6 +216,14 @@ def _made(name: str, kind: AttributeKind, table: dict[str, Any], encoding: Encod
     if kind is AttributeKind.DATE:
         return day(name, encoding=encoding)
     return flag(name) if kind is AttributeKind.FLAG else real(name)
+
+
+def decode_versioned(data: bytes, what: str, length: int) -> list[Any]:
+    """The fields behind the version of an array of `length` fields; raises `Malformed` for another version than 1."""
+    value = wire.decode(data, what)
+    if not (isinstance(value, list) and len(value) == length and type(value[0]) is int and value[0] == 1):
+        raise Malformed(f"{what}: version 1 expected", reason="version")
+    return value[1:]
 
 
 def _held(item: Any) -> tuple[str, int | tuple[str, ...]]:

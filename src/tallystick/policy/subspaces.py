@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 from tallystick.errors import Misuse
 from tallystick.later import np, pa, pc
 from tallystick.policy.attribute import Attribute, AttributeKind, Value, real_of, real_ordinal
-from tallystick.policy.formula import Formula, FormulaGate, Leaf, Node, OneOf
+from tallystick.policy.formula import Formula, Leaf, Node, OneOf, decide
 from tallystick.policy.space import AttributeSet
 
 BITS_MAX = 16  # of one dimension
@@ -107,17 +107,14 @@ class Dimension:
             return np.zeros(len(column), np.int64)
         if self.attribute.is_text:
             return self._text_cells(column)
-        absent = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+        absent = column.is_null().to_numpy(zero_copy_only=False)
         if self.attribute.kind is AttributeKind.DATE:
             column = column.cast(pa.int32())
-        if absent is not None:
-            column = pc.fill_null(column, 0)
-        values = column.to_numpy(zero_copy_only=False)
+        values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
         cells: Cells = np.searchsorted(self._inner(values.dtype.kind), values, "right").astype(np.int64, copy=False)
         if self.attribute.kind is AttributeKind.REAL:
-            cells[np.isnan(values)] = 0
-        if absent is not None:
-            cells[absent] = 0
+            absent = absent | np.isnan(values)
+        cells[absent] = 0
         return cells
 
     def _inner(self, kind: str) -> Any:
@@ -174,8 +171,10 @@ class SubspaceCode:
     def __init__(self, dimensions: Sequence[Dimension], settings: GridSettings | None = None) -> None:
         self.settings = settings or GridSettings()
         self.dimensions = tuple(dimensions)
+        # Of each bit of a string: the number of its dimension, and which bit of the cell it is.
         rounds = range(max((one.bits for one in dimensions), default=0))
-        turns = [number for turn in rounds for number, one in enumerate(dimensions) if turn < one.bits]
+        numbered = list(enumerate(dimensions))
+        turns = [(number, one.bits - 1 - turn) for turn in rounds for number, one in numbered if turn < one.bits]
         self._turns = turns[: self.settings.length_max]
         self._numbers = {one.attribute.name: number for number, one in enumerate(dimensions)}
 
@@ -186,25 +185,22 @@ class SubspaceCode:
     def string(self, event: AttributeSet) -> str:
         """Where an event lies; an attribute that it lacks may lie anywhere, and lies first."""
         held = dict(event.values)
-        cells = [_event_cell(one, held.get(one.attribute.name)) for one in self.dimensions]
-        taken = [0] * len(cells)
-        bits = []
-        for number in self._turns:
-            taken[number] += 1
-            bits.append("01"[cells[number] >> self.dimensions[number].bits - taken[number] & 1])
-        return "".join(bits)
+        code = self._interleaved([_event_cell(one, held.get(one.attribute.name)) for one in self.dimensions])
+        return format(code, f"0{self.length}b") if self._turns else ""
 
     def codes(self, columns: Mapping[str, Any]) -> Cells:
         """The strings of many events as numbers of `length` bits, from columns of values.
 
         For a publisher that groups rows by subspace while it batches.
         """
-        cells = [one.cells(columns[one.attribute.name]) for one in self.dimensions]
-        code = np.zeros(len(cells[0]), np.int64)
-        taken = [0] * len(cells)
-        for number in self._turns:
-            taken[number] += 1
-            code = code << 1 | (cells[number] >> self.dimensions[number].bits - taken[number] & 1)
+        codes: Cells = self._interleaved([one.cells(columns[one.attribute.name]) for one in self.dimensions])
+        return codes
+
+    def _interleaved(self, cells: Sequence[Any]) -> Any:
+        """The bits of the cells, in turns; of one event, or of many at once."""
+        code: Any = 0
+        for number, shift in self._turns:
+            code = code << 1 | (cells[number] >> shift & 1)
         return code
 
     def cover(self, interest: Formula) -> Cover:
@@ -241,25 +237,20 @@ class SubspaceCode:
 
     def _box(self, string: str) -> list[tuple[int, int]]:
         """The cells of each dimension that a string names."""
-        prefixes, taken = [0] * len(self.dimensions), [0] * len(self.dimensions)
-        for number, bit in zip(self._turns, string, strict=False):
-            prefixes[number] = prefixes[number] << 1 | (bit == "1")
-            taken[number] += 1
-        box = []
-        for dimension, prefix, used in zip(self.dimensions, prefixes, taken, strict=True):
-            rest = dimension.bits - used
-            box.append((prefix << rest, (prefix + 1 << rest) - 1))
-        return box
+        lows, widths = [0 for _ in self.dimensions], [1 << one.bits for one in self.dimensions]
+        for (number, shift), bit in zip(self._turns, string, strict=False):
+            lows[number] |= int(bit) << shift
+            widths[number] = 1 << shift
+        return [(low, low + width - 1) for low, width in zip(lows, widths, strict=True)]
 
-    def _decide(self, node: Node, box: Sequence[tuple[int, int]], *, otherwise: bool | None) -> bool | None:
+    def _decide(self, root: Node, box: Sequence[tuple[int, int]], *, otherwise: bool | None) -> bool | None:
         """For all events in a box; `otherwise` is the value of a leaf whose attribute has no dimension here."""
-        if not isinstance(node, FormulaGate):
-            number = self._numbers.get(node.attribute)
-            return otherwise if number is None else self.dimensions[number].decide(node, *box[number])
-        values = [self._decide(part, box, otherwise=otherwise) for part in node.parts]
-        if values.count(True) >= node.need:
-            return True
-        return False if len(values) - values.count(False) < node.need else None
+
+        def decide_leaf(leaf: Leaf) -> bool | None:
+            number = self._numbers.get(leaf.attribute)
+            return otherwise if number is None else self.dimensions[number].decide(leaf, *box[number])
+
+        return decide(root, decide_leaf)
 
 
 def codes_for_each(dimensions: Sequence[Dimension], settings: GridSettings | None = None) -> dict[str, SubspaceCode]:

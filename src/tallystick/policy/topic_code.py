@@ -15,9 +15,9 @@ Unkeyed here: `tallystick.parcel.labels` puts keys on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tallystick import wire
@@ -36,6 +36,8 @@ NUMBER = 24  # labels of a parcel, where the owner does not say: some 300 bytes 
 ROWS_MIN = 256  # a parcel of fewer is joined with its neighbour: a header costs as much as some dozen rows
 GROUPS_MAX = 16  # parcels that a batch becomes at most, or one for each ROWS_MIN rows where that is more
 _KNOWN_MAX = 65_536  # places whose subspaces are remembered, some 100 MB
+
+_READ: dict[AttributeKind, Callable[[str], Value]] = {AttributeKind.REAL: float, AttributeKind.DATE: str}
 
 Subspace = tuple[int, str]  # number of the code, string
 
@@ -155,22 +157,7 @@ class TopicCode:
         return places
 
     def _subspaces(self, place: int) -> frozenset[Subspace]:
-        known = self._known.get(place)
-        if known is None:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            known = self._known[place] = frozenset(self._prefixes(format(place, f"0{self._bits}b")))
-        return known
-
-    def _prefixes(self, bits: str) -> Iterator[Subspace]:
-        at = 0
-        for number, code in enumerate(self._codes):
-            yield from ((number, bits[at : at + length]) for length in range(1, code.length + 1))
-            at += code.length
-
-    @cached_property
-    def _known(self) -> dict[int, frozenset[Subspace]]:
-        return {}
+        return _covering(self._lengths, place)
 
     # ── Interests ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -190,20 +177,24 @@ class TopicCode:
         parts = [[one] for one in self.dimensions] if self.each else [self.dimensions]
         return tuple(SubspaceCode(part, GridSettings(length_max=BITS_MAX)) for part in parts if part)
 
-    @property
-    def _bits(self) -> int:
-        return sum(code.length for code in self._codes)
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        return tuple(code.length for code in self._codes)
+
+
+@lru_cache(_KNOWN_MAX)
+def _covering(lengths: tuple[int, ...], place: int) -> frozenset[Subspace]:
+    """Every string that covers a place, under codes of these lengths."""
+    bits, at, found = format(place, f"0{sum(lengths)}b"), 0, []
+    for number, length in enumerate(lengths):
+        found += [(number, bits[at : at + end]) for end in range(1, length + 1)]
+        at += length
+    return frozenset(found)
 
 
 def _value(attribute: Attribute, text: str) -> Value:
     try:
-        return (
-            float(text)
-            if attribute.kind is AttributeKind.REAL
-            else text
-            if attribute.kind is AttributeKind.DATE
-            else int(text)
-        )
+        return _READ.get(attribute.kind, int)(text)
     except ValueError:
         raise Misuse(f'code: "{text}" is no value of column "{attribute.name}"') from None
 

@@ -66,7 +66,7 @@ def with_encoding(formula: Formula, encoding: Encoding) -> Formula:
 
 def number_traits(attribute: Attribute, ordinal: int) -> Iterator[bytes]:
     """The traits of one number."""
-    return _TRAITS[attribute.encoding](attribute, ordinal)
+    return _ENCODED[attribute.encoding][0](attribute, ordinal)
 
 
 class _Trees:
@@ -83,7 +83,7 @@ class _Trees:
         attribute = self._space[node.attribute]
         if not attribute.can_lock:
             raise Misuse(f'attribute "{attribute.name}" is a real number, and keys are made for whole ones')
-        make = _TREES[attribute.encoding]
+        _, make = _ENCODED[attribute.encoding]
         return _any(self._counted(make(attribute, low, high)) for low, high in node.intervals)
 
     def _counted(self, tree: TraitTree) -> TraitTree:
@@ -216,13 +216,10 @@ def _radix16_bound(attribute: Attribute, bound: int, kind: int) -> TraitTree:
     return _any([*rows, wire.encode([attribute.name, kind, position, before, digit])])
 
 
-_TRAITS: dict[Encoding, Callable[[Attribute, int], Iterator[bytes]]] = {
-    Encoding.BITS: _bit_traits,
-    Encoding.PREFIX: _prefix_traits,
-    Encoding.RADIX16: _radix16_traits,
-}
-_TREES: dict[Encoding, Callable[[Attribute, int, int], TraitTree]] = {
-    Encoding.BITS: _bit_tree,
-    Encoding.PREFIX: _prefix_tree,
-    Encoding.RADIX16: _radix16_tree,
+_Traits = Callable[[Attribute, int], Iterator[bytes]]
+_Tree = Callable[[Attribute, int, int], TraitTree]
+_ENCODED: dict[Encoding, tuple[_Traits, _Tree]] = {
+    Encoding.BITS: (_bit_traits, _bit_tree),
+    Encoding.PREFIX: (_prefix_traits, _prefix_tree),
+    Encoding.RADIX16: (_radix16_traits, _radix16_tree),
 }

@@ -2,7 +2,7 @@
 
 `to_batches` takes a list of dicts, or columns: a pyarrow Table or RecordBatch, a pandas or polars DataFrame,
 a dict of arrays or lists. `gather_dicts` is the part for dicts: plain rows pass through the compiled loop of
-`gather_kernel`; whatever it hands back, everything where numba is missing, and few rows, for which it is not worth
+`kernels/gather.py`; whatever it hands back, everything where numba is missing, and few rows, for which it is not worth
 loading, through `gather_values`. Both ways give the same batch.
 
 A key or column left out is null. An unknown one, a null in a column that forbids it, and any value that the
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tallystick.errors import Misuse
+from tallystick.kernels.demand import OnDemand
 from tallystick.later import pc
-from tallystick.record.demand import OnDemand
 from tallystick.record.gather_columns import column_of, named_columns
 from tallystick.record.gather_values import array_of, key_name, misuse
 
 if TYPE_CHECKING:
-    from tallystick.record.gather_kernel import Puller
+    from tallystick.kernels.gather import Puller
 
 _PLANS_MAX = 64  # schemas in use at once in one process; more only costs preparing them again
 
@@ -104,10 +104,10 @@ def load() -> type[Puller] | None:
 
 def _load() -> type[Puller] | None:
     try:
-        from tallystick.record import gather_kernel
+        from tallystick.kernels import gather as kernel
     except ImportError:
         return None
-    return gather_kernel.Puller if gather_kernel.available() else None
+    return kernel.Puller if kernel.available() else None
 
 
 _kernel = OnDemand(_load, enough=4_096)  # rows

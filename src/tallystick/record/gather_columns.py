@@ -98,11 +98,7 @@ def _arrow_of(source: Any, field: pa.Field) -> Any:
         return _numpy_arrow(source, field)
     hint = "a single row goes in as a list of one dict" if isinstance(source, str | int | float) else None
     raise misuse(
-        None,
-        field,
-        type(source).__name__,
-        expected="a list, or an array of Arrow, NumPy, pandas or polars",
-        hint=hint,
+        None, field, type(source).__name__, expected="a list, or an array of Arrow, NumPy, pandas or polars", hint=hint
     )
 
 
@@ -189,7 +185,8 @@ def _check_castable(array: pa.Array, field: pa.Field) -> None:
         return
     if isinstance(source, pa.BaseExtensionType):
         raise misuse(None, field, f"the extension type {source}", hint="use its storage: column.storage")
-    if _family(source) not in _SOURCES.get(_family(target), ()):
+    family = _family(target)
+    if family is None or _family(source) not in (family, _ALSO.get(family)):
         raise misuse(None, field, str(source))
     if not pa.types.is_timestamp(target):
         return
@@ -199,38 +196,20 @@ def _check_castable(array: pa.Array, field: pa.Field) -> None:
         raise misuse(None, field, f"{source}, which has a zone", hint="drop the zone on purpose before")
 
 
+# Which types, as `pa.types.is_<name>` knows them, are of one kind in different layouts.
 _FAMILIES = {
-    "integer": pa.types.is_integer,
-    "float": pa.types.is_floating,
-    "decimal": pa.types.is_decimal,
-    "bool": pa.types.is_boolean,
-    "text": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
-    "bytes": lambda kind: (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    ),
-    "date": pa.types.is_date,
-    "timestamp": pa.types.is_timestamp,
-    "struct": pa.types.is_struct,
-    "list": lambda kind: (
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    ),
+    **{name: (name,) for name in ("integer", "floating", "decimal", "boolean", "date", "timestamp", "struct")},
+    "string": ("string", "large_string", "string_view"),
+    "binary": ("binary", "large_binary", "fixed_size_binary", "binary_view"),
+    "list": ("list", "large_list", "fixed_size_list", "list_view", "large_list_view"),
 }
-_SOURCES = {
-    "integer": ("integer", "float"),
-    "float": ("float", "integer"),
-    "decimal": ("decimal", "integer"),
-} | {name: (name,) for name in ("bool", "text", "bytes", "date", "timestamp", "struct", "list")}
+# What may become a value of another family.
+_ALSO = {"integer": "floating", "floating": "integer", "decimal": "integer"}
 
 
-def _family(kind: pa.DataType) -> str:
-    return next((name for name, holds in _FAMILIES.items() if holds(kind)), "other")
+def _family(kind: pa.DataType) -> str | None:
+    holds = ((family, getattr(pa.types, f"is_{name}")) for family, names in _FAMILIES.items() for name in names)
+    return next((family for family, is_kind in holds if is_kind(kind)), None)
 
 
 def _first_failing(array: pa.Array, kind: pa.DataType) -> int | None:

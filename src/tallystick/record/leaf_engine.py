@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tallystick.kernels.encode_columns import BOOL, LIST, NODE_BYTES, PREFIXED, ROWS_AT_ONCE, STRUCT, Places, hash_batch
+from tallystick.kernels.sha256_lanes import DIGEST_BYTES, SPARE_BYTES, SPARE_DIGESTS
 from tallystick.record.batch import Batch
-from tallystick.record.encode_columns import BOOL, LIST, NODE_BYTES, PREFIXED, ROWS_AT_ONCE, STRUCT, hash_batch
 from tallystick.record.schema import Schema
-from tallystick.record.sha256_lanes import DIGEST_BYTES, SPARE_BYTES, SPARE_DIGESTS
 from tallystick.record.types import FIELDS_MAX, kind_name
 
 _KINDS = {"bool": BOOL, "string": PREFIXED, "binary": PREFIXED, "list": LIST, "struct": STRUCT}
@@ -53,24 +53,9 @@ class CompiledLeaves:
         salts_buffer = pa.py_buffer(salts)
         with _Exported(batch.data) as exported:
             while True:
-                needed = hash_batch(
-                    exported,
-                    plan.nodes_at,
-                    plan.size,
-                    scratch.columns_at,
-                    plan.width,
-                    batch.rows,
-                    salts_buffer.address,
-                    scratch.messages_at,
-                    scratch.room,
-                    scratch.starts_at,
-                    scratch.blocks_at,
-                    scratch.cursors_at,
-                    scratch.spare_at,
-                    digests_at,
-                    self._transform,
-                    fold,
-                )
+                shape = plan.nodes_at, plan.size, plan.width, batch.rows
+                places = scratch.places
+                needed = hash_batch(exported, *shape, salts_buffer.address, places, digests_at, self._transform, fold)
                 if needed == 0:
                     break
                 scratch.reserve_messages(needed)
@@ -86,16 +71,9 @@ class _Scratch:
     """Fresh memory costs page faults, more than the work on a small batch: each thread keeps its own."""
 
     def __init__(self) -> None:
-        self._starts = np.empty(ROWS_AT_ONCE, np.int64)
-        self._cursors = np.empty(ROWS_AT_ONCE, np.int64)
-        self._blocks = np.empty(ROWS_AT_ONCE, np.int32)
-        self._spare = np.empty(SPARE_BYTES, np.uint8)
-        self.spare_at = self._spare.ctypes.data
-        self._columns = np.empty(NODE_BYTES * FIELDS_MAX, np.uint8)
-        self.columns_at = self._columns.ctypes.data
-        self.starts_at = self._starts.ctypes.data
-        self.cursors_at = self._cursors.ctypes.data
-        self.blocks_at = self._blocks.ctypes.data
+        sizes = {"columns": NODE_BYTES * FIELDS_MAX, "spare": SPARE_BYTES}
+        sizes |= {"starts": 8 * ROWS_AT_ONCE, "blocks": 4 * ROWS_AT_ONCE, "cursors": 8 * ROWS_AT_ONCE}
+        self._kept = {name: np.empty(size, np.uint8) for name, size in sizes.items()}
         self.forget()
 
     def forget(self) -> None:
@@ -109,8 +87,8 @@ class _Scratch:
 
     def reserve_messages(self, room: int) -> None:
         self._messages = np.empty(room + 64, np.uint8)
-        self.messages_at = (self._messages.ctypes.data + 63) & -64
-        self.room = room
+        kept = {name: memory.ctypes.data for name, memory in self._kept.items()}
+        self.places = Places(messages=(self._messages.ctypes.data + 63) & -64, room=room, **kept)
 
     def reserve_digests(self, rows: int) -> None:
         size = (rows + SPARE_DIGESTS) * DIGEST_BYTES

@@ -10,7 +10,7 @@ The rearrangement knows nothing of Arrow. It is told regions (`Region`) that tra
 `gather` are exact inverses of one another for any bytes and any well-formed list of regions. `check_regions` is what a
 list from outside must pass; after it, no access falls outside the data and the work is linear in its size.
 
-Two engines give the same bytes: `planes_kernel`, compiled, and numpy here, the reference, where numba is missing or
+Two engines give the same bytes: `kernels/planes.py`, compiled, and numpy here, the reference, where numba is missing or
 there is little to rearrange.
 """
 
@@ -27,8 +27,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tallystick.errors import Malformed
+from tallystick.kernels.demand import OnDemand
 from tallystick.record.batch import front_bytes, message_buffers
-from tallystick.record.demand import OnDemand
 from tallystick.record.schema import Schema
 from tallystick.record.types import FIELDS_MAX, kind_name
 
@@ -126,12 +126,12 @@ def load() -> ModuleType | None:
 
 def _load() -> ModuleType | None:
     try:
-        from tallystick.record import planes_kernel
+        from tallystick.kernels import planes as kernel
 
-        _self_test(planes_kernel)
+        _self_test(kernel)
     except Exception:  # whatever numba or the compiler does, numpy still works
         return None
-    return planes_kernel
+    return kernel
 
 
 _kernel = OnDemand(_load, enough=1 << 20)  # bytes, some milliseconds for numpy

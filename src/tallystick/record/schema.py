@@ -53,8 +53,7 @@ class Schema:
     def __post_init__(self) -> None:
         if self.arrow.metadata:
             raise Misuse(
-                "the schema carries metadata, which a topic cannot keep",
-                hint="drop it: schema.remove_metadata()",
+                "the schema carries metadata, which a topic cannot keep", hint="drop it: schema.remove_metadata()"
             )
         if type(self.version) is not int or not 1 <= self.version <= VERSION_MAX:
             raise Misuse(f"schema version {self.version!r} is not between 1 and {VERSION_MAX}")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Misuse
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """A node or authority: its URL without a path, its identifier, and the key under which its time counts."""
 
     url: str
@@ -38,8 +38,7 @@ class Listen:
         return server_tls(*self.tls_files) if self.tls_files[0] else None
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """An address taken apart."""
 
     address: Address

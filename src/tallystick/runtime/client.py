@@ -1,4 +1,4 @@
-"""The HTTP client, blocking and asynchronous: connections that are kept, and nothing else.
+"""The HTTP client: blocking connections that are kept, and nothing else.
 
 What is sent, and whether again, `conversation` decides; the form of it is `http1`'s. Here sockets are opened,
 written, read under a deadline and kept for the next request, and the world's errors become ours.
@@ -6,17 +6,14 @@ written, read under a deadline and kept for the next request, and the world's er
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Sequence
-from typing import TypeVar, cast
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from tallystick.errors import Refused, Unavailable
 from tallystick.runtime.address import Address, Endpoint, check_tls, client_tls, parse_address
-from tallystick.runtime.answers import CBOR
-from tallystick.runtime.clock import Clock
 from tallystick.runtime.conversation import (
     Attempt,
     ClientLimits,
@@ -26,16 +23,14 @@ from tallystick.runtime.conversation import (
     Pause,
     RequestSigner,
 )
-from tallystick.runtime.entropy import Entropy
-from tallystick.runtime.http1 import Response, ResponseReader
+from tallystick.runtime.http1 import CBOR, Response, ResponseReader
+from tallystick.runtime.sources import Clock, Entropy
 
 _READ_BYTES = 256 * 1024
 _JOIN_BYTES_MAX = 64 * 1024  # below this one write of head and body together is cheaper than two
 
-C = TypeVar("C", "_Connection", "_AsyncConnection")
 
-
-class _Kept(dict[Endpoint, "deque[tuple[float, C]]"]):
+class _Kept(dict[Endpoint, "deque[tuple[float, _Connection]]"]):
     """Idle connections by endpoint, the freshest taken first."""
 
     def __init__(self, clock: Clock, idle_s: float) -> None:
@@ -44,7 +39,7 @@ class _Kept(dict[Endpoint, "deque[tuple[float, C]]"]):
         self._idle_s = idle_s
         self._closed = False
 
-    def take(self, endpoint: Endpoint) -> C | None:
+    def take(self, endpoint: Endpoint) -> _Connection | None:
         idle = self.get(endpoint)
         while idle:
             since, connection = idle.pop()
@@ -53,7 +48,7 @@ class _Kept(dict[Endpoint, "deque[tuple[float, C]]"]):
             connection.close()
         return None
 
-    def keep(self, endpoint: Endpoint, connection: C) -> None:
+    def keep(self, endpoint: Endpoint, connection: _Connection) -> None:
         if self._closed:  # a long poll that outlived its client
             connection.close()
             return
@@ -91,7 +86,7 @@ class HttpClient:
         self._clock = clock
         self._limits = limits
         self._conversation = Conversation(endpoints, identity, clock, entropy, limits)
-        self._kept: _Kept[_Connection] = _Kept(clock, limits.idle_s)
+        self._kept = _Kept(clock, limits.idle_s)
 
     def request(
         self,
@@ -133,22 +128,16 @@ class HttpClient:
             self._clock.pause(step.seconds)
             return None
         kept = self._kept.take(step.endpoint)
-        connection = kept
         try:
-            connection = connection or _Connection(step.endpoint, self._tls, self._limits)
-            response, reusable = connection.exchange(step, self._clock, timeout_s)
+            connection = kept or _Connection(step.endpoint, self._tls, self._limits)
+            with ExitStack() as unless_kept:
+                unless_kept.callback(connection.close)
+                response, reusable = connection.exchange(step, self._clock, timeout_s)
+                if reusable:
+                    unless_kept.pop_all()
+                    self._kept.keep(step.endpoint, connection)
         except (OSError, Unavailable) as error:
-            if connection is not None:
-                connection.close()
             return _translated(error, step.endpoint, reused=kept is not None)
-        except BaseException:
-            if connection is not None:
-                connection.close()
-            raise
-        if reusable:
-            self._kept.keep(step.endpoint, connection)
-        else:
-            connection.close()
         return response
 
 
@@ -188,156 +177,6 @@ class _Connection:
 
     def close(self) -> None:
         self._socket.close()
-
-
-class AsyncHttpClient:
-    """As `HttpClient`, for one event loop; up to `connections_max` requests run at once."""
-
-    def __init__(
-        self,
-        addresses: Sequence[Address],
-        identity: RequestSigner | None,
-        clock: Clock,
-        entropy: Entropy,
-        *,
-        tls: ssl.SSLContext | None = None,
-        insecure: bool = False,
-        limits: ClientLimits = ClientLimits(),
-    ) -> None:
-        endpoints = [parse_address(address, insecure=insecure) for address in addresses]
-        self._tls = _tls_for(endpoints, tls)
-        self._clock = clock
-        self._limits = limits
-        self._conversation = Conversation(endpoints, identity, clock, entropy, limits)
-        self._kept: _Kept[_AsyncConnection] = _Kept(clock, limits.idle_s)
-        self._open: set[_AsyncConnection] = set()
-        self._places = asyncio.Semaphore(limits.connections_max)
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        body: bytes = b"",
-        content_type: str = CBOR,
-        *,
-        timeout_s: float | None = None,
-        attempts_max: int | None = None,
-    ) -> Response:
-        """See `HttpClient.request`."""
-        steps = self._conversation.converse(method, path, query, body, content_type, attempts_max)
-        outcome: Outcome = None
-        while True:
-            try:
-                step = steps.send(outcome)
-            except StopIteration as done:
-                answer: Response = done.value
-                return answer
-            if isinstance(step, Pause):
-                await self._clock.sleep(step.seconds)
-                outcome = None
-            else:
-                async with self._places:
-                    outcome = await self._exchange(step, self._limits.answer_s if timeout_s is None else timeout_s)
-
-    async def close(self) -> None:
-        for connection in list(self._open):
-            connection.close()
-        while self._open:  # transports close on the loop's next turns
-            await asyncio.sleep(0)
-
-    async def __aenter__(self) -> AsyncHttpClient:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def _exchange(self, step: Attempt, timeout_s: float) -> Outcome:
-        kept = self._kept.take(step.endpoint)
-        connection = kept
-        try:
-            connection = connection or await self._connect(step.endpoint)
-            response, reusable = await _within(timeout_s, connection.exchange(step))
-        except (OSError, Unavailable) as error:
-            if connection is not None:
-                connection.close()
-            return _translated(error, step.endpoint, reused=kept is not None)
-        except BaseException:
-            if connection is not None:
-                connection.close()
-            raise
-        if reusable:
-            self._kept.keep(step.endpoint, connection)
-        else:
-            connection.close()
-        return response
-
-    async def _connect(self, endpoint: Endpoint) -> _AsyncConnection:
-        loop = asyncio.get_running_loop()
-        opening = loop.create_connection(
-            lambda: _AsyncConnection(self._limits.response_bytes_max, self._open),
-            endpoint.host,
-            endpoint.port,
-            ssl=self._tls if endpoint.tls else None,
-            server_hostname=endpoint.host if endpoint.tls else None,
-        )
-        return (await _within(self._limits.connect_s, opening))[1]
-
-
-class _AsyncConnection(asyncio.Protocol):
-    """One transport, one exchange at a time."""
-
-    def __init__(self, body_bytes_max: int, open_connections: set[_AsyncConnection]) -> None:
-        self._body_bytes_max = body_bytes_max
-        self._open = open_connections
-        self._transport: asyncio.Transport | None = None
-        self._reader: ResponseReader | None = None
-        self._done: asyncio.Future[tuple[Response, bool]] | None = None
-        self._started = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._open.add(self)
-
-    async def exchange(self, attempt: Attempt) -> tuple[Response, bool]:
-        if self._transport is None or self._transport.is_closing():
-            raise _closed(started=False)
-        self._reader = ResponseReader(self._body_bytes_max)
-        self._done = asyncio.get_running_loop().create_future()
-        self._started = False
-        self._transport.writelines(_writes(attempt))
-        return await self._done
-
-    def data_received(self, data: bytes) -> None:
-        if self._done is None or self._done.done() or self._reader is None:
-            self.close()  # nobody asked
-            return
-        self._started = True
-        try:
-            self._reader.feed(data)
-        except Unavailable as error:
-            self._done.set_exception(error)
-            return
-        if self._reader.response is not None:
-            self._done.set_result((self._reader.response, self._reader.keep_alive))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._open.discard(self)
-        if self._done is not None and not self._done.done():
-            self._done.set_exception(exc if isinstance(exc, OSError) else _closed(self._started))
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()  # nothing is left to flush, and TLS would wait for the peer's farewell
-
-
-T = TypeVar("T")
-
-
-async def _within(seconds: float, awaitable: Awaitable[T]) -> T:
-    async with asyncio.timeout(seconds):
-        return await awaitable
 
 
 def _tls_for(endpoints: Sequence[Endpoint], tls: ssl.SSLContext | None) -> ssl.SSLContext | None:

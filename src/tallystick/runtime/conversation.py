@@ -1,7 +1,7 @@
 """The client's decisions, without sockets: what to send where, whether to try again, and when.
 
 `converse` is a generator: it yields `Attempt` (exchange these bytes with that endpoint) and `Pause`, is sent
-what came of it, and returns the answer; the blocking and the asynchronous client drive the same one.
+what came of it, and returns the answer; the client on sockets and the one of the simulation drive the same one.
 
 Rules: the world's failures (`Unavailable`) are tried again, at the next address at once and after a growing,
 jittered pause when all have failed; a node that names a delay gets it; a refusal is final. Every attempt is
@@ -21,10 +21,8 @@ from dataclasses import dataclass
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.runtime.address import Endpoint
-from tallystick.runtime.answers import RefusedByPeer, check_answer
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy
-from tallystick.runtime.http1 import Response, encode_head
+from tallystick.runtime.http1 import RefusedByPeer, Response, check_answer, encode_head
+from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.envelope import NONCE_BYTES, Headers, check_time, sign_request
 
 
@@ -48,7 +46,6 @@ class ClientLimits:
     backoff_max_s: float = 5.0
     retry_after_max_s: float = 60.0  # a node that asks for more gets an error to the caller instead
     offset_max_s: float = 86_400.0  # a clock that is further off must be set, not followed
-    connections_max: int = 32  # open at once, asynchronous client
     idle_s: float = 10.0  # below the server's keep-alive, so that reuse rarely meets a closed connection
 
 
@@ -106,7 +103,11 @@ class Conversation:
         while True:
             endpoint = self._endpoints[self._preferred]
             nonce = self._entropy.bytes(NONCE_BYTES)
-            outcome = yield self._attempt(endpoint, method, path, query, body, content_type, nonce)
+            headers: list[tuple[bytes, bytes]] = [(b"content-type", content_type.encode())]
+            if self._identity is not None:
+                headers += self._sign(self._identity, endpoint, method, path, query, body, nonce)
+            head = encode_head(method, f"{path}?{query}" if query else path, endpoint.authority, headers, len(body))
+            outcome = yield Attempt(endpoint, head, body)
             try:
                 if isinstance(outcome, Unavailable):
                     raise outcome
@@ -126,24 +127,8 @@ class Conversation:
                 if wait_s:
                     yield Pause(wait_s)
 
-    def _attempt(
-        self, endpoint: Endpoint, method: str, path: str, query: str, body: bytes, content_type: str, nonce: bytes
-    ) -> Attempt:
-        headers: list[tuple[bytes, bytes]] = [(b"content-type", content_type.encode())]
-        if self._identity is not None:
-            headers += self._sign(self._identity, endpoint, method, path, query, body, nonce)
-        target = f"{path}?{query}" if query else path
-        return Attempt(endpoint, encode_head(method, target, endpoint.authority, headers, len(body)), body)
-
     def _sign(
-        self,
-        identity: RequestSigner,
-        endpoint: Endpoint,
-        method: str,
-        path: str,
-        query: str,
-        body: bytes,
-        nonce: bytes,
+        self, identity: RequestSigner, endpoint: Endpoint, method: str, path: str, query: str, body: bytes, nonce: bytes
     ) -> Headers:
         node = endpoint.address.node
         return sign_request(

@@ -31,11 +31,6 @@ def configure_logs(*, json: bool = False, level: str = "info", stream: TextIO | 
     server.addFilter(_is_no_cut_poll)
 
 
-def json_logs(*, level: str = "info", stream: TextIO | None = None) -> None:
-    """`configure_logs` for machines."""
-    configure_logs(json=True, level=level, stream=stream)
-
-
 def _is_no_cut_poll(record: logging.LogRecord) -> bool:
     """Long polls that are cut when a server ends are no error."""
     return not record.getMessage().startswith("Cancel ")

@@ -29,8 +29,8 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from tallystick.runtime.disk import Data, check_path, parent_of
@@ -107,14 +107,12 @@ class SeededFile:
         self._life = disk.crashes
 
     def pread(self, offset: int, n: int) -> bytes:
-        with self._disk.lock:
-            self._alive()
+        with self._alive():
             return bytes(self._inode.visible[offset : offset + n])
 
     def pwrite(self, offset: int, data: Data) -> None:
         data = bytes(data)
-        with self._disk.lock:
-            self._alive()
+        with self._alive():
             growth = max(0, offset + len(data) - len(self._inode.visible))
             lacking = max(0, growth - self._disk.free_bytes())
             fitting = data[: max(0, len(data) - lacking)] if lacking else data
@@ -122,32 +120,31 @@ class SeededFile:
                 self._inode.change(_Change(offset, fitting))
             self._disk.count_change()
             if lacking:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise _error(errno.ENOSPC)
 
     def truncate(self, n: int) -> None:
-        with self._disk.lock:
-            self._alive()
+        with self._alive():
             self._inode.change(_Change(n, None))
             self._disk.count_change()
 
     def size(self) -> int:
-        with self._disk.lock:
-            self._alive()
+        with self._alive():
             return len(self._inode.visible)
 
     def sync(self) -> None:
-        with self._disk.lock:
-            self._alive()
+        with self._alive():
             self._disk.count_change()
             self._disk.sync_file(self._inode)
 
     def close(self) -> None:
         """Closing syncs nothing."""
 
-    def _alive(self) -> None:
-        self._disk.check_power()
-        if self._life != self._disk.crashes:
-            raise OSError(errno.EBADF, "opened before the crash")
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        with self._disk.powered():
+            if self._life != self._disk.crashes:
+                raise OSError(errno.EBADF, "opened before the crash")
+            yield
 
 
 class SeededDisk:
@@ -171,55 +168,50 @@ class SeededDisk:
     # The Disk interface.
 
     def open(self, path: str, create: bool = False) -> SeededFile:
-        with self.lock:
-            self.check_power()
+        with self.powered():
             inode = self._visible.get(check_path(path))
             if inode is None:
                 if not create or parent_of(path) not in self._folders:
-                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                    raise _error(errno.ENOENT, path)
                 inode = _Inode()
                 self._change_names((path, inode))
             return SeededFile(self, inode)
 
     def exists(self, path: str) -> bool:
-        with self.lock:
-            self.check_power()
+        with self.powered():
             return check_path(path) in self._visible or path in self._folders
 
     def listdir(self, path: str) -> list[str]:
-        with self.lock:
-            self.check_power()
+        with self.powered():
             if check_path(path) not in self._folders:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                raise _error(errno.ENOENT, path)
             entries: Iterable[str] = (*self._visible, *(self._folders - {""}))
             return sorted(entry.rpartition("/")[2] for entry in entries if parent_of(entry) == path)
 
     def remove(self, path: str) -> None:
-        with self.lock:
+        with self.powered():
             self._find(path)
             self._change_names((path, None))
 
     def rename(self, old: str, new: str) -> None:
-        with self.lock:
+        with self.powered():
             inode = self._find(old)
             if parent_of(check_path(new)) not in self._folders:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), new)
+                raise _error(errno.ENOENT, new)
             self._change_names((old, None), (new, inode))
 
     def mkdir(self, path: str) -> None:
-        with self.lock:
-            self.check_power()
+        with self.powered():
             parts = check_path(path).split("/")
             self._folders |= {"/".join(parts[: n + 1]) for n in range(len(parts))}
 
     def size(self, path: str) -> int:
-        with self.lock:
+        with self.powered():
             return len(self._find(path).visible)
 
     def sync_dir(self, path: str) -> None:
         """Settle the entries of this folder; a rename between two folders is settled by either."""
-        with self.lock:
-            self.check_power()
+        with self.powered():
             self.count_change()
             self.syncs += 1
             for entry in self._unsynced:
@@ -279,7 +271,7 @@ class SeededDisk:
 
     def flip(self, path: str, offset: int, mask: int = 0xFF) -> None:
         """Bit rot: change one byte of a file, on the platter too."""
-        with self.lock:
+        with self.powered():
             inode = self._find(path)
             inode.sync()
             inode.visible[offset] ^= mask
@@ -287,9 +279,13 @@ class SeededDisk:
 
     # What files need of their disk.
 
-    def check_power(self) -> None:
-        if self._off:
-            raise PowerLost
+    @contextmanager
+    def powered(self) -> Iterator[None]:
+        """One call at a time, as long as there is power."""
+        with self.lock:
+            if self._off:
+                raise PowerLost
+            yield
 
     def count_change(self) -> None:
         if self._changes_left is None:
@@ -304,14 +300,13 @@ class SeededDisk:
         if self._failing_syncs:
             self._failing_syncs -= 1
             inode.unsynced.clear()
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise _error(errno.EIO)
         inode.sync()
 
     def _find(self, path: str) -> _Inode:
-        self.check_power()
         inode = self._visible.get(check_path(path))
         if inode is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _error(errno.ENOENT, path)
         return inode
 
     def _change_names(self, *names: tuple[str, _Inode | None]) -> None:
@@ -322,6 +317,11 @@ class SeededDisk:
 
     def _used(self) -> int:
         return sum(len(inode.visible) for inode in self._visible.values())
+
+
+def _error(number: int, *path: str) -> OSError:
+    """As the operating system words it."""
+    return OSError(number, os.strerror(number), *path)
 
 
 def _enter(names: dict[str, _Inode], entry: _Entry) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -231,41 +230,6 @@ class Server:
     def close(self) -> None:
         """Give the socket back if the server never ran."""
         self._socket.close()
-
-
-def serve(
-    app: Callable[..., Any],
-    host: str,
-    port: int,
-    *,
-    tls: ssl.SSLContext | None = None,
-    insecure: bool = False,
-    limits: ServerLimits = ServerLimits(),
-) -> None:
-    """Serve `app` until a signal asks to stop."""
-    Server(app, host, port, tls=tls, insecure=insecure, limits=limits).run()
-
-
-class ServerThread:
-    """A server in a thread of this process, for tests and for one process that is both ends.
-
-    with ServerThread(router) as server:
-        client = HttpClient([Address(server.url, node_id)], identity, clock, entropy)
-    """
-
-    def __init__(self, app: Callable[..., Any], **options: Any) -> None:
-        self._server = Server(app, **options)
-        self._thread = threading.Thread(target=self._server.run, name="tally-http", daemon=True)
-        self.url = self._server.url
-        self.port = self._server.port
-
-    def __enter__(self) -> ServerThread:
-        self._thread.start()  # the socket listens already: who connects early waits in its backlog
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.stop()
-        self._thread.join()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -15,7 +15,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.sim.run import STEPS, replay, run_many, run_one
 from tallystick.sim.world import Outcome
 

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from tallystick.authority.client import AuthorityClient, Holder
 from tallystick.authority.grant import Grant
 from tallystick.carriers.remote import RemoteNode
-from tallystick.client.author import Author
-from tallystick.client.findings import Finding
-from tallystick.client.group import Member, group_id
 from tallystick.client.publish import Publisher, PublisherSettings
-from tallystick.client.subscribe import Subscriber, SubscriberSettings
-from tallystick.client.view import View
+from tallystick.client.reader import Finding
+from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
+from tallystick.client.ties import Author, ReaderTies, View
 from tallystick.errors import Refused, TallystickError, Unavailable, Withheld
 from tallystick.identity.folder import Identity
-from tallystick.ledger.memory import CheckpointMemory
-from tallystick.runtime.entropy import Entropy
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import Entropy
 from tallystick.sim.checker import CheckedReader, Checker
-from tallystick.sim.clock import SkewedClock
+from tallystick.sim.machine import SkewedClock, powered
 from tallystick.trust.permit import Operation, UndoOrder
 
 TOPIC = "brakes"
 ROWS_PER_PUBLISHER = 1_000_000
 HEAD_AGE_MAX_S = 60.0
+NO_LONGER = ("no-right", "unknown-topic", "permit-ended")  # what whoever lost a right is told
+
+T = TypeVar("T")
 
 
 class LossyAuthority:
@@ -37,26 +39,40 @@ class LossyAuthority:
         self._inner, self._chooser, self._lost = inner, chooser, lost
 
     def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = "") -> Grant:
-        grant: Grant = self._ask(self._inner.permit, operation, topic, first_epoch, interest)
-        return grant
+        return self._ask(lambda: self._inner.permit(operation, topic, first_epoch, interest))
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
-        update: Grant | None = self._ask(self._inner.keys, permit, seen, wait_ms)
-        return update
+        return self._ask(lambda: self._inner.keys(permit, seen, wait_ms))
 
     def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder:
-        order: UndoOrder = self._ask(self._inner.undo, permit, undo_token)
-        return order
+        return self._ask(lambda: self._inner.undo(permit, undo_token))
 
-    def _ask(self, request: Callable[..., Any], *arguments: Any) -> Any:
+    def _ask(self, request: Callable[[], T]) -> T:
         self._maybe_lose()
-        answer = request(*arguments)
+        answer = request()
         self._maybe_lose()
         return answer
 
     def _maybe_lose(self) -> None:
         if self._chooser.randrange(1000) < self._lost():
             raise Unavailable("the way to the authority is broken")
+
+
+@contextmanager
+def tolerated(*reasons: str, then: Callable[[str], None] = lambda reason: None) -> Iterator[None]:
+    """Bear what an honest client must bear: an outage, a ledger whose newest word is old because the node was down,
+    and a refusal for one of `reasons`, which `then` is told."""
+    try:
+        yield
+    except Unavailable:
+        pass
+    except Withheld as error:
+        if error.reason != "stale-head":
+            raise
+    except Refused as error:
+        if error.reason not in reasons:
+            raise
+        then(error.reason)
 
 
 @dataclass
@@ -71,93 +87,90 @@ class Person:
     node: RemoteNode
     authority: Any  # an AuthorityClient
     holder: Holder
+    memory: SeededDisk = field(default_factory=lambda: SeededDisk(0))  # what it accepted of the ledger
 
     def view(self) -> View:
         """A fresh process's view of the ledger; what it accepted before is on its disk."""
-        memory = CheckpointMemory(self.identity.trust, self.memory_disk)
-        return View(self.node, memory, self.clock, HEAD_AGE_MAX_S)
-
-    @property
-    def memory_disk(self) -> SeededDisk:
-        found: SeededDisk = self.__dict__.setdefault("_memory", SeededDisk(0))
-        return found
+        return View(self.node, CheckpointMemory(self.identity.trust, self.memory), self.clock, HEAD_AGE_MAX_S)
 
     @property
     def author(self) -> Author:
         return Author(self.identity, self.node, self.clock)
 
-    def ties(self) -> ProcessTies:
-        """What ties a fresh process to the world."""
-        return ProcessTies(self.identity, self.node, self.authority, self.view(), self.clock, self.entropy)
 
+class ProcessTies(ReaderTies):
+    """What ties a fresh process of a person to the world."""
 
-@dataclass
-class ProcessTies:
-    """A process of a person."""
-
-    identity: Identity
-    node: RemoteNode
-    authority: Any
-    view: View
-    clock: SkewedClock
-    entropy: Entropy
     grants: None = None
     author: Author | None = None
 
-    @property
-    def carrier(self) -> RemoteNode:
-        return self.node
+    def __init__(self, person: Person, author: Author | None = None) -> None:
+        self.identity, self.authority, self.view = person.identity, person.authority, person.view()
+        self.node = self.carrier = person.node
+        self.clock, self.entropy, self.author = person.clock, person.entropy, author
 
 
-class PublisherActor:
+class _Actor:
+    """A person whose processes come and go; `refused` says why the world no longer lets it in."""
+
+    def __init__(self, person: Person, checker: Checker) -> None:
+        self.person, self._checker = person, checker
+        self.refused: str | None = None
+
+    def _refuse(self, reason: str) -> None:
+        self.refused = reason
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """Begin a life; the world may not let it yet, or never."""
+        try:
+            yield
+        except Unavailable:
+            pass
+        except Refused as error:
+            self._refuse(error.reason)
+
+
+class PublisherActor(_Actor):
     """One publisher process after the other, on one disk."""
 
     def __init__(self, person: Person, number: int, settings: PublisherSettings, checker: Checker) -> None:
-        self.person, self.settings, self._checker = person, settings, checker
+        super().__init__(person, checker)
+        self.settings = settings
         self.publisher: Publisher | None = None
         self._next = number * ROWS_PER_PUBLISHER
-        self.refused: str | None = None  # why the world no longer lets it publish
 
     def start(self) -> None:
-        """Begin a life; the world may not let it yet."""
         person = self.person
-        try:
-            with_disk = self._alive(
-                lambda: Publisher(person.ties(), TOPIC, person.disk, self.settings, background=False)
-            )
-        except Unavailable:
-            return
-        except Refused as error:
-            self.refused = error.reason
-            return
-        self.publisher = with_disk
+        with self._starting(), self._powered():
+            self.publisher = Publisher(ProcessTies(person), TOPIC, person.disk, self.settings, background=False)
 
     def produce(self, rows: int) -> None:
         if self.publisher is None:
             return
         numbers = list(range(self._next, self._next + rows))
-        publisher = self.publisher
 
         def told(error: TallystickError | None, delivery: object) -> None:
-            (self._checker.acknowledge if error is None else self._checker.fail)(numbers)
+            if error is None:
+                self._checker.acknowledged.update(numbers)
 
         try:
-            self._alive(lambda: publisher.send([{"row": number, "name": "car"} for number in numbers], told))
+            with self._powered():
+                self.publisher.send([{"row": number, "name": "car"} for number in numbers], told)
         except Unavailable:
             return
         self._next += rows
-        self._checker.produce(numbers)
+        self._checker.produced.update(numbers)
 
     def pump(self) -> None:
         if self.publisher is None:
             self.start()
-            return
-        publisher = self.publisher
-        self._tolerant(publisher.poll)
+        else:
+            self._work(self.publisher.poll)
 
     def update_keys(self) -> None:
         if self.publisher is not None:
-            self._tolerant(self.publisher.update_keys)
+            self._work(self.publisher.update_keys)
 
     def crash(self) -> None:
         """Cut the power of its machine."""
@@ -174,91 +187,55 @@ class PublisherActor:
     def pending(self) -> int:
         return 0 if self.publisher is None else self.publisher._pending
 
-    def _tolerant(self, act: Callable[[], Any]) -> None:
-        try:
-            self._alive(act)
-        except Unavailable:
-            return
-        except Withheld as error:
-            if error.reason != "stale-head":  # the node was down: the ledger's newest word is old for a while
-                raise
-        except Refused as error:
-            if error.reason not in ("no-right", "unknown-topic", "permit-ended", "not-advertised"):
-                raise
-            self.refused = error.reason
+    def _work(self, act: Callable[[], object]) -> None:
+        with tolerated(*NO_LONGER, "not-advertised", then=self._refuse), self._powered():
+            act()
 
-    def _alive(self, act: Callable[[], Any]) -> Any:
-        try:
-            result = act()
-        except Exception:
-            if not self.person.disk.is_off:
-                raise
-            result = None
-        if self.person.disk.is_off:
-            self._die()
-            raise Unavailable("the publisher lost its power")
-        return result
+    def _powered(self) -> AbstractContextManager[None]:
+        return powered(self.person.disk, self._die, "publisher")
 
     def _die(self) -> None:
         self.publisher = None
         self.person.disk.crash()
 
 
-class SubscriberActor:
+class SubscriberActor(_Actor):
     """One subscriber process after the other, alone (then it has one life) or as a member of a group."""
 
     def __init__(self, person: Person, checker: Checker, group: str | None = None) -> None:
-        self.person, self._checker, self._group = person, checker, group
+        super().__init__(person, checker)
+        self._group = group
         self.subscriber: Subscriber | None = None
         self.rows: set[int] = set()
         self._lives = 0
-        self.refused: str | None = None
 
     def start(self) -> None:
         person = self.person
         self._lives += 1
         self.reader = CheckedReader(f"{person.name}, life {self._lives}", once=self._group is None)
 
-        def member(token: bytes, partitions: int) -> Member:
-            name = group_id(person.identity.tenant, self._group or "")
-            return Member(person.author, person.view(), name, token, partitions, person.entropy)
-
-        try:
+        with self._starting():
             self.subscriber = Subscriber(
-                person.ties(),
+                ProcessTies(person, person.author),
                 TOPIC,
                 SubscriberSettings(on_bad="report", wait_ms=0, threads=0),
-                member=member if self._group else None,
+                group=self._group,
                 on_finding=self._find,
             )
-        except Unavailable:
-            return
-        except Refused as error:
-            self.refused = error.reason
 
     def _find(self, finding: Finding) -> None:
         self._checker.find(self.reader.name, finding)
 
     def poll(self) -> int:
-        """One round; how many batches came."""
+        """One round. Returns how many batches came."""
         if self.refused is not None:
             return 0  # whoever keeps asking without a right is blacklisted, and deservedly
         if self.subscriber is None:
             self.start()
             return 0
-        try:
+        received: Sequence[Received] = ()
+        with tolerated(*NO_LONGER, "not-subscribed", then=self._refuse):
             received = self.subscriber.poll(0)
-        except Unavailable:
-            return 0
-        except Withheld as error:
-            if error.reason != "stale-head":
-                raise
-            return 0
-        except Refused as error:
-            if error.reason not in ("no-right", "unknown-topic", "permit-ended", "not-subscribed"):
-                raise
-            self.refused = error.reason
-            return 0
         for one in received:
             self._checker.deliver(self.reader, one)
         self.rows.update(self.reader.rows)
@@ -267,17 +244,9 @@ class SubscriberActor:
     def commit(self) -> None:
         if self.subscriber is None or self._group is None:
             return
-        try:
+        # Where another member has the partition now, begin again where the group stands.
+        with tolerated("fenced", "not-holder", "offset-moved", then=lambda reason: self.restart()):
             self.subscriber.commit()
-        except Unavailable:
-            return
-        except Withheld as error:
-            if error.reason != "stale-head":
-                raise
-        except Refused as error:
-            if error.reason not in ("fenced", "not-holder", "offset-moved"):
-                raise
-            self.restart()  # another member has the partition now: begin again where the group stands
 
     def restart(self) -> None:
         if self._group is not None:

@@ -21,7 +21,7 @@ from typing import Any
 from tallystick.carriers.carrier import Stored
 from tallystick.carriers.scribe import ActNote
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Received
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.node.core import NodeCore
@@ -50,9 +50,7 @@ class CheckedReader:
 class Checker:
     def __init__(self) -> None:
         self.produced: set[int] = set()
-        self.acknowledged: set[int] = set()
-        self.failed: set[int] = set()
-        self.findings: list[Finding] = []
+        self.acknowledged: set[int] = set()  # of these, what the publisher was told to be safe
         self.promised: dict[tuple[Place, int], bytes] = {}
         self._sent: dict[tuple[bytes, int], bytes] = {}
         self._commitments: dict[bytes, bytes] = {}
@@ -61,16 +59,7 @@ class Checker:
         self._floors: dict[tuple[Any, ...], int] = {}
         self._where: dict[int, tuple[int, int]] = {}
 
-    # What publishers do and are told.
-
-    def produce(self, rows: Iterable[int]) -> None:
-        self.produced.update(rows)
-
-    def acknowledge(self, rows: Iterable[int]) -> None:
-        self.acknowledged.update(rows)
-
-    def fail(self, rows: Iterable[int]) -> None:
-        self.failed.update(rows)
+    # What publishers do.
 
     def send(self, parcel: Parcel) -> None:
         """A parcel leaves its publisher (3)."""
@@ -110,7 +99,7 @@ class Checker:
         if storage.statistics().damages:
             raise Violation("recovery reports damage")
         for (place, offset), parcel in sorted(self.promised.items()):
-            found = storage.read(place, offset, offset + 1, 1, headers=True)
+            found = storage.read(place, offset, 1, headers_only=True)
             if not found or found[0].offset != offset or found[0].parcel_hash != parcel:
                 raise Violation(f"{place}, offset {offset}: promised, and not there after the recovery")
 
@@ -148,7 +137,6 @@ class Checker:
         reader.lanes[received.lane] = (received.sequence, rows[-1])
 
     def find(self, reader: str, finding: Finding) -> None:
-        self.findings.append(finding)
         if finding.reason not in EXPECTED_FINDINGS:
             raise Violation(f"{reader}: finding {finding.reason} in an honest world: {finding.message}")
 

@@ -26,12 +26,12 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tallystick.crypto.signatures import SigningKey, VerifyKey
+from tallystick.crypto.signatures import SigningKey, VerifyKey, sign_fields, split_signed
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.guards.route import Window
 from tallystick.guards.rules import GuardLimits
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Send
-from tallystick.trust.signed import Fields, sign_fields, split_signed
+from tallystick.wire import Fields
 
 CONTEXT = "tallystick forwarded message 1"
 

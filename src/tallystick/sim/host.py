@@ -7,12 +7,12 @@ the middle of anything, the answer dies with the node: whoever asked hears nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from itertools import count
 
-from tallystick.carriers.acts import Asked
+from tallystick.carriers.accounts import Asked
 from tallystick.carriers.desk import Desk, Question, Reply, Route, Storing, Wait
 from tallystick.carriers.scribe import ActNote
 from tallystick.errors import Refused, TallystickError, Unavailable
@@ -21,15 +21,14 @@ from tallystick.ledger.engine import Submitted
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.core import NodeCore, ledger_settings
 from tallystick.node.settings import NodeSettings
-from tallystick.runtime.answers import Answer, refuse_unauthenticated
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.gate import Gate
-from tallystick.runtime.http1 import Response
-from tallystick.runtime.router import Routes
+from tallystick.runtime.http1 import Answer, Response, Words, refuse_unauthenticated
+from tallystick.runtime.router import Gate, Routes
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import Clock
 from tallystick.runtime.sqlite_vfs import DiskVFS
-from tallystick.runtime.words import Words
 from tallystick.sim.instance import Instance
+from tallystick.sim.machine import powered
+from tallystick.trust.envelope import PlainHead
 
 LEDGER = "ledger.sqlite"
 _lives = count()
@@ -46,7 +45,6 @@ class Host:
         self._on_start = on_start
         self.core: NodeCore | None = None
         self.is_slow = False  # the ledger takes transactions and makes no block for them yet
-        self.starts = 0
         self.on_outcomes: Callable[[list[object]], None] = lambda outcomes: None
         self.on_notes: Callable[[list[ActNote]], None] = lambda notes: None
         self._notes: list[ActNote] = []
@@ -67,19 +65,12 @@ class Host:
         """Start the node and let it recover; `Unavailable` if the power fails meanwhile."""
         with self._powered():
             self._vfs = DiskVFS(f"sim-{next(_lives)}", self.disk)
-            now_ms = int(self._clock.now() * 1000)
-            instance = self._instance
-            self._ledger = SqliteLedger(
-                LEDGER,
-                instance.trust,
-                instance.node_keys.ledger_key,
-                now_ms,
-                ledger_settings(self._settings),
-                vfs=self._vfs.vfs_name,
-            )
+            now_ms, ledger_rules = int(self._clock.now() * 1000), ledger_settings(self._settings)
+            instance, trust, keys = self._instance, self._instance.trust, self._instance.node_keys
+            self._ledger = SqliteLedger(LEDGER, trust, keys.ledger_key, now_ms, ledger_rules, vfs=self._vfs.vfs_name)
             self.core = NodeCore(
-                instance.trust,
-                instance.node_keys,
+                trust,
+                keys,
                 self._ledger,
                 self.disk,
                 self._clock,
@@ -87,7 +78,6 @@ class Host:
                 settle=self._settle,
                 introduce=[instance.authority_certificate],
             )
-            self.starts += 1
             self.core.carrier.scribe.on_note = self._notes.append
             desk = Desk(self.core.carrier, self._ledger, self._clock, self._settle)
             self._routes: Routes[Route] = Routes()
@@ -109,17 +99,8 @@ class Host:
             core.close()
             self.core = None
 
-    @contextmanager
-    def _powered(self) -> Iterator[None]:
-        """Whatever happens inside after the power failed did not happen."""
-        try:
-            yield
-        except Exception:
-            if not self.disk.is_off:
-                raise
-        if self.disk.is_off:
-            self._die()
-            raise Unavailable("the node lost its power")
+    def _powered(self) -> AbstractContextManager[None]:
+        return powered(self.disk, self._die, "node")
 
     def _die(self) -> None:
         self.core = None
@@ -154,12 +135,12 @@ class Host:
         core = self.open_core
         self._notes.clear()
         with self._powered():
-            answer = self._answer(core, _Head.parse(head), body)
+            answer = self._answer(core, _parse_head(head), body)
         if answer.status == 200:
             self.on_notes(self._notes)
         return Response(answer.status, dict(answer.headers), answer.body)
 
-    def _answer(self, core: NodeCore, head: _Head, body: bytes) -> Answer:
+    def _answer(self, core: NodeCore, head: PlainHead, body: bytes) -> Answer:
         """As gate and service answer, one step after the other."""
         route, parameters = self._routes.find(head.method, head.path)
         question = Question(head.path, parameters, Words(head.query), body, None)
@@ -193,22 +174,9 @@ class Host:
         return reply
 
 
-@dataclass(frozen=True)
-class _Head:
-    """The head of a request."""
-
-    method: str
-    authority: str
-    path: str
-    query: str
-    headers: list[tuple[bytes, bytes]]
-
-    @classmethod
-    def parse(cls, head: bytes) -> _Head:
-        first, *lines = head.decode("latin-1").split("\r\n")
-        method, target, _ = first.split(" ")
-        path, _, query = target.partition("?")
-        headers = [
-            (name.encode(), value.encode()) for name, _, value in (line.partition(": ") for line in lines if line)
-        ]
-        return cls(method, dict(headers)[b"host"].decode(), path, query, headers)
+def _parse_head(head: bytes) -> PlainHead:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, target, _ = first.split(" ")
+    path, _, query = target.partition("?")
+    headers = [(name.encode(), value.encode()) for name, _, value in (line.partition(": ") for line in lines if line)]
+    return PlainHead(method, dict(headers)[b"host"].decode(), path, query, headers)

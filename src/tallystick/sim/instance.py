@@ -7,18 +7,17 @@ from functools import cache
 from pathlib import Path
 
 from tallystick.authority.authority import Authority
-from tallystick.authority.core import Core
+from tallystick.authority.core import AuthorityKeys, Core
 from tallystick.authority.ledger_view import LedgerClient, LedgerView
 from tallystick.authority.master import MasterKey
 from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
 from tallystick.authority.store import AuthorityStore
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import RootKey, SigningKey
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.node.instance import NodeKeys
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.entropy import Entropy, SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import Clock, Entropy, SeededEntropy
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.trustfile import TrustFile
 
@@ -59,16 +58,12 @@ class Instance:
         """The authority in this process, its store in memory: its own crashes have tests of their own."""
         memory = CheckpointMemory(self.trust, SeededDisk(0))
         core = Core(
-            Path("authority"),
-            self.authority_certificate,
-            self.authority_key,
-            MasterKey(entropy.bytes(32)),
+            AuthorityKeys(self.authority_certificate, self.authority_key, MasterKey(entropy.bytes(32))),
             AuthorityStore(":memory:"),
             LedgerView(ledger, memory, None),
-            self.trust,
             clock,
             entropy,
             settings,
             AuthorityLimits(),
         )
-        return Authority(core)
+        return Authority(core, Path("authority"))

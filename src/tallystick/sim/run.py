@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import traceback
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from tallystick.sim.world import Outcome, simulate
 
@@ -30,15 +31,7 @@ def run_many(seeds: Iterable[int], steps: int = STEPS, processes: int = 2) -> It
     """The outcomes of many seeds, in order."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, initializer=_quiet) as pool:
-        yield from pool.imap(_Run(steps), seeds, chunksize=4)
-
-
-class _Run:
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-
-    def __call__(self, seed: int) -> Outcome:
-        return run_one(seed, self._steps)
+        yield from pool.imap(partial(run_one, steps=steps), seeds, chunksize=4)
 
 
 def _quiet() -> None:

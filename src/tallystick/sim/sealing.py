@@ -13,16 +13,16 @@ to be good; every other one is verified as ever.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from hashlib import sha256
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from tallystick.crypto import aead, hpke
-from tallystick.crypto.kdf import derive
+from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey, VerifyKey, framed
+from tallystick.crypto.symmetric import decrypt, derive, encrypt
 from tallystick.errors import CannotOpen
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 
 _FILLING = bytes(hpke.SEAL_BYTES - 32 - 16)
 
@@ -35,14 +35,10 @@ def seeded_sealing(entropy: Entropy) -> Iterator[None]:
         private = X25519PrivateKey.from_private_bytes(entropy.bytes(32))
         peer = X25519PublicKey.from_public_bytes(public.raw[hpke.MLKEM_PUBLIC_BYTES :])
         ephemeral = private.public_key().public_bytes_raw()
-        return ephemeral + _FILLING + aead.encrypt(_key(private, peer, ephemeral, info), plaintext)
+        return ephemeral + _FILLING + encrypt(_key(private, peer, ephemeral, info), plaintext)
 
-    real = hpke.seal, hpke.open_
-    hpke.seal, hpke.open_ = seal, _open
-    try:
+    with _replaced(hpke, seal=seal, open_=_open):
         yield
-    finally:
-        hpke.seal, hpke.open_ = real
 
 
 @contextmanager
@@ -65,16 +61,20 @@ def remembered_signatures() -> Iterator[None]:
         if signed.get((key.raw, signature)) != message:
             check(key, signature, message, what)
 
-    ours: list[tuple[type, str, object]] = [
-        (SigningKey, "sign", sign_framed),
-        (SigningKey, "sign_raw", sign_plain),
-        (VerifyKey, "_check", check_others),
-    ]
-    with ExitStack() as stack:
-        for owner, name, function in ours:
-            stack.callback(setattr, owner, name, getattr(owner, name))
+    with _replaced(SigningKey, sign=sign_framed, sign_raw=sign_plain), _replaced(VerifyKey, _check=check_others):
+        yield
+
+
+@contextmanager
+def _replaced(owner: object, **functions: object) -> Iterator[None]:
+    real = {name: getattr(owner, name) for name in functions}
+    try:
+        for name, function in functions.items():
             setattr(owner, name, function)
         yield
+    finally:
+        for name, function in real.items():
+            setattr(owner, name, function)
 
 
 def _open(private: hpke.PrivateKey, sealed: bytes, info: bytes) -> bytes:
@@ -82,7 +82,7 @@ def _open(private: hpke.PrivateKey, sealed: bytes, info: bytes) -> bytes:
         raise CannotOpen
     own = X25519PrivateKey.from_private_bytes(derive(private.seed, "tallystick hpke seed 1", 2))
     peer = X25519PublicKey.from_public_bytes(sealed[:32])
-    return aead.decrypt(_key(own, peer, sealed[:32], info), sealed[32 + len(_FILLING) :])
+    return decrypt(_key(own, peer, sealed[:32], info), sealed[32 + len(_FILLING) :])
 
 
 def _key(private: X25519PrivateKey, peer: X25519PublicKey, ephemeral: bytes, info: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """The network between clients and node: real signed requests, carried badly.
 
-A `NodeLink` stands where `HttpClient` stands and drives the same `Conversation`, so signing, trying again and following
+A `NodeLink` is an `HttpClient` but for its sockets, so signing, trying again and following
 the node's clock are the real ones. The network loses a request or its answer, holds a request back and lets it arrive
 long after its sender gave up, and lets one arrive a second time: everything that lies between a lost answer and an
 attack by replay. What it does is drawn from the seed.
@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from itertools import count
 
 from tallystick.errors import Unavailable
-from tallystick.runtime.address import Address, parse_address
-from tallystick.runtime.answers import CBOR
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.conversation import Attempt, ClientLimits, Conversation, Outcome, Pause, RequestSigner
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.address import Address
+from tallystick.runtime.client import HttpClient
+from tallystick.runtime.conversation import Attempt, ClientLimits, Outcome, Pause, RequestSigner
 from tallystick.runtime.http1 import Response
+from tallystick.runtime.sources import Clock, Entropy
 
 URL = "http://127.0.0.1:7411"
 _LIMITS = ClientLimits(attempts_max=2, backoff_first_s=0.2)
@@ -60,19 +59,20 @@ class RequestNetwork:
         """What became of a request, as its sender sees it."""
         self._watch(attempt)
         weather, fate = self.weather, self._chooser.randrange(1000)
-        for share, happen in [
-            (weather.lost_requests, self._lose_request),
-            (weather.delayed, self._delay),
-            (weather.repeated, self._repeat),
-            (weather.lost_answers, self._lose_answer),
-        ]:
-            if fate < share:
-                return happen(attempt)
-            fate -= share
+        if fate < (share := weather.lost_requests):
+            return Unavailable("the request was lost")
+        if fate < (share := share + weather.delayed):
+            self._keep(attempt)
+            return Unavailable("the request took too long")
+        if fate < (share := share + weather.repeated):
+            self._keep(attempt)
+        elif fate < share + weather.lost_answers:
+            self._arrive(attempt)
+            return Unavailable("the answer was lost")
         return self._arrive(attempt)
 
     def deliver_late(self) -> int:
-        """Let arrive what was held back until now; nobody waits for the answers. How many arrived."""
+        """Let what was held back until now arrive; nobody waits for the answers. Returns how many arrived."""
         arrived = 0
         while self._late and self._late[0][0] <= self._clock.monotonic():
             self._arrive(heapq.heappop(self._late)[2])
@@ -85,59 +85,22 @@ class RequestNetwork:
         except Unavailable as error:
             return error
 
-    def _lose_request(self, attempt: Attempt) -> Unavailable:
-        return Unavailable("the request was lost")
-
-    def _lose_answer(self, attempt: Attempt) -> Unavailable:
-        self._arrive(attempt)
-        return Unavailable("the answer was lost")
-
-    def _delay(self, attempt: Attempt) -> Unavailable:
-        self._keep(attempt)
-        return Unavailable("the request took too long")
-
-    def _repeat(self, attempt: Attempt) -> Response | Unavailable:
-        self._keep(attempt)
-        return self._arrive(attempt)
-
     def _keep(self, attempt: Attempt) -> None:
         due = self._clock.monotonic() + self._chooser.random() * self.weather.late_s
         heapq.heappush(self._late, (due, next(self._order), attempt))
 
 
-class NodeLink:
-    """One client's way to the node, in the place of an `HttpClient`."""
+class NodeLink(HttpClient):
+    """One client's way to the node: an `HttpClient` whose steps the network carries out instead of a socket."""
 
     def __init__(
         self, network: RequestNetwork, address: Address, identity: RequestSigner, clock: Clock, entropy: Entropy
     ) -> None:
+        super().__init__([address], identity, clock, entropy, limits=_LIMITS)
         self._network = network
-        self._conversation = Conversation([parse_address(address)], identity, clock, entropy, _LIMITS)
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        body: bytes = b"",
-        content_type: str = CBOR,
-        *,
-        timeout_s: float | None = None,
-        attempts_max: int | None = None,
-    ) -> Response:
-        steps = self._conversation.converse(method, path, query, body, content_type, attempts_max)
-        outcome: Outcome = None
-        while True:
-            try:
-                step = steps.send(outcome)
-            except StopIteration as done:
-                answer: Response = done.value
-                return answer
-            if isinstance(step, Pause):
-                self._network.pass_time(step.seconds)
-                outcome = None
-            else:
-                outcome = self._network.exchange(step)
-
-    def close(self) -> None:
-        """Nothing is open."""
+    def _carry_out(self, step: Attempt | Pause, timeout_s: float) -> Outcome:
+        if isinstance(step, Pause):
+            self._network.pass_time(step.seconds)
+            return None
+        return self._network.exchange(step)

@@ -11,20 +11,21 @@ word. A world that does not come to rest has failed as well.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tallystick.authority.client import AuthorityClient, Holder, InProcess, enrol, topic_entries
+from tallystick.authority.client import AuthorityClient, Holder, enrol, topic_entries
 from tallystick.authority.settings import AuthoritySettings
-from tallystick.carriers.frames import split_frames
+from tallystick.carriers.carrier import split_frames
 from tallystick.carriers.remote import RemoteNode
 from tallystick.client.publish import PublisherSettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Refused, Unavailable, Withheld
-from tallystick.identity.folder import Identity
+from tallystick.errors import Refused, Unavailable
+from tallystick.identity.folder import Identity, Keys
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import OFFSETS
@@ -33,16 +34,15 @@ from tallystick.node.settings import NodeSettings
 from tallystick.parcel.parcel import Parcel
 from tallystick.record.schema import Schema
 from tallystick.runtime.address import Address
-from tallystick.runtime.clock import ManualClock
 from tallystick.runtime.conversation import Attempt, RequestSigner
-from tallystick.runtime.entropy import SeededEntropy
 from tallystick.runtime.seeded_disk import SeededDisk
+from tallystick.runtime.sources import ManualClock, SeededEntropy
 from tallystick.runtime.sqlite_vfs import DiskVFS
-from tallystick.sim.actors import TOPIC, LossyAuthority, Person, PublisherActor, SubscriberActor
+from tallystick.sim.actors import TOPIC, LossyAuthority, Person, PublisherActor, SubscriberActor, tolerated
 from tallystick.sim.checker import Checker, Violation
-from tallystick.sim.clock import SkewedClock
 from tallystick.sim.host import LEDGER, Host
 from tallystick.sim.instance import Instance
+from tallystick.sim.machine import SkewedClock
 from tallystick.sim.sealing import remembered_signatures, seeded_sealing
 from tallystick.sim.transport import CALM, URL, NodeLink, RequestNetwork, Weather
 from tallystick.trust.certificate import Certificate
@@ -81,7 +81,7 @@ class World:
         self.host = Host(self.instance, SeededDisk(seed), self.node_clock, settings, self._check_recovery)
         self.host.on_outcomes, self.host.on_notes = self.checker.store, self.checker.note
         self.network = RequestNetwork(self.chooser, self.clock, self.host.serve, self.pass_time, self._watch)
-        self.crashes = 0
+        self.crashes = self.delivered = 0
         self._up_at = 0.0
         self._set_up()
 
@@ -95,13 +95,14 @@ class World:
         entropy = SeededEntropy(f"authority {self.seed}")
         link = NodeLink(self.network, self._address, signer, self.clock, entropy)
         settings = AuthoritySettings(epoch_s=3_600, revoke_s=2, epochs_ahead=1)
-        self.authority = self.instance.authority(RemoteNode(link), self.clock, entropy, settings)  # type: ignore[arg-type]
+        self.authority = self.instance.authority(RemoteNode(link), self.clock, entropy, settings)
         self.authority.work()
-        self.owner = self._person("owner", self.authority.create_tenant("acme"))
+        enrolment = self.authority.enrolment
+        self.owner = self._person("owner", enrolment.create_tenant("acme"))
         draft = self.owner.authority._inner.create_topic(TOPIC, Schema.parse(SCHEMA).encode(), PARTITIONS, 0)
         self.token = draft.token
-        cars = [self._person(f"car {number}", self.authority.invite_to("acme")) for number in range(2)]
-        readers = [self._person(name, self.authority.invite_to("acme")) for name in ("reader", "member", "spy")]
+        cars = [self._person(f"car {number}", enrolment.invite_to("acme")) for number in range(2)]
+        readers = [self._person(name, enrolment.invite_to("acme")) for name in ("reader", "member", "spy")]
         rights = [entries.grant(self.token, car.identity.principal, WRITE) for car in cars]
         rights += [entries.grant(self.token, reader.identity.principal, READ) for reader in readers]
         self.owner.author.write(*topic_entries(draft, self.owner.holder), *rights)
@@ -141,7 +142,7 @@ class World:
         seed = entropy.bytes(32)
         key, sealing = SigningKey.from_seed(seed), hpke.PrivateKey.generate(entropy.bytes(32))
         trust = self.instance.trust
-        enrolled = enrol(InProcess(self.authority), trust.instance, invite, name, key, sealing)
+        enrolled = enrol(self.authority, trust.instance, invite, name, key, sealing)
         identity = Identity(
             home=Path(name),
             name=name,
@@ -151,27 +152,26 @@ class World:
             node_urls=(URL,),
             authority_url="",
             trust=trust,
-            signing_key=key,
-            sealing_key=sealing,
-            signing_seed=seed,
+            keys=Keys(seed, sealing.encode()),
         )
         clock = SkewedClock(self.clock)
         holder = Holder(trust.instance, identity.principal, key, sealing)
         link = NodeLink(self.network, self._address, RequestSigner(identity.principal, key), clock, entropy)
-        inner = AuthorityClient(InProcess(self.authority), self.authority.certificate, holder, entropy)
+        inner = AuthorityClient(self.authority, self.authority.certificate, holder, entropy)
         authority = LossyAuthority(inner, self.chooser, lambda: self.network.weather.lost_requests)
         disk = SeededDisk(int.from_bytes(entropy.bytes(4), "big"))
-        return Person(name, identity, clock, entropy, disk, RemoteNode(link), authority, holder)  # type: ignore[arg-type]
+        return Person(name, identity, clock, entropy, disk, RemoteNode(link), authority, holder)
 
     # Running.
 
     def run(self, steps: int) -> None:
         self.network.weather = self._weather()
-        actions, weights = zip(*self._actions(), strict=True)
+        actions = self._actions()
+        names, weights = list(actions), [weight for weight, _ in actions.values()]
         for _ in range(steps):
-            action: Callable[[], None] = self.chooser.choices(actions, weights)[0]
-            self._note(action.__name__)
-            action()
+            name = self.chooser.choices(names, weights)[0]
+            self._note(name)
+            actions[name][1]()
             self.pass_time(self.chooser.choice([0.0, 0.01, 0.1, 0.5, 2.0]))
             if not self.host.is_up and self.clock.monotonic() >= self._up_at:
                 self._start_node()
@@ -179,95 +179,56 @@ class World:
         self._come_to_rest()
         self._check_end()
 
-    def _actions(self) -> list[tuple[Callable[[], None], int]]:
-        return [
-            (self.publish, 30),
-            (self.pump, 30),
-            (self.read, 25),
-            (self.commit_offsets, 6),
-            (self.node_works, 25),
-            (self.authority_works, 5),
-            (self.update_keys, 4),
-            (self.time_jumps, 2),
-            (self.node_loses_power, 2),
-            (self.node_will_lose_power, 4),
-            (self.node_restarts, 1),
-            (self.publisher_loses_power, 2),
-            (self.publisher_will_lose_power, 3),
-            (self.publisher_restarts, 2),
-            (self.subscriber_restarts, 2),
-            (self.disk_fills, 2),
-            (self.ledger_slows, 2),
-            (self.clock_shifts, 2),
-            (self.keys_rotate, 2),
-            (self.right_is_withdrawn, 1),
-            (self.weather_changes, 2),
-        ]
-
-    def publish(self) -> None:
-        self._publisher().produce(self.chooser.randint(1, 12))
-
-    def pump(self) -> None:
-        self._publisher().pump()
-
-    def read(self) -> None:
-        self.chooser.choice(self.subscribers).poll()
-
-    def commit_offsets(self) -> None:
-        self.chooser.choice(self.members).commit()
+    def _actions(self) -> dict[str, tuple[int, Callable[[], object]]]:
+        """What may happen, by its name in the trace: how often, and what it is."""
+        chooser, some_publisher = self.chooser, self._publisher
+        return {
+            "publish": (30, lambda: some_publisher().produce(chooser.randint(1, 12))),
+            "pump": (30, lambda: some_publisher().pump()),
+            "read": (25, lambda: chooser.choice(self.subscribers).poll()),
+            "commit_offsets": (6, lambda: chooser.choice(self.members).commit()),
+            "node_works": (25, self.node_works),
+            "authority_works": (5, self.authority_works),
+            "update_keys": (4, lambda: some_publisher().update_keys()),
+            # A quiet spell: windows end, heartbeats fall due.
+            "time_jumps": (2, lambda: self.pass_time(chooser.choice([10.0, 40.0, 80.0]))),
+            "node_loses_power": (2, self.node_loses_power),
+            "node_will_lose_power": (4, lambda: self.host.disk.power_off_after(chooser.randint(1, 40))),
+            "node_restarts": (1, self.node_restarts),
+            "publisher_loses_power": (2, lambda: some_publisher().crash()),
+            "publisher_will_lose_power": (3, self.publisher_will_lose_power),
+            "publisher_restarts": (2, lambda: some_publisher().stop()),
+            "subscriber_restarts": (2, lambda: chooser.choice(self.members).restart()),
+            "disk_fills": (2, self.disk_fills),
+            "ledger_slows": (2, self.ledger_slows),
+            "clock_shifts": (2, self.clock_shifts),
+            "keys_rotate": (2, self.keys_rotate),
+            "right_is_withdrawn": (1, self.right_is_withdrawn),
+            "weather_changes": (2, self.weather_changes),
+        }
 
     def node_works(self) -> None:
-        try:
+        with self._which_may_fall():
             self.host.work()
-        except Unavailable:
-            self._node_is_down()
-            return
-        self._check_ledger()
+            self._check_ledger()
 
     def authority_works(self) -> None:
-        try:
+        with tolerated():
             self.authority.work()
-        except Unavailable:
-            return
-        except Withheld as error:
-            if error.reason != "stale-head":
-                raise
-
-    def update_keys(self) -> None:
-        self._publisher().update_keys()
-
-    def time_jumps(self) -> None:
-        """A quiet spell: windows end, heartbeats fall due."""
-        self.pass_time(self.chooser.choice([10.0, 40.0, 80.0]))
 
     def node_loses_power(self) -> None:
         if self.host.is_up:
             self.host.crash()
             self._node_is_down()
 
-    def node_will_lose_power(self) -> None:
-        self.host.disk.power_off_after(self.chooser.randint(1, 40))
-
     def node_restarts(self) -> None:
         if self.host.is_up:
-            try:
+            with self._which_may_fall():
                 self.host.stop()
-            except Unavailable:
-                self._node_is_down()
-                return
-            self._start_node()
-
-    def publisher_loses_power(self) -> None:
-        self._publisher().crash()
+                self._start_node()
 
     def publisher_will_lose_power(self) -> None:
         self._publisher().person.disk.power_off_after(self.chooser.randint(1, 12))
-
-    def publisher_restarts(self) -> None:
-        self._publisher().stop()
-
-    def subscriber_restarts(self) -> None:
-        self.chooser.choice(self.members).restart()
 
     def disk_fills(self) -> None:
         disk = self.chooser.choice([self.host.disk, *(one.person.disk for one in self.publishers)])
@@ -281,18 +242,14 @@ class World:
         self.chooser.choice(clocks).offset_s = self.chooser.uniform(-4.0, 4.0)
 
     def keys_rotate(self) -> None:
-        try:
+        with suppress(Unavailable, Refused):
             self.owner.authority._inner.rotate(self.token)
-        except (Unavailable, Refused):
-            return
 
     def right_is_withdrawn(self) -> None:
         """The spy loses its right, and with the next epoch its sight."""
-        try:
+        with suppress(Unavailable, Refused):
             self.owner.author.write(entries.withdraw(self.token, self.spy.person.identity.principal, READ))
             self.authority.work()
-        except (Unavailable, Refused):
-            return
 
     def weather_changes(self) -> None:
         self.network.weather = self._weather()
@@ -388,8 +345,14 @@ class World:
         return self._trace.hexdigest()[:16]
 
     def _start_node(self) -> None:
-        try:
+        with self._which_may_fall():
             self.host.start()
+
+    @contextmanager
+    def _which_may_fall(self) -> Iterator[None]:
+        """For what the node does: whenever its power fails, it is up again some time later."""
+        try:
+            yield
         except Unavailable:
             self._node_is_down()
 
@@ -420,8 +383,5 @@ def simulate(seed: int, steps: int) -> Outcome:
             world.run(steps)
         except Violation as error:
             violation = str(error)
-        checker = world.checker
-        delivered = getattr(world, "delivered", 0)
-        return Outcome(
-            seed, world.trace, len(checker.produced), len(checker.acknowledged), delivered, world.crashes, violation
-        )
+        produced, acknowledged = len(world.checker.produced), len(world.checker.acknowledged)
+        return Outcome(seed, world.trace, produced, acknowledged, world.delivered, world.crashes, violation)

@@ -8,15 +8,15 @@ it was ever issued.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import Annotated
 
-from tallystick import wire
-from tallystick.crypto.hashes import named_hash
-from tallystick.crypto.signatures import VerifyKey
+from tallystick.crypto.signatures import SignedObject, Verifier, VerifyKey
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.signed import Fields, Signer, Verifier, split_signed
+from tallystick.wire import Fields, Number, Octets16, Octets32, octets
 
 CONTEXT = "tallystick certificate 1"
 BYTES_MAX = 128 * 1024  # under the root's word: as many as 32 hybrid signatures of 3,373 bytes
@@ -30,50 +30,27 @@ class SubjectKind(IntEnum):
     PRINCIPAL = 3
 
 
+def _kind(fields: Fields) -> SubjectKind:
+    try:
+        return SubjectKind(fields.number())
+    except ValueError as error:
+        raise Malformed("certificate: unknown kind") from error
+
+
 @dataclass(frozen=True)
-class Certificate:
-    instance: bytes
-    kind: SubjectKind
-    subject: bytes  # 16 bytes, see `subject_id`
-    tenant: bytes  # 16 bytes
-    signing_key: bytes
-    sealing_key: bytes
-    not_before_ms: int
-    not_after_ms: int
-    issuer: bytes
-    body: bytes = b""
-    signature: bytes = b""
-
-    def sign(self, signer: Signer) -> Certificate:
-        body = self._encode_body()
-        return replace(self, body=body, signature=signer.sign(CONTEXT, body))
-
-    def encode(self) -> bytes:
-        return wire.encode([self.body, self.signature])
-
-    @classmethod
-    def decode(cls, data: bytes) -> Certificate:
-        body, signature = split_signed(data, "certificate", BYTES_MAX)
-        fields = Fields.parse(body, "certificate", 10)
-        fields.version(1)
-        instance = fields.octets(32)
-        try:
-            kind = SubjectKind(fields.number())
-        except ValueError as error:
-            raise Malformed("certificate: unknown kind") from error
-        return cls(
-            instance=instance,
-            kind=kind,
-            subject=fields.octets(16),
-            tenant=fields.octets(16),
-            signing_key=fields.octets(32),
-            sealing_key=fields.octets(at_most=2048),
-            not_before_ms=fields.number(),
-            not_after_ms=fields.number(),
-            issuer=fields.octets(16),
-            body=body,
-            signature=signature,
-        )
+class Certificate(SignedObject):
+    what = "certificate"
+    context = CONTEXT
+    bytes_max = BYTES_MAX
+    instance: Octets32
+    kind: Annotated[SubjectKind, _kind]
+    subject: Octets16  # see `subject_id`
+    tenant: Octets16
+    signing_key: Octets32
+    sealing_key: Annotated[bytes, octets(at_most=2048)]
+    not_before_ms: Number
+    not_after_ms: Number
+    issuer: Octets16
 
     def verify(self, issuer: Verifier, *, instance: bytes) -> None:
         """Raise `Forged` unless `issuer` signed this certificate for `instance`."""
@@ -100,22 +77,6 @@ class Certificate:
     @property
     def hash(self) -> bytes:
         return named_hash("tallystick certificate 1", self.encode())
-
-    def _encode_body(self) -> bytes:
-        return wire.encode(
-            [
-                1,
-                self.instance,
-                int(self.kind),
-                self.subject,
-                self.tenant,
-                self.signing_key,
-                self.sealing_key,
-                self.not_before_ms,
-                self.not_after_ms,
-                self.issuer,
-            ]
-        )
 
 
 def subject_id(instance: bytes, first_signing_key: bytes) -> bytes:

@@ -27,14 +27,14 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tallystick import wire
-from tallystick.crypto.signatures import VerifyKey
+from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused
 
 Headers = Sequence[tuple[bytes, bytes]]  # names in lower case, as ASGI has them
@@ -73,21 +73,38 @@ _QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,1023}")
 _CREATED_MAX = 10**12
 
 
-class EnvelopeSigner(Protocol):
-    """The part of a signing key that an envelope needs."""
+class RequestHead(Protocol):
+    """What a signature covers of a request, beside its body."""
 
-    def sign_raw(self, message: bytes, /) -> bytes: ...
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def authority(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def query(self) -> str: ...
+
+    @property
+    def headers(self) -> Headers: ...
 
 
-class TimeSigner(Protocol):
-    """The part of a node's signing key that `signed_time` needs."""
+class PlainHead(NamedTuple):
+    """A `RequestHead` at rest."""
 
-    def sign(self, context: str, message: bytes, /) -> bytes: ...
+    method: str
+    authority: str
+    path: str
+    query: str
+    headers: Headers
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """A request whose signature holds; made by `verify_head`, `verify_request` and `check_evidence` alone."""
+    """A request whose signature holds; made by `verify_head` and `check_evidence` alone."""
 
     method: str
     authority: str
@@ -133,25 +150,11 @@ class Envelope:
 
     def evidence(self) -> bytes:
         """The signed request without its body, for `check_evidence`."""
-        return wire.encode(
-            [
-                1,
-                self.method,
-                self.authority,
-                self.path,
-                self.query,
-                self.digest,
-                self.node,
-                self.principal,
-                self.created,
-                self.nonce,
-                self.signature,
-            ]
-        )
+        return wire.encode([1, *(getattr(self, one.name) for one in fields(self))])
 
 
 def sign_request(
-    signer: EnvelopeSigner,
+    signer: SigningKey,
     principal_id: bytes,
     node_id: bytes,
     *,
@@ -178,47 +181,12 @@ def sign_request(
     ]
 
 
-def verify_request(
-    *,
-    method: str,
-    authority: str,
-    path: str,
-    query: str,
-    headers: Iterable[tuple[bytes, bytes]],
-    body: bytes | bytearray | memoryview,
-    resolve_key: ResolveKey,
-    node_id: bytes,
-    now: float,
-    delay_max_s: float,
-    skew_max_s: float,
-) -> Envelope:
-    """The envelope of a whole request; raises `Refused`, whose reason the module's docstring explains."""
-    envelope = verify_head(
-        method=method,
-        authority=authority,
-        path=path,
-        query=query,
-        headers=headers,
-        resolve_key=resolve_key,
-        node_id=node_id,
-    )
-    envelope.check_body(body)
-    envelope.check_fresh(now, delay_max_s, skew_max_s)
-    return envelope
+def verify_head(head: RequestHead, resolve_key: ResolveKey, node_id: bytes) -> Envelope:
+    """The envelope of a request whose signature holds; raises `Refused`, whose reason the module's docstring explains.
 
-
-def verify_head(
-    *,
-    method: str,
-    authority: str,
-    path: str,
-    query: str,
-    headers: Iterable[tuple[bytes, bytes]],
-    resolve_key: ResolveKey,
-    node_id: bytes,
-) -> Envelope:
-    """As `verify_request` before the body is read: `check_body` and `check_fresh` remain to be called."""
-    envelope = _parse(method, authority, path, query, _fields(headers))
+    The body may not have been read yet: `check_body` and `check_fresh` remain to be called.
+    """
+    envelope = _parse(head)
     if envelope.node != node_id:
         raise Refused(
             f"envelope: addressed to node {envelope.node.hex()}, this is {node_id.hex()}", reason="wrong-node"
@@ -233,11 +201,11 @@ def check_evidence(data: bytes, resolve_key: ResolveKey) -> Envelope:
     `resolve_key` answers for the principal that the evidence names: a key alone would not say whose word it
     is.
     """
-    fields = wire.decode(data, "request evidence")
+    values = wire.decode(data, "request evidence")
     kinds = [int, str, str, str, str, bytes, bytes, bytes, int, bytes, bytes]
-    if not isinstance(fields, list) or [type(field) for field in fields] != kinds or fields[0] != 1:
+    if not isinstance(values, list) or [type(value) for value in values] != kinds or values[0] != 1:
         raise Malformed("request evidence: not the fields of version 1")
-    envelope = Envelope(*fields[1:])
+    envelope = Envelope(*values[1:])
     fault = _fault(envelope)
     if fault is not None:
         raise Malformed(f"request evidence: {fault}")
@@ -245,7 +213,7 @@ def check_evidence(data: bytes, resolve_key: ResolveKey) -> Envelope:
     return envelope
 
 
-def signed_time(key: TimeSigner, node_id: bytes, nonce: bytes, now: float) -> bytes:
+def signed_time(key: SigningKey, node_id: bytes, nonce: bytes, now: float) -> bytes:
     """The node's word for what time it is, in answer to the request with this nonce."""
     statement = wire.encode([1, node_id, nonce, int(now * 1000)])
     return wire.encode([statement, key.sign(TIME_CONTEXT, statement)])
@@ -277,17 +245,18 @@ def _fields(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return found
 
 
-def _parse(method: str, authority: str, path: str, query: str, found: dict[bytes, bytes]) -> Envelope:
+def _parse(head: RequestHead) -> Envelope:
+    found = _fields(head.headers)
     parameters = _INPUT.fullmatch(found[b"signature-input"])
     signature = _SIGNATURE.fullmatch(found[b"signature"])
     digest = _DIGEST.fullmatch(found[b"content-digest"])
     if not (parameters and signature and digest and _NODE.fullmatch(found[b"tally-node"])):
         raise Refused("envelope: signature headers are not in the accepted form", reason="bad-signature")
     envelope = Envelope(
-        method,
-        authority.lower(),
-        path,
-        query,
+        head.method,
+        head.authority.lower(),
+        head.path,
+        head.query,
         b64decode(digest[1]),
         bytes.fromhex(found[b"tally-node"].decode()),
         bytes.fromhex(parameters[2].decode()),

@@ -8,19 +8,17 @@ in reach the token is shown to it alone, and it answers with an undo order that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import Annotated
 
-from tallystick import wire
-from tallystick.crypto.hashes import named_hash
-from tallystick.crypto.signatures import VerifyKey
+from tallystick.crypto.signatures import SignedObject, VerifyKey
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.trust.certificate import ALL_TENANTS, Certificate, SubjectKind
-from tallystick.trust.signed import Fields, Signer, split_signed
+from tallystick.wire import Fields, Number, Octets16, Octets32, number
 
-PERMIT_CONTEXT = "tallystick permit 1"
-UNDO_CONTEXT = "tallystick undo order 1"
 LAST_EPOCH = (1 << 32) - 1  # a permit without a last epoch
 LABELS_MAX = 256  # labels that cover an interest, in some epochs
 
@@ -30,85 +28,46 @@ class Operation(IntEnum):
     ADVERTISE = 2
 
 
+def _operation(fields: Fields) -> Operation:
+    operation = fields.number()
+    if operation not in (1, 2):
+        raise Malformed(f"{fields.what}: operation 1 or 2 expected, found {operation}")
+    return Operation(operation)
+
+
+def _labels(fields: Fields) -> tuple[bytes, ...]:
+    labels = fields.items(LABELS_MAX)
+    if not all(isinstance(label, bytes) and len(label) <= 32 for label in labels):
+        raise Malformed("permit: a label is at most 32 bytes")
+    return tuple(labels)
+
+
+_Epoch = Annotated[int, number(LAST_EPOCH)]
+
+
 @dataclass(frozen=True)
-class Permit:
-    instance: bytes
-    identifier: bytes
-    operation: Operation
-    token: bytes
-    tenant: bytes  # the tenant whose topic it is
-    principal: bytes
-    signing_key: bytes
-    first_epoch: int
-    last_epoch: int
-    not_before_ms: int
-    not_after_ms: int
-    authority: bytes
-    undo_hash: bytes
-    labels: tuple[bytes, ...] = ()
-    body: bytes = b""
-    signature: bytes = b""
-
-    def sign(self, signer: Signer) -> Permit:
-        body = wire.encode(
-            [
-                1,
-                self.instance,
-                self.identifier,
-                int(self.operation),
-                self.token,
-                self.tenant,
-                self.principal,
-                self.signing_key,
-                self.first_epoch,
-                self.last_epoch,
-                self.not_before_ms,
-                self.not_after_ms,
-                self.authority,
-                self.undo_hash,
-                list(self.labels),
-            ]
-        )
-        return replace(self, body=body, signature=signer.sign(PERMIT_CONTEXT, body))
-
-    def encode(self) -> bytes:
-        return wire.encode([self.body, self.signature])
-
-    @classmethod
-    def decode(cls, data: bytes) -> Permit:
-        body, signature = split_signed(data, "permit")
-        fields = Fields.parse(body, "permit", 15)
-        fields.version(1)
-        instance, identifier = fields.octets(32), fields.octets(16)
-        operation = fields.number()
-        if operation not in (1, 2):
-            raise Malformed(f"permit: operation 1 or 2 expected, found {operation}")
-        permit = cls(
-            instance=instance,
-            identifier=identifier,
-            operation=Operation(operation),
-            token=fields.octets(16),
-            tenant=fields.octets(16),
-            principal=fields.octets(16),
-            signing_key=fields.octets(32),
-            first_epoch=fields.number(LAST_EPOCH),
-            last_epoch=fields.number(LAST_EPOCH),
-            not_before_ms=fields.number(),
-            not_after_ms=fields.number(),
-            authority=fields.octets(16),
-            undo_hash=fields.octets(32),
-            labels=tuple(fields.items(LABELS_MAX)),
-            body=body,
-            signature=signature,
-        )
-        if not all(isinstance(label, bytes) and len(label) <= 32 for label in permit.labels):
-            raise Malformed("permit: a label is at most 32 bytes")
-        return permit
+class Permit(SignedObject):
+    what = "permit"
+    context = "tallystick permit 1"
+    instance: Octets32
+    identifier: Octets16
+    operation: Annotated[Operation, _operation]
+    token: Octets16
+    tenant: Octets16  # the tenant whose topic it is
+    principal: Octets16
+    signing_key: Octets32
+    first_epoch: _Epoch
+    last_epoch: _Epoch
+    not_before_ms: Number
+    not_after_ms: Number
+    authority: Octets16
+    undo_hash: Octets32
+    labels: Annotated[tuple[bytes, ...], _labels] = ()
 
     def verify(self, authority: Certificate) -> None:
         """Raise `Forged` unless this authority, entitled to the topic's tenant, signed the permit."""
         _check_authority("permit", self.authority, self.tenant, self.instance, authority)
-        authority.verify_key.verify(PERMIT_CONTEXT, self.signature, self.body)
+        authority.verify_key.verify(self.context, self.signature, self.body)
 
     def check_covers(self, operation: Operation, token: bytes, epoch: int | None = None) -> None:
         """Raise `Refused` unless this is leave for `operation` on `token` (in `epoch`, if given)."""
@@ -116,8 +75,7 @@ class Permit:
             raise Refused("permit: it is for another operation or topic", reason="wrong-permit")
         if epoch is not None and not self.first_epoch <= epoch <= self.last_epoch:
             raise Refused(
-                f"permit: epoch {epoch} is outside {self.first_epoch} to {self.last_epoch}",
-                reason="wrong-epoch",
+                f"permit: epoch {epoch} is outside {self.first_epoch} to {self.last_epoch}", reason="wrong-epoch"
             )
 
     def check_time(self, time_ms: int) -> None:
@@ -135,65 +93,24 @@ class Permit:
 
 
 @dataclass(frozen=True)
-class UndoOrder:
+class UndoOrder(SignedObject):
     """The authority's word that a permit no longer counts: usb(w) and uad(w) of EventGuard 4.5 and 4.6."""
 
-    instance: bytes
-    identifier: bytes  # of the permit
-    operation: Operation
-    token: bytes
-    tenant: bytes
-    principal: bytes
-    time_ms: int
-    authority: bytes
-    body: bytes = b""
-    signature: bytes = b""
-
-    def sign(self, signer: Signer) -> UndoOrder:
-        body = wire.encode(
-            [
-                1,
-                self.instance,
-                self.identifier,
-                int(self.operation),
-                self.token,
-                self.tenant,
-                self.principal,
-                self.time_ms,
-                self.authority,
-            ]
-        )
-        return replace(self, body=body, signature=signer.sign(UNDO_CONTEXT, body))
-
-    def encode(self) -> bytes:
-        return wire.encode([self.body, self.signature])
-
-    @classmethod
-    def decode(cls, data: bytes) -> UndoOrder:
-        body, signature = split_signed(data, "undo order")
-        fields = Fields.parse(body, "undo order", 9)
-        fields.version(1)
-        instance, identifier = fields.octets(32), fields.octets(16)
-        operation = fields.number()
-        if operation not in (1, 2):
-            raise Malformed(f"undo order: operation 1 or 2 expected, found {operation}")
-        return cls(
-            instance=instance,
-            identifier=identifier,
-            operation=Operation(operation),
-            token=fields.octets(16),
-            tenant=fields.octets(16),
-            principal=fields.octets(16),
-            time_ms=fields.number(),
-            authority=fields.octets(16),
-            body=body,
-            signature=signature,
-        )
+    what = "undo order"
+    context = "tallystick undo order 1"
+    instance: Octets32
+    identifier: Octets16  # of the permit
+    operation: Annotated[Operation, _operation]
+    token: Octets16
+    tenant: Octets16
+    principal: Octets16
+    time_ms: Number
+    authority: Octets16
 
     def verify(self, authority: Certificate) -> None:
         """Raise `Forged` unless this authority signed the order."""
         _check_authority("undo order", self.authority, self.tenant, self.instance, authority)
-        authority.verify_key.verify(UNDO_CONTEXT, self.signature, self.body)
+        authority.verify_key.verify(self.context, self.signature, self.body)
 
 
 def undo_hash(undo_token: bytes) -> bytes:

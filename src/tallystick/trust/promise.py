@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from tallystick import wire
 from tallystick.crypto import merkle
+from tallystick.crypto.signatures import SIGNED_BYTES_MAX, Signer, Verifier
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.signed import SIGNED_BYTES_MAX, Fields, Signer, Verifier
+from tallystick.wire import Fields, Number, Octets16, Octets32, number
 
 CONTEXT = "tallystick promise 1"
 PARTITIONS_MAX = 1 << 16
@@ -29,24 +30,19 @@ REASON_CHARACTERS_MAX = 32
 
 @dataclass(frozen=True)
 class Promise:
-    instance: bytes
-    node: bytes
-    token: bytes
-    partition: int
-    offset: int
-    parcel: bytes  # the parcel's hash
-    height: int  # latest block the node knew
-    time_ms: int  # and its time
+    instance: Octets32
+    node: Octets16
+    token: Octets16
+    partition: Annotated[int, number(PARTITIONS_MAX - 1)]
+    offset: Number
+    parcel: Octets32  # the parcel's hash
+    height: Number  # latest block the node knew
+    time_ms: Number  # and its time
     vow: Vow | None = None
 
     @cached_property
     def body(self) -> bytes:
-        return wire.encode(
-            [
-                *(1, self.instance, self.node, self.token, self.partition, self.offset),
-                *(self.parcel, self.height, self.time_ms),
-            ]
-        )
+        return wire.encode([1, *wire.listed(self)])
 
     def sign(self, signer: Signer) -> Promise:
         return sign_promises([self], signer)[0]
@@ -61,19 +57,9 @@ class Promise:
         if len(data) > SIGNED_BYTES_MAX:
             raise Malformed(f"promise: at most {SIGNED_BYTES_MAX} bytes expected")
         outer = Fields.parse(data, "promise", 2)
-        fields, vow = Fields.parse(outer.octets(), "promise", 9), Fields(outer.items(4), "promise", 4)
-        fields.version(1)
-        return cls(
-            instance=fields.octets(32),
-            node=fields.octets(16),
-            token=fields.octets(16),
-            partition=fields.number(PARTITIONS_MAX - 1),
-            offset=fields.number(),
-            parcel=fields.octets(32),
-            height=fields.number(),
-            time_ms=fields.number(),
-            vow=Vow(vow.octets(64), vow.number(), vow.number(), _path(vow.items(merkle.PATH_MAX))),
-        )
+        body, vow = outer.octets(), Fields(outer.items(4), "promise", 4)
+        given = Vow(vow.octets(64), vow.number(), vow.number(), _path(vow.items(merkle.PATH_MAX)))
+        return wire.read_as(cls, body, "promise", vow=given)
 
     def verify(self, node: Verifier) -> None:
         """Raise `Forged` unless `node` signed it, alone or among others."""

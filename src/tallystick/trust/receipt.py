@@ -14,16 +14,16 @@ had its key still: the contracts saw to that before the tree took the transactio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.checkpoint import AcceptedCheckpoint, verify_checkpoint
-from tallystick.trust.notes import NOTE_BYTES_MAX
+from tallystick.trust.notes import NOTE_BYTES_MAX, AcceptedCheckpoint, verify_checkpoint
 from tallystick.trust.promise import Anchor
-from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import TrustFile
+from tallystick.wire import Fields, number, octets
 
 TRANSACTION_CONTEXT = "tallystick transaction 1"
 ENTRIES_MAX = 4096  # entries of one transaction
@@ -34,30 +34,39 @@ RECEIPT_BYTES_MAX = NOTE_BYTES_MAX + 16 * 1024  # three paths, an anchor, a head
 _ANCHOR_BYTES_MAX = 256
 
 
+def read_path(fields: Fields) -> tuple[bytes, ...]:
+    """The next field as the hashes of an inclusion proof."""
+    path = fields.items(merkle.PATH_MAX)
+    if not all(type(item) is bytes and len(item) == merkle.HASH_BYTES for item in path):
+        raise Malformed(f"{fields.what}: a path is made of hashes of {merkle.HASH_BYTES} bytes")
+    return tuple(path)
+
+
+Path = Annotated[tuple[bytes, ...], read_path]
+
+
 @dataclass(frozen=True)
 class EntryProof:
     """A claim that an entry is on the ledger; `verify` makes it one that holds."""
 
-    entry: bytes
-    index: int  # of the entry in its transaction
-    entry_path: tuple[bytes, ...]
-    head: bytes  # of the transaction
-    signature: bytes
-    number: int  # of the transaction in the ledger's tree
-    path: tuple[bytes, ...]
-    note: bytes  # the checkpoint
+    entry: Annotated[bytes, octets(at_most=ENTRY_BYTES_MAX)]
+    index: Annotated[int, number(ENTRIES_MAX - 1)]  # of the entry in its transaction
+    entry_path: Path
+    head: Annotated[bytes, octets(at_most=HEAD_BYTES_MAX)]  # of the transaction
+    signature: Annotated[bytes, octets(64)]
+    number: Annotated[int, number(merkle.SIZE_MAX)]  # of the transaction in the ledger's tree
+    path: Path
+    note: Annotated[bytes, octets(at_most=NOTE_BYTES_MAX)]  # the checkpoint
 
     def encode(self) -> bytes:
-        return wire.encode([1, *self._fields()])
+        return wire.encode([1, *wire.listed(self)])
 
     @classmethod
     def decode(cls, data: bytes) -> EntryProof:
         """Raises `Malformed`."""
         if len(data) > PROOF_BYTES_MAX:
             raise Malformed(f"entry proof: {len(data)} bytes, at most {PROOF_BYTES_MAX} expected")
-        fields = Fields.parse(data, "entry proof", 9)
-        fields.version(1)
-        return cls._read(fields, "entry proof", ENTRY_BYTES_MAX)
+        return wire.read_as(cls, data, "entry proof")
 
     def verify(self, trust: TrustFile) -> ProvenEntry:
         """The entry, if it lies under a checkpoint that `trust` accepts; raises `Forged` or `Malformed`."""
@@ -73,25 +82,6 @@ class EntryProof:
         transaction = merkle.leaf_hash(wire.encode([self.head, self.signature]))
         merkle.verify_inclusion(transaction, self.number, checkpoint.size, self.path, checkpoint.root)
         return ProvenEntry(self, author, checkpoint)
-
-    def _fields(self) -> list[object]:
-        return [
-            *(self.entry, self.index, list(self.entry_path), self.head, self.signature),
-            *(self.number, list(self.path), self.note),
-        ]
-
-    @classmethod
-    def _read(cls, fields: Fields, what: str, entry_bytes_max: int) -> EntryProof:
-        return cls(
-            entry=fields.octets(at_most=entry_bytes_max),
-            index=fields.number(ENTRIES_MAX - 1),
-            entry_path=read_path(fields, what),
-            head=fields.octets(at_most=HEAD_BYTES_MAX),
-            signature=fields.octets(64),
-            number=fields.number(merkle.SIZE_MAX),
-            path=read_path(fields, what),
-            note=fields.octets(at_most=NOTE_BYTES_MAX),
-        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +106,7 @@ class Receipt:
     anchor: EntryProof
 
     def encode(self) -> bytes:
-        return wire.encode([1, self.offset, list(self.path), *self.anchor._fields()])
+        return wire.encode([1, self.offset, list(self.path), *wire.listed(self.anchor)])
 
     @classmethod
     def decode(cls, data: bytes) -> Receipt:
@@ -125,11 +115,11 @@ class Receipt:
             raise Malformed(f"receipt: {len(data)} bytes, at most {RECEIPT_BYTES_MAX} expected")
         fields = Fields.parse(data, "receipt", 11)
         fields.version(1)
-        return cls(
-            offset=fields.number(merkle.SIZE_MAX),
-            path=read_path(fields, "receipt"),
-            anchor=EntryProof._read(fields, "receipt", _ANCHOR_BYTES_MAX),
-        )
+        offset, path = fields.number(merkle.SIZE_MAX), read_path(fields)
+        anchor = wire.read_fields(EntryProof, fields)
+        if len(anchor.entry) > _ANCHOR_BYTES_MAX:
+            raise Malformed("receipt: expected some bytes")
+        return cls(offset, path, anchor)
 
     def verify(self, parcel_hash: bytes, token: bytes, trust: TrustFile) -> AnchoredAt:
         """Where and by when the parcel of this hash was anchored in the topic; raises `Forged` or `Malformed`."""
@@ -166,11 +156,3 @@ class AnchoredAt:
     def describe(self) -> str:
         place = f"partition {self.partition}, offset {self.offset}"
         return f"{place}, anchored at or before height {self.height} (block time {self.time_ms} ms); {self.vouched_by}"
-
-
-def read_path(fields: Fields, what: str) -> tuple[bytes, ...]:
-    """The next field as the hashes of an inclusion proof."""
-    path = fields.items(merkle.PATH_MAX)
-    if not all(type(item) is bytes and len(item) == merkle.HASH_BYTES for item in path):
-        raise Malformed(f"{what}: a path is made of hashes of {merkle.HASH_BYTES} bytes")
-    return tuple(path)

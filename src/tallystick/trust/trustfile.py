@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 from tallystick import wire
-from tallystick.crypto.hashes import named_hash
 from tallystick.crypto.signatures import RootKey, RootVerifyKey
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse
 from tallystick.trust.notes import Algorithm, NoteVerifier
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 CONTEXT = "tallystick trust file 1"
 FORMAT = "tallystick trust file 1"
@@ -70,28 +70,15 @@ class TrustFile:
 
     @cached_property
     def content(self) -> bytes:
-        """What is signed."""
-        return wire.encode(
-            [
-                1,
-                self.number,
-                self.first,
-                self.name,
-                list(self.roots),
-                self.threshold,
-                list(self.ledger_keys),
-                self.ledger_threshold,
-                list(self.witnesses),
-                self.quorum,
-            ]
-        )
+        """What is signed: the version, and every field but the signatures."""
+        return wire.encode([1, *(getattr(self, one.name) for one in fields(self) if one.name != "signatures")])
 
     @cached_property
     def instance(self) -> bytes:
         """32 bytes that name this instance for ever."""
         return self.first or named_hash("tallystick instance 1", self.content)
 
-    @property
+    @cached_property
     def origin(self) -> str:
         """The origin line of this instance's checkpoints."""
         return f"tallystick/{self.instance.hex()}"
@@ -107,7 +94,7 @@ class TrustFile:
 
     def verify(self) -> None:
         """Raise `Forged` unless its own threshold of root keys signed it."""
-        self._check_threshold(self.roots, self.threshold, dict(self.signatures))
+        self._check_threshold(dict(self.signatures), self.content)
 
     def check_successor(self, new: TrustFile, signatures_of_old: dict[int, bytes] | None = None) -> None:
         """Raise `Forged` unless `new` may replace this file: next number, same instance, signed by the old
@@ -118,25 +105,16 @@ class TrustFile:
         if signatures_of_old is None:
             by_key = {new.roots[i]: signature for i, signature in new.signatures}
             signatures_of_old = {i: by_key[key] for i, key in enumerate(self.roots) if key in by_key}
-        self._check_threshold(self.roots, self.threshold, signatures_of_old, new.content)
+        self._check_threshold(signatures_of_old, new.content)
         new.verify()
 
-    def _check_threshold(
-        self,
-        roots: tuple[bytes, ...],
-        threshold: int,
-        signatures: dict[int, bytes],
-        content: bytes | None = None,
-        context: str = CONTEXT,
-    ) -> None:
-        good = 0
+    def _check_threshold(self, signatures: dict[int, bytes], content: bytes, context: str = CONTEXT) -> None:
         for index, signature in signatures.items():
-            if not 0 <= index < len(roots):
+            if not 0 <= index < len(self.roots):
                 raise Forged("trust file: a signature names a root key that is not listed")
-            RootVerifyKey(roots[index]).verify(context, signature, self.content if content is None else content)
-            good += 1
-        if good < threshold:
-            raise Forged(f"trust file: {threshold} root signatures expected, found {good}")
+            RootVerifyKey(self.roots[index]).verify(context, signature, content)
+        if len(signatures) < self.threshold:
+            raise Forged(f"trust file: {self.threshold} root signatures expected, found {len(signatures)}")
 
     def root_signer(self, *keys: RootKey) -> RootSigner:
         """Signs certificates in the name of the root, with these of its keys."""
@@ -155,10 +133,7 @@ class TrustFile:
                 "instance": self.instance.hex(),
                 "name": self.name,
                 "roots": {"threshold": self.threshold, "keys": [_b64(key) for key in self.roots]},
-                "ledger": {
-                    "threshold": self.ledger_threshold,
-                    "keys": [_b64(key) for key in self.ledger_keys],
-                },
+                "ledger": {"threshold": self.ledger_threshold, "keys": [_b64(key) for key in self.ledger_keys]},
                 "witnesses": {"quorum": self.quorum, "keys": list(self.witnesses)},
                 "signatures": [{"root": index, "signature": _b64(sig)} for index, sig in self.signatures],
             },
@@ -215,7 +190,7 @@ class RootSigner:
         signatures = {pair.number(KEYS_MAX - 1): pair.octets() for pair in pairs}
         if list(signatures) != sorted(signatures) or len(signatures) != len(parts):
             raise Malformed("root signature: indices are sorted and differ")
-        self.trust._check_threshold(self.trust.roots, self.trust.threshold, signatures, message, context)
+        self.trust._check_threshold(signatures, message, context)
 
 
 def _b64(data: bytes) -> str:

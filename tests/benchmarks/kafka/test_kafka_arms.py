@@ -16,16 +16,16 @@ pytestmark = pytest.mark.long
 OPERATIONS = ("fetch_64", "produce_dicts_64", "produce_columns_64")
 
 
-def test_every_row_of_one_size_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_of_one_size_is_measured(tmp_path: Path) -> None:
     cluster = broker()
     import kafka_arms
     import kafka_transfers
 
-    monkeypatch.setattr(kafka_transfers, "WARM", 0)  # the rows are looked at, not their figures
-    monkeypatch.setattr(kafka_arms, "NOTARY_NICE", 0)
     with ExitStack() as stack:
-        instance = stack.enter_context(kafka_arms.Direct(tmp_path / "ours", cluster))
-        transfer = kafka_transfers.Transfer(cluster, instance, 64, 512, stack)
+        instance = stack.enter_context(kafka_arms.Direct(tmp_path / "ours", cluster, notary_nice=0))
+        transfer = kafka_transfers.Transfer(
+            cluster, instance, 64, 512, stack, warm=0
+        )  # rows are looked at, not figures
         results = list(transfer.measure({*OPERATIONS, "disk_64"}, rounds=1))
     assert [one.name for one in results] == [
         *("disk_64", "disk_64_unsealed", "disk_64_notary"),

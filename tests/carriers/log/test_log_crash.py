@@ -87,7 +87,7 @@ class Driver:
         with store.staging:
             staged = store.stage(places, *parcel, now_ms=self.parcels)
             store.journal.append(b"operation %d" % self.parcels)
-            store.stage_blob(parcel.parcel_hash, parcel.header)
+            store.deposit(parcel.parcel_hash, parcel.header)
         for place, offset in zip(staged.places, staged.planned, strict=True):
             assert offset == len(self.possible.entries[place])
             self.possible.entries[place].append(parcel)
@@ -124,8 +124,8 @@ class Driver:
     def holds_partition(self, store: LogStore, model: Model, place: Place) -> bool:
         expected, below = model.entries[place], model.below.get(place, 0)
         if not expected:
-            return store.end_offset(place) == 0
-        partition = store.partition(place)
+            return store.end(place) == 0
+        partition = store.tree(place)
         if (partition.end_offset, partition.below) != (len(expected), below):
             return False
         heads = read_through(store, place, headers_only=True)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from log_parcels import EVERYTHING, SMALL, A, B, contents, disk_with, fill, opaque, put, read_through
 
-from tallystick.carriers.log.report import Damaged, Recovery
+from tallystick.carriers.log.report import Recovery
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Damaged
 from tallystick.errors import Misuse
 from tallystick.runtime.seeded_disk import SeededDisk
 
@@ -35,7 +36,7 @@ def _finds(files: dict[str, bytes]) -> Recovery:
     store = LogStore(disk_with(files), SMALL, anchored={A: ENTRIES})
     offset = 0
     try:
-        while got := store.read(A, offset, 500, headers_only=offset < store.partition(A).below):
+        while got := store.read(A, offset, 500, headers_only=offset < store.tree(A).below):
             for entry in got:
                 expected = opaque(entry.offset)
                 assert (entry.offset, entry.parcel_hash, entry.header) == (offset, *expected[:2])
@@ -69,17 +70,17 @@ def _flipped(files: dict[str, bytes], path: str, at: int) -> dict[str, bytes]:
 )
 def test_every_flipped_byte_is_found(choose: Callable[[dict[str, bytes]], str], retire: bool) -> None:
     files = _filled(retire)
-    assert _finds(files).is_clean
+    assert not _finds(files).lines()
     path = choose(files)
     for at in range(len(files[path])):
-        assert not _finds(_flipped(files, path, at)).is_clean, f"byte {at} of {path}"
+        assert _finds(_flipped(files, path, at)).lines(), f"byte {at} of {path}"
 
 
 def test_a_damaged_entry_ends_a_read_and_is_named_at_its_own() -> None:
     files = _filled()
     sealed = _named(files, ".segment")[0]
     store = LogStore(disk_with(_flipped(files, sealed, 44 + 3 * 207 + 150)), SMALL)
-    assert store.recovery.is_clean, "bodies of sealed segments are read when they are asked for"
+    assert not store.recovery.lines(), "bodies of sealed segments are read when they are asked for"
     assert len(store.read(A, 0, EVERYTHING)) == 3
     with pytest.raises(Damaged, match=f"{sealed}: offset 3: the body does not match its checksum"):
         store.read(A, 3, EVERYTHING)
@@ -94,21 +95,21 @@ def test_a_promised_tail_that_is_short_is_damage_and_not_cut() -> None:
         disk = disk_with(short)
         store = LogStore(disk, SMALL)
         (damage,) = store.recovery.damages
-        assert damage.offset == store.end_offset(A) < ENTRIES
+        assert damage.offset == store.end(A) < ENTRIES
         assert not store.recovery.cuts
         assert disk.size(newest) == len(short[newest])
-        assert len(read_up_to(store)) == store.end_offset(A)
+        assert len(read_up_to(store)) == store.end(A)
         with pytest.raises(Damaged, match="read only"):
             put(store, A, n=1)
         put(store, B, n=1)
         store.sync()
-        assert store.end_offset(B) == 1
+        assert store.end(B) == 1
 
 
 def read_up_to(store: LogStore) -> list[int]:
     """The offsets that a damaged partition still gives."""
     offsets: list[int] = []
-    while len(offsets) < store.end_offset(A):
+    while len(offsets) < store.end(A):
         offsets += [entry.offset for entry in store.read(A, len(offsets), EVERYTHING)]
     with pytest.raises(Damaged):
         store.read(A, len(offsets), 1)
@@ -163,7 +164,7 @@ def test_a_missing_file_in_the_middle(kind: str) -> None:
         assert contents(disk) == _filled()
     else:
         assert "the file is missing" in str(store.recovery.damages[0])
-        assert 0 < store.end_offset(A) < ENTRIES
+        assert 0 < store.end(A) < ENTRIES
 
 
 @pytest.mark.parametrize("kind", ["segment", "index", "journal"])
@@ -181,6 +182,6 @@ def test_what_is_not_ours_is_left_alone() -> None:
     strange = {"topics/lost+found/x": b"?", f"{FOLDER}notes.txt": b"?", f"topics/{A.token.hex()}/x/y": b"?"}
     disk = disk_with({**_filled(), **strange})
     store = LogStore(disk, SMALL)
-    assert store.recovery.is_clean
+    assert not store.recovery.lines()
     assert len(read_through(store, A)) == ENTRIES
     assert strange.items() <= contents(disk).items()

@@ -26,12 +26,12 @@ def test_a_full_disk_stores_all_or_nothing_and_recovers(free: int) -> None:
     store.journal.append(b"operation")
     with suppress(Unavailable):
         store.sync()
-    stored = store.end_offset(A)
+    stored = store.end(A)
     assert stored in (1, 4)
     for parcel in staged:
         with pytest.raises(Unavailable, match="disk full") if stored == 1 else nullcontext():
             assert parcel.offsets == parcel.planned
-    assert (store.end_offset(A), store.end_offset(B)) == (stored, stored - 1)
+    assert (store.end(A), store.end(B)) == (stored, stored - 1)
     assert len(store.journal.replay()) == (stored > 1)
     disk.fill(None)
     again = put(store, A, B, n=9)
@@ -63,7 +63,7 @@ def test_failed_groups_that_reappear_after_a_crash_are_cut() -> None:
         disk.crash()
         reopened = LogStore(disk, SMALL)
         assert not reopened.recovery.damages
-        assert (reopened.end_offset(A), reopened.end_offset(B)) == (1, 2)
+        assert (reopened.end(A), reopened.end(B)) == (1, 2)
         cuts += len(reopened.recovery.cuts)
     assert cuts
 

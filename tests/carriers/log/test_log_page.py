@@ -83,10 +83,10 @@ def folder(tmp_path: Path) -> Path:
         put(store, C, n=number)
         store.journal.append(b"record %d" % number)
         store.sync()
-    store.stage_blob(b"n" * 32, b"a lock")
+    store.deposit(b"n" * 32, b"a lock")
     store.sync()
     store.journal.trim(5)
-    store.retire(C, store.partition(C)._segments[1].index.base)
+    store.retire(C, store.tree(C)._segments[1].index.base)
     store.sync()
     store.close()
     return tmp_path
@@ -162,5 +162,5 @@ def test_the_tree_is_over_the_names(folder: Path) -> None:
     leaves = [sha256(b"\x00" + name).digest() for name in names]
     while len(leaves) > 1:
         leaves = [sha256(b"\x01" + one + two).digest() for one, two in zip(leaves[::2], leaves[1::2], strict=True)]
-    assert store.partition(B).root(4) == leaves[0]
+    assert store.tree(B).root(4) == leaves[0]
     store.close()

@@ -9,7 +9,7 @@ import pytest
 from actors import Topic, publish, read_rows
 from stack import Stack, log_store
 
-from tallystick.client.findings import Finding
+from tallystick.client.reader import Finding
 
 PARCELS = 20
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from log_parcels import EVERYTHING, SMALL, A, B, C, contents, fill, opaque, put, read_through
 
-from tallystick.carriers.log.report import Damaged, Retired
+from tallystick.carriers.log.report import Retired
 from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Damaged
 from tallystick.errors import Misuse
 from tallystick.runtime.seeded_disk import SeededDisk
 
@@ -14,22 +15,22 @@ from tallystick.runtime.seeded_disk import SeededDisk
 def test_bodies_go_and_headers_stay() -> None:
     disk = SeededDisk(1)
     store = fill(disk, 50)
-    root, before = store.partition(A).root(), store.bytes_stored(A.token)
+    root, before = store.tree(A).root(), store.bytes_stored(A)
     below = store.retirable(A, now_ms=0, bytes_max=4000)
     assert 0 < below < 50
     store.retire(A, below)
-    assert store.bytes_stored(A.token) < before * 0.7
+    assert store.bytes_stored(A) < before * 0.7
     for opened in (store, LogStore(disk, SMALL)):
-        assert opened.recovery.is_clean
+        assert not opened.recovery.lines()
         with pytest.raises(Retired) as caught:
             opened.read(A, below - 1, EVERYTHING)
         assert (caught.value.below, caught.value.reason) == (below, "retired")
         assert [e.body for e in read_through(opened, A, first=below)] == [opaque(n).body for n in range(below, 50)]
         heads = read_through(opened, A, headers_only=True)
         assert [(e.header, e.body_bytes) for e in heads] == [(opaque(n).header, 100) for n in range(50)]
-        assert opened.partition(A).root() == root
-        opened.partition(A).inclusion(0, 50)
-        assert opened.bytes_stored(A.token) == store.bytes_stored(A.token)
+        assert opened.tree(A).root() == root
+        opened.tree(A).inclusion(0, 50)
+        assert opened.bytes_stored(A) == store.bytes_stored(A)
 
 
 def test_age_and_bytes_propose_whole_segments() -> None:
@@ -50,7 +51,7 @@ def test_a_partition_can_be_retired_to_its_end_and_go_on() -> None:
     put(store, A, n=10)
     store.sync()
     for opened in (store, LogStore(disk, SMALL)):
-        assert opened.recovery.is_clean
+        assert not opened.recovery.lines()
         assert [entry.offset for entry in read_through(opened, A, first=10)] == [10]
 
 
@@ -64,7 +65,7 @@ def test_a_mark_inside_a_segment_hides_bodies_and_deletes_nothing_yet() -> None:
         store.read(A, 2, EVERYTHING)
     assert store.read(A, 3, 1)[0].offset == 3
     store.retire(A, 2)
-    assert store.partition(A).below == 3, "a mark never falls"
+    assert store.tree(A).below == 3, "a mark never falls"
     with pytest.raises(Misuse, match="the end is 5"):
         store.retire(A, 6)
 
@@ -80,18 +81,18 @@ def test_a_body_that_another_topic_needs_outlives_its_own_topic_s_retention() ->
         with pytest.raises(Retired):
             opened.read(A, 0, EVERYTHING)
         assert [entry.body for entry in read_through(opened, B)] == [opaque(n).body for n in range(12)]
-    folder = store.partition(A).folder
+    folder = store.tree(A).folder
     store.retire(B, 12)
     assert any(name.endswith(".segment") for name in disk.listdir(folder)), "the third topic still needs it"
     store.retire(C, 12)
     assert not any(name.endswith(".segment") for name in disk.listdir(folder))
-    assert LogStore(disk, SMALL).recovery.is_clean
+    assert not LogStore(disk, SMALL).recovery.lines()
 
 
 def test_a_segment_whose_headers_cannot_be_read_is_kept() -> None:
     disk = SeededDisk(1)
     store = fill(disk, 20)
-    path = f"{store.partition(A).folder}/{0:020d}.segment"
+    path = f"{store.tree(A).folder}/{0:020d}.segment"
     disk.flip(path, 100)
     with pytest.raises(Damaged, match="kept, since its headers cannot all be read"):
         store.retire(A, 20)

@@ -26,13 +26,13 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 def test_what_is_stored_is_read_again_and_after_reopening(disk: Disk) -> None:
     store = fill(disk, 50)
     for opened in (store, LogStore(disk, SMALL)):
-        assert opened.recovery.is_clean
+        assert not opened.recovery.lines()
         entries = read_through(opened, A)
         assert [entry.offset for entry in entries] == list(range(50))
         assert [(e.parcel_hash, e.header, e.body) for e in entries] == [opaque(n) for n in range(50)]
         assert [entry.stored_ms for entry in entries] == [1000 + n for n in range(50)]
         assert opened.statistics().segments > 3
-        assert opened.end_offset(A) == 50
+        assert opened.end(A) == 50
         assert opened.read(A, 50, 10) == []
         assert opened.read(B, 0, 10) == []
         opened.close()
@@ -76,8 +76,8 @@ def test_a_parcel_of_several_topics_stores_its_body_once(disk: Disk) -> None:
             (entry,) = opened.read(place, offset, EVERYTHING)
             assert (entry.parcel_hash, entry.header, entry.body) == opaque(1, body_bytes=5000)
             assert entry.body_bytes == 5000
-        assert opened.bytes_stored(A.token) > 5000
-        assert opened.bytes_stored(B.token) + opened.bytes_stored(C.token) < 1000
+        assert opened.bytes_stored(A) > 5000
+        assert opened.bytes_stored(B) + opened.bytes_stored(C) < 1000
         opened.close()
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_seen_or_promised_before_the_sync(disk: Disk) -> None:
     store = LogStore(disk, SMALL)
     staged = put(store, A, n=1)
     assert staged.planned == (0,)
-    assert store.end_offset(A) == 0
+    assert store.end(A) == 0
     assert store.read(A, 0, EVERYTHING) == []
     with pytest.raises(Misuse, match="staged, not stored"):
         _ = staged.offsets
@@ -108,7 +108,7 @@ def test_the_tree_is_that_of_the_parcel_hashes_and_proves_them(disk: Disk) -> No
     store = fill(disk, 30)
     leaves = [merkle.leaf_hash(opaque(n).parcel_hash) for n in range(30)]
     for opened in (store, LogStore(disk, SMALL)):
-        partition = opened.partition(A)
+        partition = opened.tree(A)
         assert partition.root() == merkle.root(leaves)
         assert partition.root(12) == merkle.root(leaves[:12])
         merkle.verify_inclusion(leaves[7], 7, 30, partition.inclusion(7, 30), partition.root())
@@ -140,7 +140,7 @@ def test_blobs_are_stored_once_under_their_names(disk: Disk) -> None:
     blobs = {opaque(n).parcel_hash: b"lock %d" % n * 50 for n in range(40)}
     for _ in range(2):
         for name, data in blobs.items():
-            store.stage_blob(name, data)
+            store.deposit(name, data)
         assert store.blobs.get(opaque(1).parcel_hash) in (None, blobs[opaque(1).parcel_hash])
         store.sync()
     for opened in (store, LogStore(disk, SMALL)):
@@ -156,16 +156,16 @@ def test_a_blob_tells_whether_it_is_stored() -> None:
     store = LogStore(disk, SMALL)
     disk.fill(0)
     name = opaque(1).parcel_hash
-    failed = store.stage_blob(name, b"lock")
+    failed = store.deposit(name, b"lock")
     with pytest.raises(Unavailable):
         store.sync()
     with pytest.raises(Unavailable, match="disk full"):
         _ = failed.offsets
     disk.fill(None)
-    first = store.stage_blob(name, b"lock")
-    assert store.stage_blob(name, b"lock") is first
+    first = store.deposit(name, b"lock")
+    assert store.deposit(name, b"lock") is first
     store.sync()
-    assert first.offsets == store.stage_blob(name, b"lock").offsets == ()
+    assert first.offsets == store.deposit(name, b"lock").offsets == ()
     assert store.blobs.get(name) == b"lock"
 
 
@@ -184,11 +184,11 @@ def test_what_no_store_could_take_is_a_misuse() -> None:
         with pytest.raises(Misuse):
             store.stage(places, parcel_hash, header, body, 0)
     with pytest.raises(Misuse):
-        store.stage_blob(b"short", b"")
+        store.deposit(b"short", b"")
     with pytest.raises(Misuse):
-        store.stage_blob(bytes(32), bytes(10))
+        store.deposit(bytes(32), bytes(10))
     with pytest.raises(Misuse):
-        store.partition(A)
+        store.tree(A)
     store.sync()
     assert store.places() == []
 
@@ -222,7 +222,7 @@ def test_readers_and_stagers_run_beside_commits(tmp_path: Path) -> None:
             staged = put(store, A, B, n=n)
             store.sync()
             for place, offset in zip(staged.places, staged.offsets, strict=True):
-                if store.partition(place).parcel_hash(offset) != opaque(n).parcel_hash:
+                if store.tree(place).parcel_hash(offset) != opaque(n).parcel_hash:
                     wrong.append(staged)
 
     def follow() -> None:
@@ -253,9 +253,9 @@ def test_ten_thousand_entries_are_reopened_without_reading_their_bodies(tmp_path
         put(store, A, n=n, header_bytes=600, body_bytes=2400)
         if n % 1000 == 999:
             store.sync()
-    root = store.partition(A).root()
+    root = store.tree(A).root()
     store.close()
     again = LogStore(disk, limits)
-    assert again.partition(A).root() == root
+    assert again.tree(A).root() == root
     assert again.read(A, 9_999, 10)[0].header == opaque(9_999, 600).header
     again.close()

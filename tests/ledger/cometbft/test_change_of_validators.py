@@ -14,7 +14,7 @@ from stack import PASSPHRASE, Stack
 from tallystick.crypto.merkle import verify_consistency
 from tallystick.crypto.signatures import RootKey
 from tallystick.errors import Forged, Misuse
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.cometbft.client import CometbftLedger
 from tallystick.ledger.cometbft.home import NodeAddresses
 from tallystick.ledger.fsck import fsck
@@ -22,7 +22,7 @@ from tallystick.node.handover import hand_over
 from tallystick.node.instance import open_root
 from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, create_validator, join_chain, make_genesis, read_card
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.trustfile import TrustFile
 
 

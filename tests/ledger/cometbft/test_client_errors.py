@@ -18,7 +18,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
 from tallystick.node.processes import free_ports
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.right import Right
 
 HEART = token("heart")

@@ -18,7 +18,7 @@ from without import without
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Misuse, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import LedgerStore

@@ -18,16 +18,15 @@ from chain_world import Chain, ChainWorld, wait_until
 from ledger_world import operation_batch, token
 
 from tallystick.errors import Forged, Unavailable
+from tallystick.ledger.block import Transaction, read_head
 from tallystick.ledger.book import Book
-from tallystick.ledger.checkpoints import read_head
 from tallystick.ledger.cometbft.client import ClientSettings
 from tallystick.ledger.cometbft.health import ChainHealth, look
 from tallystick.ledger.cometbft.rpc import Endpoints
 from tallystick.ledger.contracts.execute import Result
 from tallystick.ledger.engine import Submitted
-from tallystick.ledger.transaction import Transaction
 from tallystick.node.validator import roll_back_validator
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 from tallystick.trust.notes import Note
 
 PATIENT = ClientSettings(submit_s=60)

@@ -33,11 +33,9 @@ from tallystick.errors import Refused, Unavailable
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.engine import Submitted
 from tallystick.ledger.fsck import fsck
-from tallystick.ledger.reader import LedgerReader
-from tallystick.ledger.sqlite_store import LedgerStore
+from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore
 from tallystick.node.validator import threshold
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.entropy import SystemEntropy
+from tallystick.runtime.sources import SystemClock, SystemEntropy
 
 KILLS = 40 if os.environ.get("TALLY_PROFILE") == "soak" else 3
 

@@ -15,11 +15,18 @@ from without import without
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, TallystickError, Unavailable, Withheld
-from tallystick.ledger.cometbft import headers
 from tallystick.ledger.cometbft.client import chain_id
-from tallystick.ledger.cometbft.light import LightClient, LightSettings, fetch
+from tallystick.ledger.cometbft.light import (
+    LightBlock,
+    LightClient,
+    LightSettings,
+    fetch,
+    header_hash,
+    validators_hash,
+    vote_bytes,
+)
 from tallystick.ledger.cometbft.rpc import RpcEndpoint
-from tallystick.runtime.clock import ManualClock, SystemClock
+from tallystick.runtime.sources import ManualClock, SystemClock
 
 TARGET = 8
 FORM, VOTES, STEP = "the form of a header", "the votes for a header", "the step from a trusted header"
@@ -95,7 +102,7 @@ def forge_header_and_votes(method: str, answer: Any) -> Any:
     if method == "commit":
         signed = answer["signed_header"]
         signed["header"]["app_hash"] = "AA" * 32
-        signed["commit"]["block_id"]["hash"] = headers.header_hash(signed["header"]).hex()
+        signed["commit"]["block_id"]["hash"] = header_hash(signed["header"]).hex()
     return answer
 
 
@@ -128,13 +135,13 @@ class Usurper:
             value = {"type": "tendermint/PubKeyEd25519", "value": b64encode(self.key.public.raw).decode()}
             return {"validators": [{"pub_key": value, "voting_power": "10", "address": address}], "total": "1"}
         signed = answer["signed_header"]
-        signed["header"] |= {"app_hash": "AA" * 32, "validators_hash": headers.validators_hash(self.set).hex()}
+        signed["header"] |= {"app_hash": "AA" * 32, "validators_hash": validators_hash(self.set).hex()}
         commit = signed["commit"]
-        commit["block_id"]["hash"] = headers.header_hash(signed["header"]).hex()
+        commit["block_id"]["hash"] = header_hash(signed["header"]).hex()
         vote = {**commit["signatures"][0], "validator_address": address, "block_id_flag": 2, "signature": ""}
         commit["signatures"] = [vote]
-        unsigned = headers.LightBlock.parse(signed, [])
-        vote["signature"] = b64encode(self.key.sign_raw(headers.vote_bytes(unsigned, unsigned.signatures[0]))).decode()
+        unsigned = LightBlock.parse(signed, [])
+        vote["signature"] = b64encode(self.key.sign_raw(vote_bytes(unsigned, unsigned.signatures[0]))).decode()
         return answer
 
 
@@ -186,4 +193,4 @@ def test_trust_begins_with_the_hash_that_one_was_told(chain: Chain, true: RpcEnd
 @pytest.mark.parametrize("bad", [{}, {"header": {}, "commit": {}}, None, []])
 def test_what_is_no_header_is_malformed(bad: Any) -> None:
     with pytest.raises(Malformed):
-        headers.LightBlock.parse(bad, [])
+        LightBlock.parse(bad, [])

@@ -15,16 +15,16 @@ from ledger_world import World, operation_batch, token
 from tallystick.crypto.merkle import verify_consistency
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import read_head
 from tallystick.ledger.cometbft.client import CometbftLedger
 from tallystick.ledger.cometbft.home import NodeAddresses
 from tallystick.ledger.fsck import fsck
-from tallystick.ledger.memory import CheckpointMemory
+from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, create_validator, join_chain, make_genesis
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import RealDisk
+from tallystick.runtime.sources import SystemClock
 
 HEART = token("heart")
 

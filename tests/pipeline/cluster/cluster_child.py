@@ -26,7 +26,7 @@ from tallystick.errors import TallystickError
 from tallystick.pipeline.jobs import audit, ingest, prove
 from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.warehouse import Warehouse
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 Options = dict[str, str]
 

@@ -24,10 +24,10 @@ from tallystick.identity.folder import read_keys
 from tallystick.ledger.contracts.topics import ERASABLE
 from tallystick.pipeline import register, task
 from tallystick.pipeline.access import admit
-from tallystick.pipeline.channel import SECURE, Channel
 from tallystick.pipeline.columns import Projection
 from tallystick.pipeline.explain import TallyFailed
 from tallystick.pipeline.options import Options
+from tallystick.pipeline.session import SECURE, Channel
 from tallystick.pipeline.source import BatchReader, TallyDataSource
 from tallystick.trust.permit import Operation
 

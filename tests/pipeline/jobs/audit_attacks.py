@@ -12,6 +12,8 @@ from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, publish, row_o
 from stack import READ, WRITE, Stack
 from without import without
 
+from tallystick.carriers.accounts import Asked
+from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.group import group_id
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.demo.forgery import exchange, send_bytes
@@ -73,7 +75,7 @@ def try_without_right(crime: Crime) -> None:
     for token in (crime.topic.token, crime.another("first"), crime.another("second")):
         crime.spy.node.publish(token, [JUNK])
         with suppress(Refused):
-            crime.spy.node.fetch(token, 0, bytes(16), 0, bytes_max=1)
+            crime.spy.node.fetch(Fetch(token, 0, bytes(16), 0, bytes_max=1))
 
 
 def replay(crime: Crime) -> None:
@@ -176,8 +178,8 @@ def forged_log(crime: Crime) -> Iterator[None]:
     settle(crime.stack)
     honest = carrier.fetch
 
-    def fetch(*args: Any, **options: Any) -> Any:
-        fetched = honest(*args, **options)
+    def fetch(asked: Asked, wanted: Fetch) -> Fetched:
+        fetched = honest(asked, wanted)
         at = offset - fetched.first
         if not 0 <= at < len(fetched.parcels):
             return fetched

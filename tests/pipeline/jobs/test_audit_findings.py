@@ -24,10 +24,8 @@ from tallystick import wire
 from tallystick.cli import main
 from tallystick.errors import Forged, Misuse, Withheld
 from tallystick.ledger import entries
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import read_head
+from tallystick.ledger.block import Block, compose, read_head
 from tallystick.ledger.sqlite import SqliteLedger
-from tallystick.ledger.transaction import compose
 from tallystick.pipeline.jobs import audit_ledger
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
 

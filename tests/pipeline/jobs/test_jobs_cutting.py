@@ -12,7 +12,7 @@ from tallystick.errors import Malformed
 from tallystick.fleet.vehicles import Fleet
 from tallystick.pipeline.jobs import lines
 from tallystick.pipeline.jobs.cutting import FIELDS, Columns, cut
-from tallystick.pipeline.jobs.trip_settings import TripSettings
+from tallystick.pipeline.jobs.registry import TripSettings
 
 SETTINGS = TripSettings()
 S = 1_000_000

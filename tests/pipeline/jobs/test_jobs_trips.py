@@ -29,7 +29,7 @@ from tallystick.pipeline.jobs.refine import refine
 from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.trips import trips
 from tallystick.pipeline.jobs.warehouse import Warehouse
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.sources import SystemClock
 
 KEY = ["vehicle_id", "start_ts"]
 

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from without import without
 
 from tallystick.cli import main
@@ -20,7 +19,7 @@ from tallystick.errors import Misuse
 from tallystick.pipeline.jobs import audit_findings, audit_ledger, audit_parcels
 from tallystick.pipeline.jobs.report_data import Tables
 from tallystick.pipeline.jobs.report_html import tag
-from tallystick.pipeline.jobs.report_svg import Series, amount, curves, step_s
+from tallystick.pipeline.jobs.report_svg import amount, curves, step_s
 from tallystick.pipeline.jobs.warehouse import Warehouse
 
 START = datetime(2026, 11, 14, 6, 0, tzinfo=UTC)
@@ -107,7 +106,7 @@ def fill(folder: Path, name: str = "telemetry", vehicle: str = "car-1") -> None:
     }
     head = {"height": 10, "time_ms": 1_800_000_000_000, "transactions": 31, "root": "5c" * 32}
     vouch = {"cosigners": [name], "vouched_by": f"witnesses cosigned this history: {name}"}
-    put(folder, "findings", [finding], to_arrow_schema(audit_findings.SCHEMA, timezone="UTC"), **head, **vouch)
+    put(folder, "findings", [finding], audit_findings.SCHEMA, **head, **vouch)
     trip = {
         "vehicle_id": vehicle,
         "start_ts": START,
@@ -236,7 +235,7 @@ def test_no_plot_is_empty_without_a_word(tmp_path: Path) -> None:
     assert "The topic is padded" in seen.text
     assert "Sealed bytes" not in seen.text
     assert "hold no trip yet" in seen.text
-    assert 'points="0.0,0.0 24.0,0.0"' in curves([0.0], [Series("x", [100.0])])
+    assert 'points="0.0,0.0 24.0,0.0"' in curves([0.0], {"x": [100.0]})
 
 
 def test_an_unbelievable_ledger_is_said(tmp_path: Path) -> None:

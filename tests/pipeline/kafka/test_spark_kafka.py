@@ -21,14 +21,6 @@ pytestmark = pytest.mark.long  # two engines at once
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaClient]:
-    """Kafka's administrator."""
-    client = KafkaClient(broker().operator())
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
 def kafka_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
     with Stack(tmp_path_factory.mktemp("kafka-lake"), node=node_settings(broker())) as stack:
         lake = Lake(stack, spark)

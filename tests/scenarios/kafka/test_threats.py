@@ -19,8 +19,8 @@ from without import without
 from tallystick.carriers.kafka.administration import AccessEntry, Spot
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
-from tallystick.client.findings import Finding
 from tallystick.client.group import group_id
+from tallystick.client.reader import Finding
 from tallystick.client.subscribe import FoundError
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger import entries

@@ -52,7 +52,7 @@ class Spot(NamedTuple):
     place: Place
 
 
-class FoundAccess(NamedTuple):
+class FoundTopic(NamedTuple):
     """A sealed topic as Kafka has it."""
 
     identity: bytes  # that Kafka gave it when it was made: another topic of the same name has another
@@ -94,14 +94,20 @@ class Administration:
                 raise
             raise explain(self._heard[0], act) from error
 
+    def _ask(self, act: str, method: str, *asked: Any, ignore: Sequence[str] = ()) -> dict[Any, Any]:
+        """Every answer to one request of an administrator, by what was asked for."""
+        with self._asking(act, ignore):
+            futures = getattr(self.admin, method)(*asked, request_timeout=ASK_S)
+            return {one: future.result(ASK_S) for one, future in futures.items()}
+        return {}  # what was asked for is there already, or gone
+
     # Topics.
 
     @property
     def admin(self) -> Any:
         with self._lock:
             if self._admin is None:
-                admin = library("confluent_kafka.admin")
-                self._admin = admin.AdminClient(self._settings)
+                self._admin = library("confluent_kafka.admin").AdminClient(self._settings)
             return self._admin
 
     def broker_count(self, timeout_s: float = ASK_S) -> int:
@@ -114,11 +120,11 @@ class Administration:
             found = self.admin.list_topics(timeout=ASK_S).topics
         return {token: len(topic.partitions) for name, topic in found.items() if (token := token_of(name))}
 
-    def find_topics(self, tokens: Sequence[bytes]) -> dict[bytes, FoundAccess]:
+    def find_topics(self, tokens: Sequence[bytes]) -> dict[bytes, FoundTopic]:
         """Which of these topics Kafka has, and what they are there."""
         if not tokens:
             return {}
-        found: dict[bytes, FoundAccess] = {}
+        found: dict[bytes, FoundTopic] = {}
         names = library().TopicCollection([token.hex() for token in tokens])
         with self._asking("describe topics"):
             answers = self.admin.describe_topics(names, request_timeout=ASK_S)
@@ -139,9 +145,7 @@ class Administration:
     def _make(self, name: str, partitions: int, replicas: int) -> None:
         admin = library("confluent_kafka.admin")
         topic = admin.NewTopic(name, partitions, replicas, config=TOPIC_SETTINGS)
-        with self._asking(f"make topic {name}", ignore=("TOPIC_ALREADY_EXISTS",)):
-            for future in self.admin.create_topics([topic], request_timeout=ASK_S).values():
-                future.result(ASK_S)
+        self._ask(f"make topic {name}", "create_topics", [topic], ignore=("TOPIC_ALREADY_EXISTS",))
 
     def topic_settings(self, tokens: Sequence[bytes]) -> dict[bytes, dict[str, str]]:
         """The settings of sealed topics that must stay as they were made."""
@@ -149,10 +153,8 @@ class Administration:
             return {}
         admin = library("confluent_kafka.admin")
         asked = {admin.ConfigResource(admin.ResourceType.TOPIC, token.hex()): token for token in tokens}
-        with self._asking("read topic settings"):
-            answers = self.admin.describe_configs(list(asked), request_timeout=ASK_S)
-            found = {asked[resource]: future.result(ASK_S) for resource, future in answers.items()}
-        return {token: {name: str(found[token][name].value) for name in TOPIC_SETTINGS} for token in found}
+        found = self._ask("read topic settings", "describe_configs", list(asked))
+        return {asked[one]: {name: str(found[one][name].value) for name in TOPIC_SETTINGS} for one in found}
 
     def restore_settings(self, token: bytes) -> None:
         admin = library("confluent_kafka.admin")
@@ -161,9 +163,7 @@ class Administration:
             for name, value in TOPIC_SETTINGS.items()
         ]
         resource = admin.ConfigResource(admin.ResourceType.TOPIC, token.hex(), incremental_configs=entries)
-        with self._asking(f"restore the settings of topic {token.hex()}"):
-            for future in self.admin.incremental_alter_configs([resource], request_timeout=ASK_S).values():
-                future.result(ASK_S)
+        self._ask(f"restore the settings of topic {token.hex()}", "incremental_alter_configs", [resource])
 
     # Access.
 
@@ -187,32 +187,25 @@ class Administration:
 
     def change_access(self, added: Iterable[AccessEntry], removed: Iterable[AccessEntry]) -> None:
         admin = library("confluent_kafka.admin")
-        new, old = [_binding(admin.AclBinding, one) for one in added], list(removed)
-        with self._asking("change access control"):
-            if new:
-                for future in self.admin.create_acls(new, request_timeout=ASK_S).values():
-                    future.result(ASK_S)
-            if old:
-                filters = [_binding(admin.AclBindingFilter, one) for one in old]
-                for future in self.admin.delete_acls(filters, request_timeout=ASK_S).values():
-                    future.result(ASK_S)
+        new = [_binding(admin.AclBinding, one) for one in added]
+        old = [_binding(admin.AclBindingFilter, one) for one in removed]
+        if new:
+            self._ask("change access control", "create_acls", new)
+        if old:
+            self._ask("change access control", "delete_acls", old)
 
     def make_user(self, name: str, password: bytes) -> None:
         """Give a user a password, or another one."""
         admin = library("confluent_kafka.admin")
         scram = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_512, SCRAM_ROUNDS)
-        self._change_users([admin.UserScramCredentialUpsertion(name, scram, password)], ())
+        change = admin.UserScramCredentialUpsertion(name, scram, password)
+        self._ask("change users", "alter_user_scram_credentials", [change])
 
     def forget_user(self, name: str) -> None:
         """Take a user's password away: its connections end when Kafka next asks for it."""
         admin = library("confluent_kafka.admin")
         gone = admin.UserScramCredentialDeletion(name, admin.ScramMechanism.SCRAM_SHA_512)
-        self._change_users([gone], ("RESOURCE_NOT_FOUND",))
-
-    def _change_users(self, changes: list[Any], ignore: Sequence[str]) -> None:
-        with self._asking("change users", ignore=ignore):
-            for future in self.admin.alter_user_scram_credentials(changes, request_timeout=ASK_S).values():
-                future.result(ASK_S)
+        self._ask("change users", "alter_user_scram_credentials", [gone], ignore=("RESOURCE_NOT_FOUND",))
 
     # Groups.
 
@@ -248,25 +241,20 @@ class Administration:
                     raise explain(one.error, f"write the offsets of group {group}")
 
 
-def _found(topic: Any) -> FoundAccess:
+def _found(topic: Any) -> FoundTopic:
     high, low = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
     if not high and not low:
         raise Misuse(f"kafka: topic {topic.name} has no identity", hint=FINAL["UNSUPPORTED_VERSION"])
     identity = high.to_bytes(8, "big", signed=True) + low.to_bytes(8, "big", signed=True)
     offline = frozenset(one.id for one in topic.partitions if one.leader is None or one.leader.id < 0)
-    return FoundAccess(identity, len(topic.partitions), offline)
+    return FoundTopic(identity, len(topic.partitions), offline)
 
 
 def _binding(kind: Any, entry: AccessEntry) -> Any:
     admin = library("confluent_kafka.admin")
     return kind(
-        admin.ResourceType[entry.resource],
-        entry.name,
-        admin.ResourcePatternType[entry.pattern],
-        entry.user,
-        "*",
-        admin.AclOperation[entry.operation],
-        admin.AclPermissionType.ALLOW if entry.allowed else admin.AclPermissionType.DENY,
+        *(admin.ResourceType[entry.resource], entry.name, admin.ResourcePatternType[entry.pattern], entry.user, "*"),
+        *(admin.AclOperation[entry.operation], admin.AclPermissionType["ALLOW" if entry.allowed else "DENY"]),
     )
 
 

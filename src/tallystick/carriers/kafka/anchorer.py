@@ -4,30 +4,39 @@ ledger's.
 A round: topics that are new on the ledger are made; records that came are read; permits and locks that gateways share
 are taken over, and anchors that other notaries wrote; what is this notary's turn is judged, and an anchor is written
 for it. Only then does the index grow, and the heads of lanes count for every gateway alike.
+
+Notaries of one instance share the partitions, and take over from one that is silent. Every notary reads every partition
+and keeps every tree; what is dealt is the dear part, judging and writing. Each partition has an order of its topic's
+nodes of its own, by hash, so that the work spreads evenly and a node that comes or goes moves its share alone. The
+first judges at once, each next one when no anchor came for `PATIENCE_MS` more. Who took over goes on at once, until an
+anchor of somebody else's shows that another is back. No election and no lease: two that judge at the same time do no
+harm, since the ledger takes the first anchor and tells the other `anchor-moved`.
+
+Anchors of others, or this notary's own of before a crash, are taken over in order. A partition that cannot be read, or
+that holds other records than were anchored, keeps no other from going on: its anchors wait, and are tried again after a
+while.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import NamedTuple, Protocol
 
-from tallystick.carriers.deposits import permit_name, undo_name
+from tallystick.carriers.accounts import permit_name, undo_name
 from tallystick.carriers.front import Front
-from tallystick.carriers.kafka.behind import BehindAnchors, Written
+from tallystick.carriers.kafka.ledger import Carried, NotaryLedger, Written
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
-from tallystick.carriers.kafka.reconcile import Drift, Reconciler
+from tallystick.carriers.kafka.reconcile import Drift, KafkaTopics, Reconciler
 from tallystick.carriers.kafka.shared import Shared, What
 from tallystick.carriers.kafka.storage import KafkaStorage
-from tallystick.carriers.kafka.topics import KafkaTopics
-from tallystick.carriers.kafka.turns import Turns
 from tallystick.carriers.storage import Location, Place
-from tallystick.errors import Refused, Unavailable
+from tallystick.crypto.symmetric import named_hash
+from tallystick.errors import Refused, Unavailable, Withheld
 from tallystick.guards.publish import Contradiction
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.ledger.contracts.state import NOBODY
 from tallystick.parcel.locks import lock_hash
 from tallystick.trust.permit import Permit, UndoOrder
 from tallystick.trust.promise import Anchor
@@ -38,27 +47,39 @@ log = logging.getLogger(__name__)
 CHECK_MS = 1_000  # how often Kafka's rules are held to the ledger's
 UNCHECKED_MS = 20_000  # after a look that failed, which may itself have taken most of it
 POLL_S = 0.02  # how long the notary waits for records where none are there
+PATIENCE_MS = 2_000  # some blocks of a busy chain
+AGAIN_MS = 10_000  # before anchors that could not be taken over are tried again
 
 
-class Carried(NamedTuple):
-    """A sealed topic as the ledger has it; `nodes` may write about it."""
+class Turns:
+    """For one notary, `me`."""
 
-    partitions: int
-    replicas: int
-    nodes: Sequence[bytes]
+    def __init__(self, me: bytes) -> None:
+        self._me = me
+        self._since_ms: dict[Place, int] = {}  # when records were first seen to wait there
+        self._taken: set[Place] = set()  # taken over
+
+    def is_due(self, place: Place, nodes: Sequence[bytes], now_ms: int) -> bool:
+        """Whether this notary judges what waits in `place` now; `nodes` are those that may."""
+        waited_ms = now_ms - self._since_ms.setdefault(place, now_ms)
+        return place in self._taken or waited_ms >= PATIENCE_MS * rank(place, nodes, self._me)
+
+    def wrote(self, place: Place) -> None:
+        """This notary's anchor is on the ledger."""
+        self._since_ms.pop(place, None)
+        self._taken.add(place)
+
+    def followed(self, place: Place) -> None:
+        """Somebody else's is."""
+        self._since_ms.pop(place, None)
+        self._taken.discard(place)
 
 
-class NotarySide(Protocol):
-    """What a notary asks of the ledger."""
-
-    def topics(self) -> Mapping[bytes, Carried]:
-        """The sealed topics that this node carries, by token."""
-
-    def write(self, entries: Sequence[bytes]) -> int:
-        """Bring entries to the ledger in one transaction. Returns its number."""
-
-    def follow(self, above: int) -> tuple[int, list[Written]]:
-        """How high the ledger is, and the notaries' anchors above a height."""
+def rank(place: Place, nodes: Sequence[bytes], me: bytes) -> int:
+    """How many of these nodes come first in a partition."""
+    where = place.token + place.partition.to_bytes(4, "big")
+    order = sorted(nodes, key=lambda node: named_hash("tallystick turn 1", where + node))
+    return order.index(me) if me in order else len(order)
 
 
 class KafkaAnchorer:
@@ -72,7 +93,7 @@ class KafkaAnchorer:
         sealed: KafkaTopics,
         shared: Shared,
         reconciler: Reconciler,
-        ledger: NotarySide,
+        ledger: NotaryLedger,
         turns: Turns,
     ) -> None:
         self._front, self._storage, self.notary, self._ledger, self._turns = front, storage, notary, ledger, turns
@@ -80,7 +101,8 @@ class KafkaAnchorer:
         self._drift: list[bytes] = []  # found, and not yet on the ledger
         self._followed = -1
         self._made: dict[bytes, Carried] = {}
-        self._behind = BehindAnchors(sealed.trouble, self._follow_anchor)
+        self._behind: dict[Place, list[Written]] = {}  # anchors that are yet to be taken over
+        self._again_ms: dict[Place, int] = {}  # when to try those that could not be
         shared.catch_up(self._take_shared)
         storage.sync()
 
@@ -96,7 +118,7 @@ class KafkaAnchorer:
         if self._shared.catch_up(self._take_shared) if waits or anchors else self._shared.poll(self._take_shared):
             with self._front.lock:
                 self._storage.sync()
-        self._behind.catch_up(anchors, now_ms)
+        self._catch_up(anchors, now_ms)
         self._followed = height
         with self._front.lock:
             judged = self.notary.judge(self._front.block()[1], lambda place: self._is_due(place, now_ms))
@@ -137,8 +159,25 @@ class KafkaAnchorer:
             self._drift = told
             raise
 
-    def _check_topics(self) -> list[Drift]:
+    def _check_topics(self) -> Iterable[Drift]:
         return self._sealed.check({token: topic.partitions for token, topic in self._ledger.topics().items()})
+
+    def _catch_up(self, anchors: Iterable[Written], now_ms: int) -> None:
+        """Take over the anchors that wait, and these."""
+        for found in anchors:
+            self._behind.setdefault(Place(found[0].token, found[0].partition), []).append(found)
+        for place in [one for one in self._behind if self._again_ms.get(one, 0) <= now_ms]:
+            if self._sealed.trouble(place) is not None:
+                continue
+            try:
+                while self._behind[place]:
+                    self._follow_anchor(place, self._behind[place][0], now_ms)
+                    self._behind[place].pop(0)
+            except (Unavailable, Withheld) as error:
+                log.error("%s", error)
+                self._again_ms[place] = now_ms + AGAIN_MS
+                return  # it may have taken long: the others next time
+            del self._behind[place]
 
     def _follow_anchor(self, place: Place, found: Written, now_ms: int) -> None:
         with self._front.lock:
@@ -189,8 +228,7 @@ class KafkaAnchorer:
             self._made[token] = topic
 
     def statistics(self) -> Mapping[str, int]:
-        drifts = {"drifts_waiting": len(self._drift), "partitions_behind": len(self._behind)}
-        return {**self.notary.statistics(), **drifts}
+        return self.notary.statistics() | {"drifts_waiting": len(self._drift), "partitions_behind": len(self._behind)}
 
     def close(self) -> None:
         self.notary.close()

@@ -11,31 +11,21 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tallystick.carriers.kafka.administration import ASK_S, PARCEL_BYTES_MAX, Administration, log
+from tallystick.carriers.kafka.consumers import POLL_RECORDS, RangeReader, Record, choose
 from tallystick.carriers.kafka.failures import REPLICAS, explain, library, translated
-from tallystick.carriers.kafka.ranges import RangeReader, choose
 from tallystick.carriers.storage import Place
 from tallystick.errors import TallystickError, Unavailable
 from tallystick.parcel.parcel import Parcel
 
-PASSAGE = "tally-passage"  # the header with the gateway's word
 SEND_S = 30.0  # how long a record may take to be stored by all replicas
 TOGETHER_S = 10.0  # a transaction: readers of its partitions wait for its end, so Kafka aborts one that takes longer
-POLL_RECORDS = 1_000
 AHEAD_BYTES = 16 << 20  # that a consumer may fetch before it is asked: a few requests of a reader
-
-
-class Record(NamedTuple):
-    """What a partition holds at an offset."""
-
-    offset: int
-    value: bytes
-    passage: bytes | None
 
 
 class Outgoing(NamedTuple):
@@ -97,7 +87,7 @@ class KafkaClient(Administration):
                 with self._asking("store records together"):
                     producer = self._transactional = self._transactional or self._open_transactional()
                     producer.begin_transaction()
-                    sent = [self._hand_over(producer, one.place.token.hex(), *one) for one in records]
+                    sent = [self._hand_over(producer, one) for one in records]
                     if producer.flush(TOGETHER_S):
                         raise _late()
                     for one in sent:
@@ -136,18 +126,11 @@ class KafkaClient(Administration):
 
     def produce(self, place: Place, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]) -> SentRecord:
         """Hand a record over; it is stored when `flush` has returned and it has an offset."""
-        return self._hand_over(self._producing(), place.token.hex(), place, key, value, headers)
+        return self._hand_over(self._producing(), Outgoing(place, key, value, headers))
 
-    def _hand_over(
-        self,
-        producer: Any,
-        topic: str,
-        place: Place,
-        key: bytes,
-        value: bytes,
-        headers: Sequence[tuple[str, bytes]],
-    ) -> SentRecord:
-        sent = SentRecord(place)
+    def _hand_over(self, producer: Any, one: Outgoing, name: str | None = None) -> SentRecord:
+        """`name` is that of a topic that has no token."""
+        sent, topic = SentRecord(one.place), name or one.place.token.hex()
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
@@ -157,7 +140,9 @@ class KafkaClient(Administration):
 
         try:
             with self._writing(f"write to {topic}"):
-                producer.produce(topic, value, key, place.partition, headers=list(headers), on_delivery=delivered)
+                producer.produce(
+                    *(topic, one.value, one.key, one.place.partition), headers=list(one.headers), on_delivery=delivered
+                )
         except TallystickError as error:  # the library may know of it before it asks; what lies beside it goes on
             sent.error = error
         return sent
@@ -165,7 +150,7 @@ class KafkaClient(Administration):
     def put_shared(self, name: str, records: Sequence[tuple[bytes, bytes]]) -> None:
         """Append key and value each; durable when it returns."""
         nowhere, producer = Place(b"", 0), self._producing()
-        sent = [self._hand_over(producer, name, nowhere, key, value, []) for key, value in records]
+        sent = [self._hand_over(producer, Outgoing(nowhere, key, value, []), name) for key, value in records]
         self.flush(sent)
         for one in sent:
             if one.error is not None:
@@ -198,8 +183,7 @@ class KafkaClient(Administration):
     def _producing(self) -> Any:
         with self._lock:
             if self._producer is None:
-                kafka = library()
-                self._producer = kafka.Producer(
+                self._producer = library().Producer(
                     {
                         **self._settings,
                         "enable.idempotence": "true",  # acks=all, and a retry stores nothing twice
@@ -247,7 +231,7 @@ class KafkaClient(Administration):
     def _reader(self, place: Place, first: int) -> Iterator[RangeReader]:
         with self._lock:
             reader = choose(self._idle, place, first)
-        reader = reader or RangeReader(self.consumer(), records_of)
+        reader = reader or RangeReader(self.consumer())
         try:
             yield reader
         except BaseException:
@@ -293,6 +277,12 @@ def _late() -> Unavailable:
     return Unavailable("kafka: records were not stored in time", retry_after_s=1.0, hint=REPLICAS)
 
 
+def outgoing(parcel: Parcel, principal: bytes, places: Sequence[Place], *headers: tuple[str, bytes]) -> list[Outgoing]:
+    """The records of a parcel of this publisher: one in each of its places."""
+    key, value, described = principal + parcel.header.lane, parcel.encode(), [*describe(parcel), *headers]
+    return [Outgoing(place, key, value, described) for place in places]
+
+
 def describe(parcel: Parcel) -> list[tuple[str, bytes]]:
     """A record's headers, for Kafka's own tools to route by; all of it stands in the clear header."""
     header = parcel.header
@@ -303,22 +293,3 @@ def describe(parcel: Parcel) -> list[tuple[str, bytes]]:
         ("tally-sequence", str(header.sequence).encode()),
         ("tally-schema", str(header.schema_version).encode()),
     ]
-
-
-def record_of(message: Any) -> Record:
-    headers = dict(message.headers() or ())
-    return Record(message.offset(), message.value() or b"", headers.get(PASSAGE))
-
-
-def records_of(messages: Iterable[Any]) -> list[Record]:
-    return [record_of(message) for message in messages if not is_end(message)]
-
-
-def is_end(message: Any) -> bool:
-    """Whether it is no record but only tells that the partition ends here; raises what any other error means."""
-    error = message.error()
-    if error is None:
-        return False
-    if error.name() in ("_PARTITION_EOF", "GROUP_AUTHORIZATION_FAILED"):  # nor does anybody join a group here
-        return True
-    raise explain(error, f"read {message.topic()}")

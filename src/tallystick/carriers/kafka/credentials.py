@@ -8,7 +8,6 @@ Having a password allows nothing: rights come from the ledger (`reconciler`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from tallystick import wire
 from tallystick.crypto import hpke
 from tallystick.errors import Forged, Misuse, Refused
 from tallystick.guards.rules import Rules
-from tallystick.runtime.entropy import Entropy
+from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
 
 if TYPE_CHECKING:
@@ -27,12 +26,11 @@ PATH = "/v1/kafka/credentials"
 
 
 class Credentials:
-    """`settings` is what every client of this Kafka needs (librdkafka's words), without user and password."""
+    """The JSON file at `path` has what every client of this Kafka needs (librdkafka's words), without user and
+    password."""
 
-    def __init__(
-        self, kafka: KafkaClient, rules: Rules, settings: Callable[[], Mapping[str, str]], entropy: Entropy
-    ) -> None:
-        self._kafka, self._rules, self._settings, self._entropy = kafka, rules, settings, entropy
+    def __init__(self, kafka: KafkaClient, rules: Rules, path: str, entropy: Entropy) -> None:
+        self._kafka, self._rules, self._path, self._entropy = kafka, rules, path, entropy
 
     def issue(self, principal: bytes, certificate: bytes) -> bytes:
         """Settings with a new password, sealed to the principal; raises `Refused`."""
@@ -46,7 +44,7 @@ class Credentials:
         password = self._entropy.bytes(32).hex()
         self._kafka.make_user(principal.hex(), password.encode())
         settings = {
-            **self._settings(),
+            **client_settings(self._path),
             "security.protocol": "sasl_ssl",
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": principal.hex(),
@@ -73,11 +71,15 @@ def client_settings(path: str) -> dict[str, str]:
     travel."""
     if not path:
         raise Misuse("this node hands out no way to Kafka", hint="set kafka_client_settings in node.toml")
+    return read_settings(path, with_certificates=True)
+
+
+def read_settings(path: str, *, with_certificates: bool = False) -> dict[str, str]:
+    """Kafka's settings in a JSON file, with the certificates that it names if they shall travel."""
     try:
         settings: dict[str, str] = json.loads(Path(path).read_text())
-        authority = settings.pop("ssl.ca.location", None)
-        if authority is not None:
-            settings["ssl.ca.pem"] = Path(authority).read_text()
+        if with_certificates and "ssl.ca.location" in settings:
+            settings["ssl.ca.pem"] = Path(settings.pop("ssl.ca.location")).read_text()
     except (OSError, ValueError) as error:
         raise Misuse(f"{path}: not a JSON file of Kafka settings: {error}") from error
     return settings

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tallystick.carriers.carrier import Can, Fetched, LaneFront, NotStored, Outcome, Stored
+from tallystick.carriers.carrier import Can, Fetch, Fetched, NotStored, Outcome, Stored, is_void
 from tallystick.carriers.kafka import FILE as FILE
-from tallystick.carriers.kafka.client import KafkaClient, Outgoing, describe
+from tallystick.carriers.kafka.client import KafkaClient, outgoing
 from tallystick.carriers.remote import RemoteNode
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import is_void
 from tallystick.errors import Unavailable, Withheld
 from tallystick.parcel.parcel import Parcel
 
@@ -32,19 +31,15 @@ class DirectKafka:
         self._kafka, self._node, self._principal = kafka, node, principal
         self._partitions: dict[bytes, int] = {}
         self._parcel_bytes = 64 << 10  # of those that came last
+        # What the notary keeps is asked of it.
+        self.advertise, self.subscribe, self.undo = node.advertise, node.subscribe, node.undo
+        self.put_locks, self.lock, self.permit = node.put_locks, node.lock, node.permit
+        self.lane_front, self.inclusion, self.verdict = node.lane_front, node.inclusion, node.verdict
 
     def publish(self, token: bytes, parcels: Sequence[bytes]) -> list[Outcome]:
         """Each is stored when all replicas have it; what the notary makes of it the anchor will tell."""
         decoded = [Parcel.decode(data) for data in parcels]
-        sent = self._kafka.store(
-            [
-                [
-                    Outgoing(place, self._principal + parcel.header.lane, data, describe(parcel))
-                    for place in self._places(parcel)
-                ]
-                for parcel, data in zip(decoded, parcels, strict=True)
-            ]
-        )
+        sent = self._kafka.store([outgoing(parcel, self._principal, self._places(parcel)) for parcel in decoded])
         for one in (one for records in sent for one in records):
             if isinstance(one.error, Unavailable):
                 raise one.error
@@ -54,39 +49,17 @@ class DirectKafka:
             for records in sent
         ]
 
-    def fetch(
-        self,
-        token: bytes,
-        partition: int,
-        permit: bytes,
-        offset: int,
-        *,
-        bytes_max: int,
-        wait_ms: int = 0,
-        stored: bool = False,
-        headers: bool = False,
-        size: int | None = None,
-        end: int | None = None,
-    ) -> Fetched:
-        if not headers:  # no more headers than bodies will come
-            limit = offset + max(1, bytes_max // self._parcel_bytes)
+    def fetch(self, wanted: Fetch) -> Fetched:
+        end = wanted.end
+        if not wanted.headers:  # no more headers than bodies will come
+            limit = wanted.offset + max(1, wanted.bytes_max // self._parcel_bytes)
             end = limit if end is None else min(end, limit)
-        told = self._node.fetch(
-            token,
-            partition,
-            permit,
-            offset,
-            bytes_max=bytes_max,
-            wait_ms=wait_ms,
-            stored=stored,
-            headers=True,
-            size=size,
-            end=end,
-        )
-        if headers or not told.parcels:
+        told = self._node.fetch(replace(wanted, headers=True, end=end))
+        if wanted.headers or not told.parcels:
             return told
-        place, last = Place(token, partition), told.first + len(told.parcels)
-        values = {record.offset: record.value for record in self._kafka.read(place, told.first, last, 2 * bytes_max)}
+        place, last = Place(wanted.token, wanted.partition), told.first + len(told.parcels)
+        records = self._kafka.read(place, told.first, last, 2 * wanted.bytes_max)
+        values = {record.offset: record.value for record in records}
         if values:
             self._parcel_bytes = max(1, sum(map(len, values.values())) // len(values))
         found: list[bytes | memoryview] = []
@@ -100,10 +73,9 @@ class DirectKafka:
             else:
                 break
         if len(found) < len(told.parcels):  # parcels grew: fewer came, and only these are to be proved
-            last = told.first + len(found)
-            told = self._node.fetch(
-                token, partition, permit, offset, bytes_max=bytes_max, headers=True, size=told.anchored, end=last
-            )
+            end = told.first + len(found)
+            shorter = replace(wanted, wait_ms=0, stored=False, headers=True, size=told.anchored, end=end)
+            told = self._node.fetch(shorter)
         return replace(told, parcels=tuple(found[: len(told.parcels)]))
 
     def _places(self, parcel: Parcel) -> list[Place]:
@@ -115,37 +87,6 @@ class DirectKafka:
                 raise Unavailable(f"kafka: topic {topic.token.hex()} is not there yet", retry_after_s=1.0)
             found.append(Place(topic.token, parcel.header.partition(self._partitions[topic.token])))
         return found
-
-    # What the notary keeps.
-
-    def advertise(self, permit: bytes) -> None:
-        self._node.advertise(permit)
-
-    def subscribe(self, permit: bytes) -> None:
-        self._node.subscribe(permit)
-
-    def undo(self, order: bytes) -> None:
-        self._node.undo(order)
-
-    def put_locks(self, token: bytes, permit: bytes, locks: Sequence[bytes]) -> None:
-        self._node.put_locks(token, permit, locks)
-
-    def lock(self, name: bytes) -> bytes:
-        return self._node.lock(name)
-
-    def permit(self, identifier: bytes) -> bytes:
-        return self._node.permit(identifier)
-
-    def lane_front(
-        self, token: bytes, partition: int, permit: bytes, publisher: bytes, lane: bytes, below: int, size: int
-    ) -> LaneFront | None:
-        return self._node.lane_front(token, partition, permit, publisher, lane, below, size)
-
-    def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
-        return self._node.inclusion(token, partition, size, offsets)
-
-    def verdict(self, token: bytes, partition: int, offset: int) -> str:
-        return self._node.verdict(token, partition, offset)
 
     def close(self) -> None:
         self._kafka.close()

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tallystick.carriers.kafka.administration import Spot
-from tallystick.carriers.kafka.anchorer import Carried
-from tallystick.carriers.kafka.behind import Written
 from tallystick.carriers.kafka.notary import HOST
-from tallystick.carriers.kafka.reconcile import WantedAccess, operations_of
+from tallystick.carriers.kafka.reconcile import WantedAccess
 from tallystick.carriers.registry import CarrierHost
 from tallystick.carriers.storage import Place
-from tallystick.ledger.block import Block
+from tallystick.ledger.block import Block, parse
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.reputation import STANDINGS
 from tallystick.ledger.contracts.topics import TOPICS
-from tallystick.ledger.transaction import parse
 from tallystick.trust.promise import NOTARISE_PREFIX, Anchor, is_notarised
+from tallystick.trust.right import Right
 
 _EVERYTHING = 1 << 20
 _BLOCKS_AT_ONCE = 256
+_OPERATIONS = {"READ": Right.READ, "WRITE": Right.WRITE}  # Kafka's names of what a right allows there
+
+Written = tuple[Anchor, int, int]  # with the number of its transaction, and its place in it
+
+
+class Carried(NamedTuple):
+    """A sealed topic as the ledger has it; `nodes` may write about it."""
+
+    partitions: int
+    replicas: int
+    nodes: Sequence[bytes]
 
 
 class NotaryLedger:
@@ -57,8 +67,8 @@ class NotaryLedger:
         """Kafka's rules as the ledger has them."""
         partitions = {token: topic.partitions for token, topic in self.topics().items()}
         rights = {
-            (principal, token): operations_of(right.rules, access.decide, HOST)
-            for (token, principal), right in self._ledger.scan(access.RIGHTS, most=_EVERYTHING)
+            (principal, token): frozenset(n for n, one in _OPERATIONS.items() if access.decide(row.rules, one, HOST))
+            for (token, principal), row in self._ledger.scan(access.RIGHTS, most=_EVERYTHING)
             if token in partitions
         }
         principals = [principal for (principal,), _ in self._ledger.scan(IDENTITIES, most=_EVERYTHING)]

@@ -10,35 +10,33 @@ function of the records and of the refusals in the anchor, and any notary can co
 write wins; the others learn the refusals from the ledger, and hold the records that they read to the root (`catch_up`).
 Where they find another root, Kafka showed two notaries different records, or changed them in between.
 
-Trees, proofs and the heads of lanes come from the index (index.py), which grows behind the ledger. Left out: judging
+Trees, proofs and the heads of lanes come from the index (storage.py), which grows behind the ledger. Left out: judging
 anew what another notary let pass; readers do that.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tallystick.carriers.deposits import Deposits
-from tallystick.carriers.kafka.client import KafkaClient, Record
-from tallystick.carriers.kafka.index import KafkaIndex
+from tallystick.carriers.accounts import Deposits
+from tallystick.carriers.carrier import Void
+from tallystick.carriers.kafka.client import KafkaClient
+from tallystick.carriers.kafka.consumers import Record, Tail
 from tallystick.carriers.kafka.passage import Passage
-from tallystick.carriers.kafka.tails import Tail
+from tallystick.carriers.kafka.storage import KafkaIndex
+from tallystick.carriers.rules import LedgerRules
 from tallystick.carriers.storage import Place
-from tallystick.carriers.voids import Void
 from tallystick.crypto import merkle
-from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused, Withheld
-from tallystick.guards.lanes import Lanes
-from tallystick.guards.live import Live
-from tallystick.guards.publish import Contradiction, Repeated, check_sender, judge
-from tallystick.guards.rules import Act, GuardLimits, Rules, TopicRules
+from tallystick.guards.publish import Contradiction, Lanes, Repeated, check_sender, judge
+from tallystick.guards.rules import Act, GuardLimits, Live, TopicRules
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.parcel.parcel import Parcel
-from tallystick.trust.certificate import Certificate
 from tallystick.trust.promise import REFUSALS_MAX, Anchor, Refusal
 from tallystick.trust.right import Right
 
@@ -105,19 +103,17 @@ class Notary:
         self,
         kafka: KafkaClient,
         index: KafkaIndex,
-        rules: Rules,
+        rules: LedgerRules,
         live: Live,
         deposits: Deposits,
         limits: GuardLimits,
-        *,
-        node_key: Callable[[bytes], VerifyKey | None],
         contradicted: Callable[[Contradiction, Place], None],
     ) -> None:
-        """`node_key` is the key of an enrolled, unrevoked node; `contradicted` hears of a signed parcel at a sequence
-        that another one has."""
+        """`contradicted` hears of a signed parcel at a sequence that another one has."""
         self._kafka, self._index, self._rules, self._live = kafka, index, rules, live
-        self._deposits, self._limits, self._node_key, self._contradicted = deposits, limits, node_key, contradicted
-        self._tail = Tail(kafka)
+        self._deposits, self._limits, self._contradicted = deposits, limits, contradicted
+        self._passed_rules = PassedRules(rules.instance, rules.read)
+        self._tail = Tail(kafka.consumer())
         self._waiting: dict[Place, list[Record]] = {}  # read, and not yet judged for good
         self._counts = {"records_taken": 0, "records_refused": 0}
 
@@ -163,7 +159,7 @@ class Notary:
                 raise Refused("no live advertisement under this permit", reason="not-advertised")
             principal, passed = permit.principal, self._is_passed(record, parcel)
             act = Act(principal, HOST, parcel.hash, time_ms)
-            rules: Rules = _Passed(self._rules) if passed else self._rules
+            rules = self._passed_rules if passed else self._rules
             try:
                 check_sender(len(record.value), act, rules, self._limits)
                 judged = judge(parcel, act, rules, self._live, lanes, self._deposits.has_lock)
@@ -188,7 +184,7 @@ class Notary:
             return False
         try:
             passage = Passage.decode(record.passage)
-            key = self._node_key(passage.node)
+            key = self._rules.node_key(passage.node)
             if key is None:
                 return False
             passage.verify(parcel.hash, key)
@@ -198,9 +194,7 @@ class Notary:
 
     def _is_known(self, place: Place, parcel: Parcel, taken: set[bytes]) -> bool:
         """Whether the same parcel was taken before: Kafka may hold it twice, and that blames nobody."""
-        if parcel.hash in taken:
-            return True
-        return self._index.has(place, parcel.hash)
+        return parcel.hash in taken or self._index.find(place, parcel.hash) is not None
 
     # What was written.
 
@@ -209,18 +203,15 @@ class Notary:
         Gateways write their own."""
         place, _, _ = judgement
         accepted: dict[bytes, list[Judged]] = {}
-        reasons: dict[str, int] = {}
+        reasons: Counter[str] = Counter()
         for one in judgement.items:
             if one.is_new and not one.passed:
                 accepted.setdefault(one.principal, []).append(one)
             elif one.reason:
-                reasons[one.reason] = reasons.get(one.reason, 0) + 1
+                reasons[one.reason] += 1
         written = [
             entries.operation(
-                principal,
-                OperatorRole.PUBLISHER,
-                place.token,
-                int(Right.WRITE),
+                *(principal, OperatorRole.PUBLISHER, place.token, int(Right.WRITE)),
                 time_ms=now_ms,
                 request=items[0].hash if len(items) == 1 else merkle.root([merkle.leaf_hash(i.hash) for i in items]),
                 host=HOST,
@@ -337,31 +328,18 @@ def _add(refused: list[Refusal], one: Judged) -> bool:
     return True
 
 
-class _Passed:
+class PassedRules(LedgerRules):
     """The rules for what a gateway's guards took: rights, permits and epochs were judged then."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        self.instance = rules.instance
-
-    def authority(self, identifier: bytes) -> Certificate | None:
-        return self._rules.authority(identifier)
 
     def blacklisted(self, principal: bytes) -> bool:
         return False
-
-    def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
-        return self._rules.convicted(principal, lane, sequence)
 
     def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool:
         return True
 
     def topic(self, token: bytes) -> TopicRules | None:
-        topic = self._rules.topic(token)
-        return None if topic is None else TopicRules(topic.tenant, topic.partitions, closed=False)
-
-    def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool:
-        return self._rules.schema_known(token, version, schema_hash)
+        topic = super().topic(token)
+        return None if topic is None else replace(topic, closed=False)
 
     def permit_ended(self, identifier: bytes) -> bool:
         return False

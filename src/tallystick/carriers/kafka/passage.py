@@ -15,10 +15,12 @@ from dataclasses import dataclass
 
 from tallystick import wire
 from tallystick.crypto import merkle
+from tallystick.crypto.signatures import Signer, Verifier
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.signed import Fields, Signer, Verifier
+from tallystick.wire import Fields
 
 CONTEXT = "tallystick passage 1"
+PASSAGE = "tally-passage"  # the header of a record that holds it
 PASSAGE_BYTES_MAX = 4096
 
 

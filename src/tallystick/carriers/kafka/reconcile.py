@@ -1,32 +1,71 @@
-"""Kafka's own rules kept to the ledger's: rights as access control entries.
+"""Kafka held to the ledger: its topics, its access control, and its copies of groups' offsets.
 
-Threat: an administrator of Kafka who grants what the ledger does not (BPS 2.3, threat 1), or takes away what it does.
-Every `check` compares what Kafka has with what the ledger says, undoes the difference, and names what nobody of ours
-did: a *drift*. What happens to the topics themselves is looked after next door (`topics`).
+Every `check` compares what Kafka has with what the ledger says, undoes the difference, and names what neither ledger
+nor notary asked for: a *drift*.
+
+*Topics* are made once, kept as they were made, and known again. Threat: whoever administers Kafka switches compaction
+or retention on for a sealed topic, adds partitions, so that lanes would land elsewhere, deletes the topic, or deletes
+it and makes another of the same name. The last looks most harmless: the new one begins at offset 0, where other records
+are anchored, and once it has grown past the old end, reading and writing on would pass for a continuation. Kafka gives
+each topic an identity when it is made (KIP-516); this node keeps the first that it sees beside its index. A topic that
+is gone, or has another identity, is *lost*: nothing is taken for it, read from it or anchored in it any more, and
+no notary makes it again. Settings are put back; added partitions cannot be taken away, and are told.
+
+Left out: what is written to the new topic between the deed and the next look, some second; a node that sees a topic for
+the first time after the deed (it finds that the records are not those that were anchored, `notary.catch_up`).
+
+*Rights* become access control entries. Threat: an administrator of Kafka who grants what the ledger does not (BPS 2.3,
+threat 1), or takes away what it does.
 
 Only what concerns this instance is looked at: entries on its topics and groups, whoever they are for; entries of its
 principals on anything; and entries for everybody (`User:*`) that reach its topics, groups or the cluster by a wildcard
 or a prefix. So several instances and other applications may share a Kafka. A difference is acted on when it is there
-twice in a row: gateways learn of a block, and brokers of an entry, some moments one after the other. Offsets of groups
-are kept in the same round (`offsets`).
+twice in a row: gateways learn of a block, and brokers of an entry, some moments one after the other.
 
 Kafka's users are principals: `User:<identifier in hex>`. READ and WRITE on the ledger become READ and WRITE on the
 topic, each with DESCRIBE; who may write may also write under several topics together, in transactions whose identifiers
 begin with its own. A blacklisted principal has one entry that denies everything, and no password any more: its
 connections end when Kafka next asks for it (`connections.max.reauth.ms`). Left out: what Kafka's super users read, and
 other named users to whom its operator gave a wildcard; a gateway that is no super user is one of them.
+
+Groups' offsets are shown in Kafka so that its own tools see how far behind a group is. Threat: somebody moves a group's
+offset in Kafka (BPS 2.3, threat 2), so that whoever believes it reads rows twice or never. Members believe the ledger,
+where an offset moves by its holder's own signed entry. What stands in Kafka is a copy, written by the notary for direct
+readers and a gateway's alike, under the group's identifier in hex; no principal has Kafka's leave to commit. A copy
+that no notary moved is a drift: told, and put back.
+
+Of several notaries one may be a block ahead. What lies between where this one last saw the copy and where the ledger
+has the offset now may be another's, and is brought up to date without a word; what lies outside, twice in a row, is
+not. Left out: a copy that was moved before the notary started, or moved and put back between two looks.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from tallystick.carriers.kafka.administration import AccessEntry, Administration, Spot, token_of
-from tallystick.carriers.kafka.offsets import Offsets
+from tallystick.carriers.kafka.administration import (
+    TOPIC_SETTINGS,
+    AccessEntry,
+    Administration,
+    FoundTopic,
+    Spot,
+    token_of,
+)
+from tallystick.carriers.kafka.failures import REPLICAS
+from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Place
+from tallystick.crypto.symmetric import named_hash
+from tallystick.errors import TallystickError, Unavailable
 
+log = logging.getLogger(__name__)
+
+ANY_S = 5.0  # for any broker to answer
+GONE, REPLACED = "is gone", "was deleted, and another was made under its name"
 USER, ANYBODY = "User:", "User:*"
+GROUPS_AT_ONCE = 64  # a look; with more groups than that each has its turn
+REFRESH_LOOKS = 20_000  # some hours: Kafka forgets an idle group's offsets after a week (offsets.retention.minutes)
 
 
 @dataclass(frozen=True)
@@ -36,6 +75,116 @@ class Drift:
     reason: str  # acl-added, acl-removed, offset-moved; topic-changed, -deleted, -replaced, partitions-added
     what: str
     token: bytes = b""
+
+
+def identity_name(token: bytes) -> bytes:
+    """Under which the store keeps the identity of a topic."""
+    return named_hash("tallystick kafka topic blob 1", token)
+
+
+class KafkaTopics:
+    """One node's; `check` and `make` belong to one thread, `trouble` may be asked by any."""
+
+    def __init__(self, kafka: Administration, beside: LogStore, is_anchored: Callable[[bytes], bool]) -> None:
+        """`beside` keeps the identities; `is_anchored` tells whether the ledger knows of records in a topic."""
+        self._kafka, self._beside, self._is_anchored = kafka, beside, is_anchored
+        self._lost: dict[bytes, str] = {}  # and what happened to them
+        self._offline: frozenset[Place] = frozenset()
+        self.away: Unavailable | None = None  # why the last look found no Kafka, if it did not
+        self._grown: set[bytes] = set()  # topics whose added partitions were told
+
+    def make(self, token: bytes, partitions: int, replicas: int) -> None:
+        """Make a topic that never was; what was there once is not put back."""
+        if self._identity(token) is None and not self._is_anchored(token):
+            self._kafka.make_topic(token, partitions, replicas)
+
+    def is_lost(self, token: bytes) -> bool:
+        return token in self._lost
+
+    def trouble(self, place: Place) -> Unavailable | None:
+        """Why nothing can be written there now, as far as the last look tells."""
+        if place.token in self._lost:
+            return _lost(place.token, self._lost[place.token])
+        if place in self._offline:
+            return Unavailable(f"kafka: {place}: no broker serves it", retry_after_s=1.0, hint=REPLICAS)
+        return self.away
+
+    def replaced(self, token: bytes) -> Unavailable:
+        """Kafka gave an offset that was anchored before: the topic is another one."""
+        return _lost(token, REPLACED)
+
+    def check(self, wanted: Mapping[bytes, int]) -> Iterable[Drift]:
+        """Look at these topics (token → partitions on the ledger). Yields what was changed behind the ledger's back, as
+        it is found: the rest of the look may fail."""
+        try:
+            found = self._kafka.find_topics(list(wanted))
+        except Unavailable:  # perhaps only the controller is away, without whom brokers go on
+            self.away = self._ask_any()
+            raise
+        self.away = None
+        yield from self._check_lost(wanted, found)
+        kept = {token: topic for token, topic in found.items() if token not in self._lost}
+        self._offline = frozenset(Place(token, one) for token, topic in kept.items() for one in topic.offline)
+        yield from self._check_partitions(wanted, kept)
+        yield from self._check_settings(kept)
+
+    def _ask_any(self) -> Unavailable | None:
+        try:
+            self._kafka.broker_count(ANY_S)
+        except Unavailable as error:
+            return error
+        return None
+
+    def _check_lost(self, wanted: Mapping[bytes, int], found: Mapping[bytes, FoundTopic]) -> list[Drift]:
+        before = self._lost
+        closed = {token: what for token, what in before.items() if token not in wanted}
+        lost = {token: what for token in wanted if (what := self._what_happened(token, found.get(token)))}
+        self._lost = closed | lost
+        return [
+            Drift("topic-deleted" if token not in found else "topic-replaced", f"topic {token.hex()} {what}", token)
+            for token, what in sorted(lost.items())
+            if before.get(token) != what
+        ]
+
+    def _what_happened(self, token: bytes, found: FoundTopic | None) -> str | None:
+        """How a topic was lost, if it was; one that is seen for the first time is remembered."""
+        known = self._identity(token)
+        if found is None:
+            return GONE if known is not None or self._is_anchored(token) else None
+        if known is None:
+            self._beside.deposit(identity_name(token), found.identity)
+            self._beside.sync()
+        elif known != found.identity:
+            return REPLACED
+        return None
+
+    def _identity(self, token: bytes) -> bytes | None:
+        return self._beside.blobs.get(identity_name(token))
+
+    def _check_settings(self, kept: Mapping[bytes, FoundTopic]) -> Iterable[Drift]:
+        for token, settings in self._kafka.topic_settings(list(kept)).items():
+            changed = {name: value for name, value in settings.items() if value != TOPIC_SETTINGS[name]}
+            if changed:
+                self._kafka.restore_settings(token)
+                what = ", ".join(f"{name} was {value}" for name, value in sorted(changed.items()))
+                yield Drift("topic-changed", f"topic {token.hex()}: {what}", token)
+
+    def _check_partitions(self, wanted: Mapping[bytes, int], kept: Mapping[bytes, FoundTopic]) -> list[Drift]:
+        grown = {token for token, topic in kept.items() if topic.partitions != wanted[token]} - self._grown
+        self._grown |= grown
+        return [
+            Drift(
+                "partitions-added",
+                f"topic {token.hex()}: {kept[token].partitions} partitions, {wanted[token]} on the ledger",
+                token,
+            )
+            for token in sorted(grown)
+        ]
+
+
+def _lost(token: bytes, what: str) -> Unavailable:
+    hint = "close it (tally topic close) and create another: Kafka cannot give back what it held"
+    return Unavailable(f"kafka: topic {token.hex()} {what}", hint=hint)  # no delay would help
 
 
 @dataclass(frozen=True)
@@ -103,15 +252,13 @@ class Reconciler:
         self._missing: frozenset[AccessEntry] = frozenset()
         self._denied: set[str] = set()
         self._offsets = Offsets(kafka)
-        self._untold: list[Drift] = []  # found, where the rest of the round failed
 
-    def check(self) -> list[Drift]:
-        """Bring Kafka to what the ledger says. Returns what was changed behind the ledger's back."""
+    def check(self) -> Iterable[Drift]:
+        """Bring Kafka to what the ledger says. Yields what was changed behind the ledger's back, as it is found: the
+        rest of the round may fail."""
         wanted = self._wanted()
-        self._untold += self._check_entries(wanted)
-        self._untold += self._check_offsets(wanted)
-        told, self._untold = self._untold, []
-        return told
+        yield from self._check_entries(wanted)
+        yield from self._offsets.check(wanted.offsets)
 
     def _check_entries(self, wanted: WantedAccess) -> list[Drift]:
         desired, found = wanted.entries(), wanted.concerns(self._kafka.access_entries())
@@ -131,17 +278,6 @@ class Reconciler:
         drift = [Drift("acl-added", _say(entry), _token(entry)) for entry in sorted(odd)]
         return drift + [Drift("acl-removed", _say(entry), _token(entry)) for entry in sorted(lost)]
 
-    def _check_offsets(self, wanted: WantedAccess) -> list[Drift]:
-        return [
-            Drift(
-                "offset-moved",
-                f"group {one.spot.group.hex()}: {one.found} in partition {one.spot.place.partition} of topic"
-                f" {one.spot.place.token.hex()}, {one.expected} on the ledger",
-                one.spot.place.token,
-            )
-            for one in self._offsets.check(wanted.offsets)
-        ]
-
 
 def _say(entry: AccessEntry) -> str:
     what = {"TOPIC": "topic", "GROUP": "group", "BROKER": "cluster", "TRANSACTIONAL_ID": "transaction"}[entry.resource]
@@ -153,6 +289,70 @@ def _token(entry: AccessEntry) -> bytes:
     return (token_of(entry.name) if entry.resource == "TOPIC" else None) or b""
 
 
-def operations_of(value: Any, decide: Callable[[Any, int, str], bool], host: str) -> frozenset[str]:
-    """What a right on the ledger (its rules) allows on Kafka."""
-    return frozenset(name for name, right in (("READ", 1), ("WRITE", 2)) if decide(value, right, host))
+class Offsets:
+    """One notary's copies; an offset that is not there is taken for 0, as Kafka's tools take it."""
+
+    def __init__(self, kafka: Administration) -> None:
+        self._kafka = kafka
+        self._looks = self._turn = 0
+        self._stood: dict[Spot, int] = {}  # where Kafka and the ledger last agreed
+        self._odd: dict[Spot, int] = {}  # found elsewhere at the last look
+        self._told: dict[Spot, int] = {}
+
+    def check(self, wanted: Mapping[Spot, int]) -> list[Drift]:
+        """Bring Kafka to what the ledger says of some groups, in turn. Returns what was moved behind the ledger's
+        back."""
+        groups = self._next_groups({spot.group for spot in wanted})
+        found, stale, moved = self._kafka.group_offsets(sorted(groups)), dict[Spot, int](), list[Drift]()
+        self._looks += 1
+        for spot, expected in wanted.items():
+            if spot.group not in groups:
+                continue
+            shown = found.get(spot, 0)
+            if shown == expected:
+                self._agree(spot, shown)
+                if expected and self._looks % REFRESH_LOOKS == 0:
+                    stale[spot] = expected
+            elif self._may_be_ours(spot, shown, expected):
+                stale[spot] = expected
+            elif self._odd.get(spot) != shown:
+                self._odd[spot] = shown
+            else:
+                stale[spot] = expected
+                if self._told.get(spot) != shown:
+                    self._told[spot] = shown
+                    moved.append(_moved(spot, shown, expected))
+        for group in sorted({spot.group for spot in stale}):
+            self._put({spot: offset for spot, offset in stale.items() if spot.group == group})
+        return moved
+
+    def _may_be_ours(self, spot: Spot, shown: int, expected: int) -> bool:
+        stood = self._stood.get(spot)
+        return stood is None or min(stood, expected) <= shown <= max(stood, expected)
+
+    def _next_groups(self, groups: Collection[bytes]) -> set[bytes]:
+        waiting = sorted(groups)
+        self._turn %= max(1, len(waiting))
+        chosen = (waiting[self._turn :] + waiting[: self._turn])[:GROUPS_AT_ONCE]
+        self._turn += len(chosen)
+        return set(chosen)
+
+    def _put(self, offsets: Mapping[Spot, int]) -> None:
+        try:
+            self._kafka.set_group_offsets(offsets)
+        except TallystickError as error:  # somebody reads in the group's name now: it is told, and tried again
+            log.warning("%s", error)
+            return
+        for spot, offset in offsets.items():
+            self._agree(spot, offset)
+
+    def _agree(self, spot: Spot, offset: int) -> None:
+        self._stood[spot] = offset
+        self._odd.pop(spot, None)
+        self._told.pop(spot, None)
+
+
+def _moved(spot: Spot, found: int, expected: int) -> Drift:
+    place = spot.place
+    what = f"{found} in partition {place.partition} of topic {place.token.hex()}, {expected} on the ledger"
+    return Drift("offset-moved", f"group {spot.group.hex()}: {what}", place.token)

@@ -9,25 +9,71 @@ whoever joins later needs them all.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 
-from tallystick.carriers.deposits import permit_name
+from tallystick.carriers.accounts import permit_name
+from tallystick.carriers.kafka.administration import ASK_S
 from tallystick.carriers.kafka.client import KafkaClient
-from tallystick.carriers.kafka.tails import SharedTail
-from tallystick.errors import Malformed, Refused
+from tallystick.carriers.kafka.consumers import POLL_RECORDS, is_end
+from tallystick.carriers.kafka.failures import library, translated
+from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.guards.rules import Rules
 from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.trust.permit import Permit, UndoOrder
 
 log = logging.getLogger(__name__)
 
+LED_S = 0.1  # before a topic without a leader is asked for again
+
 
 class What(Enum):
     PERMIT = b"permit"
     UNDO = b"undo"
     LOCK = b"lock"
+
+
+class SharedTail:
+    """All records of a shared topic from its beginning, in order; for one thread."""
+
+    def __init__(self, client: KafkaClient, name: str) -> None:
+        self._consumer, self._partition, self._next = client.consumer(), library().TopicPartition(name, 0, 0), 0
+        with translated(f"follow {name}"):
+            self._consumer.assign([self._partition])
+        self._wait_led()
+
+    def _wait_led(self) -> None:
+        """A topic that was just made has no leader yet, or none that every broker knows."""
+        deadline = time.monotonic() + ASK_S
+        while True:
+            try:
+                self.end()
+                return
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LED_S)
+
+    def is_behind(self, end: int) -> bool:
+        return self._next < end
+
+    def end(self) -> int:
+        """How many records are there now."""
+        with translated("read shared objects"):
+            return int(self._consumer.get_watermark_offsets(self._partition, ASK_S)[1])
+
+    def poll(self, timeout_s: float = 0.0) -> list[tuple[bytes, bytes]]:
+        """Key and value of each record that came."""
+        with translated("read shared objects"):
+            found = [one for one in self._consumer.consume(POLL_RECORDS, timeout_s) if not is_end(one)]
+        if found:
+            self._next = found[-1].offset() + 1
+        return [(message.key() or b"", message.value() or b"") for message in found]
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 Take = Callable[[What, bytes], None]

@@ -5,26 +5,74 @@ holds it only once the notary has anchored it; until then this gateway remembers
 gateway took may thus come twice: Kafka then holds it twice, and readers skip it.
 
 Headers, proofs and blobs come from the index, bodies from Kafka. What Kafka changed or lost is shown as it is: the
-reader holds it to the anchor and names it.
+reader holds it to the anchor and names it. The index grows only behind the ledger, so nothing in it is ever taken back;
+after a crash the rest is read from Kafka again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from tallystick.carriers.kafka.client import PASSAGE, KafkaClient, Outgoing, describe
-from tallystick.carriers.kafka.index import KafkaIndex
-from tallystick.carriers.kafka.passage import Passage
+from tallystick.carriers.accounts import Deposits
+from tallystick.carriers.carrier import is_void
+from tallystick.carriers.kafka.client import KafkaClient, outgoing
+from tallystick.carriers.kafka.passage import PASSAGE, Passage
+from tallystick.carriers.kafka.reconcile import KafkaTopics
 from tallystick.carriers.kafka.shared import Shared
-from tallystick.carriers.kafka.topics import KafkaTopics
-from tallystick.carriers.log.report import Damaged
-from tallystick.carriers.log.store import LogStatistics
-from tallystick.carriers.storage import Entry, PartitionTree, Place, Taken
-from tallystick.carriers.voids import is_void
+from tallystick.carriers.log.store import LogStore
+from tallystick.carriers.storage import Damaged, Entry, Place, Taken, headers_of
+from tallystick.crypto import merkle
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.guards.publish import Lanes
+from tallystick.parcel.header import Header
 from tallystick.parcel.parcel import Parcel, front_bytes
+from tallystick.runtime.disk import Disk
 
 FRONT_BYTES = 4 << 20  # of headers in one answer with bodies
+
+
+class KafkaIndex(LogStore):
+    """What lies at each anchored offset of Kafka: a log of headers and voids without bodies, with the heads of lanes in
+    each partition. Single-threaded by the front's lock, but for reads."""
+
+    def __init__(self, disk: Disk, lanes_max: int) -> None:
+        super().__init__(disk)
+        self._lanes_max = lanes_max
+        self._lanes: dict[Place, Lanes] = {}
+        self._bytes: Counter[Place] = Counter()
+        principal_of = Deposits(self.blobs).principal_of
+        for place in self.places():
+            for entry in headers_of(self, place, 0, self.end(place)):
+                header = Parcel.decode_front(entry.header).header
+                self.learn(place, principal_of(header), header)
+
+    def lanes(self, place: Place) -> Lanes:
+        return self._lanes.setdefault(place, Lanes(self._lanes_max))
+
+    def bytes_stored(self, place: Place) -> int:
+        """Of the bodies, in Kafka."""
+        return self._bytes[place]
+
+    def root_with(self, place: Place, hashes: Sequence[bytes]) -> bytes:
+        """The root of the tree with these parcels behind it."""
+        if self.end(place):
+            return self.tree(place).root_with(hashes)
+        return merkle.root([merkle.leaf_hash(one) for one in hashes])
+
+    def grow(self, place: Place, shown: Sequence[tuple[bytes, bytes]], now_ms: int) -> None:
+        """Take in consecutive offsets, each as its hash and what is kept of it."""
+        for parcel_hash, header in shown:
+            self.stage([place], parcel_hash, header, b"", now_ms)
+        self.sync()
+
+    def learn(self, place: Place, principal: bytes, header: Header) -> None:
+        """A parcel that readers shall open lies there."""
+        lanes = self.lanes(place)
+        head = lanes.head(principal, header.lane)
+        if head is None or header.sequence > head.sequence:
+            lanes.advance(principal, header)
+        self._bytes[place] += header.body_bytes
 
 
 class KafkaStorage:
@@ -40,8 +88,9 @@ class KafkaStorage:
     ) -> None:
         """`passages` are the node's word for parcels of these hashes."""
         self._kafka, self._sealed, self._shared, self._passages = kafka, sealed, shared, passages
-        self._index, self._log = index, index.log
-        self.disk, self.blobs = index.log.disk, index.log.blobs
+        self._index, self.disk, self.blobs = index, index.disk, index.blobs
+        self.deposit, self.sync, self.statistics = index.deposit, index.sync, index.statistics
+        self.places, self.end, self.tree, self.bytes_stored = index.places, index.end, index.tree, index.bytes_stored
         self._passed: dict[bytes, Taken] = {}  # parcels by hash that the index does not hold yet
 
     # Writing.
@@ -54,26 +103,22 @@ class KafkaStorage:
         if not leaving:
             return
         try:
-            sent = self._kafka.store(self._records(leaving), self._sealed.trouble)
+            passages = self._passages([one.parcel.hash for one in leaving])
+            records = [
+                outgoing(one.parcel, one.principal, one.places, (PASSAGE, passage.encode()))
+                for one, passage in zip(leaving, passages, strict=True)
+            ]
+            sent = self._kafka.store(records, self._sealed.trouble)
         except TallystickError as error:
             for one in leaving:
                 one.error = _ours(error)
             return
-        for one, records in zip(leaving, sent, strict=True):
-            for record in records:
+        for one, stored in zip(leaving, sent, strict=True):
+            for record in stored:
                 if record.offset is not None and record.offset < self.end(record.place):
                     record.error = self._sealed.replaced(record.place.token)  # Kafka counts from 0 again
-            one.error = next((_ours(record.error) for record in records if record.error is not None), None)
-            one.offsets = tuple(record.offset or 0 for record in records)
-
-    def _records(self, parcels: Sequence[Taken]) -> list[list[Outgoing]]:
-        passages = self._passages([one.parcel.hash for one in parcels])
-        records: list[list[Outgoing]] = []
-        for one, passage in zip(parcels, passages, strict=True):
-            key = one.principal + one.parcel.header.lane
-            headers = [*describe(one.parcel), (PASSAGE, passage.encode())]
-            records.append([Outgoing(place, key, one.parcel.encode(), headers) for place in one.places])
-        return records
+            one.error = next((_ours(record.error) for record in stored if record.error is not None), None)
+            one.offsets = tuple(record.offset or 0 for record in stored)
 
     def store(self, taken: Taken) -> None:
         """It is there already."""
@@ -84,28 +129,18 @@ class KafkaStorage:
             raise self._sealed.away  # to whoever brought them, and will again
         self._shared.put(blobs)
 
-    def deposit(self, name: bytes, data: bytes) -> None:
-        self._log.deposit(name, data)
-
-    def sync(self) -> None:
-        self._log.sync()
-
     def indexed(self, parcel: Parcel) -> None:
         """The notary has it in the index."""
         self._passed.pop(parcel.hash, None)
 
     # Reading.
 
-    def places(self) -> list[Place]:
-        return self._log.places()
-
-    def end(self, place: Place) -> int:
-        return self._index.end(place)
-
-    def read(self, place: Place, offset: int, end: int, bytes_max: int, headers: bool) -> list[Entry]:
-        if headers:
-            return self._log.read(place, offset, end, bytes_max, headers)
-        fronts = self._log.read(place, offset, end, FRONT_BYTES, headers=True)
+    def read(
+        self, place: Place, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None
+    ) -> list[Entry]:
+        fronts = self._index.read(place, offset, bytes_max if headers_only else FRONT_BYTES, True, below=below)
+        if headers_only:
+            return fronts
         if not fronts:
             return []
         records = self._kafka.read(place, offset, fronts[-1].offset + 1, bytes_max)
@@ -128,13 +163,7 @@ class KafkaStorage:
         passed = self._passed.get(parcel)
         if passed is not None and place in passed.places:
             return passed.offsets[passed.places.index(place)]
-        return self._log.find(place, parcel)
-
-    def tree(self, place: Place) -> PartitionTree:
-        return self._log.tree(place)
-
-    def bytes_stored(self, place: Place) -> int:
-        return self._index.bytes_stored(place)
+        return self._index.find(place, parcel)
 
     def retirable(self, place: Place, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> int:
         return 0  # Kafka's retention is off on sealed topics
@@ -142,13 +171,10 @@ class KafkaStorage:
     def retire(self, place: Place, below: int) -> None:
         raise Misuse("parcels on Kafka are not retired")
 
-    def statistics(self) -> LogStatistics:
-        return self._log.statistics()
-
     def close(self) -> None:
         self._shared.close()
         self._kafka.close()
-        self._log.close()
+        self._index.close()
 
 
 def _ours(error: TallystickError) -> Unavailable:

@@ -23,21 +23,15 @@ import struct
 import threading
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.log.limits import LogLimits
-from tallystick.carriers.log.report import Cut, Damage, Damaged, Recovery, UnsureLog
-from tallystick.carriers.log.segments import (
-    FILE_HEADER_BYTES,
-    JOURNAL_MAGIC,
-    check_file_header,
-    file_header,
-)
-from tallystick.carriers.storage import Place
+from tallystick.carriers.log.report import Cut, Damage, Recovery, UnsureLog, unsure
+from tallystick.carriers.log.segments import FILE_HEADER_BYTES, JOURNAL_MAGIC, check_file_header, file_header
+from tallystick.carriers.storage import Damaged, Place
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.runtime.disk import Disk, File, write_atomic
 
@@ -140,14 +134,11 @@ class Journal:
 
     # For the store.
 
-    @property
-    def has_taken(self) -> bool:
-        return bool(self._taken)
-
-    def take(self) -> None:
-        """Let the staged records belong to the group that is committed next."""
+    def take(self) -> bool:
+        """Let the staged records belong to the group that is committed next. Returns whether there are any."""
         with self._lock:
             self._taken, self._staged = self._staged, []
+            return bool(self._taken)
 
     def drop(self) -> None:
         """Forget the staged records, taken or not: the group failed, and with it what was to follow."""
@@ -182,10 +173,10 @@ class Journal:
         try:
             self._file.pwrite(self._size, frame)
         except OSError:
-            with _unsure("a failed write could not be undone"):
+            with unsure("journal: a failed write could not be undone"):
                 self._file.truncate(self._size)
             raise
-        with _unsure("could not be synced"):
+        with unsure("journal: could not be synced"):
             self._file.sync()
         self._size += len(frame)
 
@@ -203,7 +194,7 @@ class Journal:
                 raise
             raise UnsureLog(f"journal: could not be replaced: {error.strerror}") from error
         self.close()
-        with _unsure("could not be opened again"):
+        with unsure("journal: could not be opened again"):
             self._file = self._disk.open(PATH)
         self._size = len(data)
 
@@ -255,14 +246,6 @@ class Journal:
     def _report(self, recovery: Recovery, what: str) -> None:
         self.is_damaged = True
         recovery.damages.append(Damage(PATH, self.number, what))
-
-
-@contextmanager
-def _unsure(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnsureLog(f"journal: {what}: {error.strerror}") from error
 
 
 def _whole_file(state: _Group) -> bytes:

@@ -15,11 +15,12 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.log.limits import LogLimits
-from tallystick.carriers.log.report import Damage, Damaged, Retired
+from tallystick.carriers.log.report import Damage, Retired
 from tallystick.carriers.log.segments import (
     BODY,
     FILE_HEADER_BYTES,
@@ -38,7 +39,7 @@ from tallystick.carriers.log.segments import (
     parse_frame,
     unpack_reference,
 )
-from tallystick.carriers.storage import Entry, Place
+from tallystick.carriers.storage import Damaged, Entry, Place
 from tallystick.crypto.merkle import Tree, leaf_hash
 from tallystick.errors import Misuse, Unavailable
 from tallystick.runtime.disk import Disk, File, read_all, write_atomic
@@ -104,11 +105,8 @@ class Write:
             if disk.exists(self.path):
                 disk.remove(self.path)
         else:
-            file = disk.open(self.path)
-            try:
+            with closing(disk.open(self.path)) as file:
                 file.truncate(self.position)
-            finally:
-                file.close()
 
     def close(self) -> None:
         if self.file is not None:
@@ -279,8 +277,7 @@ class Partition:
         last = plan.rows[-1]
         start = plan.rows[0].position
         span = last.position + (last.head_bytes if head_only else last.frame_bytes) - start
-        file = self._disk.open(plan.path)
-        try:
+        with closing(self._disk.open(plan.path)) as file:
             whole = file.pread(start, span) if not head_only or span <= bytes_max else None
             found: list[Frame] = []
             for offset, row in enumerate(plan.rows, plan.first):
@@ -298,8 +295,6 @@ class Partition:
                     raise Damaged(f"{plan.path}: offset {offset}: {error}") from error
                 found.append(frame)
             return found
-        finally:
-            file.close()
 
     # Writing, by the store and under its commit lock.
 

@@ -10,11 +10,12 @@ Nothing is cut, removed or rewritten in a store whose journal is damaged.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from tallystick.carriers.log.journal import Mark
 from tallystick.carriers.log.partition import Partition, Segment, segment_path
-from tallystick.carriers.log.report import Cut, Damage, Damaged, Recovery
+from tallystick.carriers.log.report import Cut, Damage, Recovery
 from tallystick.carriers.log.segments import (
     FILE_HEADER_BYTES,
     HEADERS_MAGIC,
@@ -26,197 +27,167 @@ from tallystick.carriers.log.segments import (
     frames,
     unpack_reference,
 )
+from tallystick.carriers.storage import Damaged
 from tallystick.runtime.disk import Disk, read_all, write_atomic
 
 
-@dataclass(frozen=True)
-class Known:
-    """What the journal and the ledger say of a partition."""
+@dataclass
+class Opening:
+    """An empty partition that is to be filled from its folder, and what journal and ledger say of it."""
 
+    disk: Disk
+    partition: Partition
     mark: Mark
     anchored: int  # the size of the newest anchor, 0 if unknown
     group: int  # the number of the journal's last group
     is_journal_damaged: bool
+    recovery: Recovery
 
+    def load(self) -> None:
+        """Findings go to `recovery` and `partition.damage`."""
+        disk, partition = self.disk, self.partition
+        names = set(disk.listdir(partition.folder)) if disk.exists(partition.folder) else set()
+        partition.below = self.mark.below
+        if not self.is_journal_damaged:
+            for name in names:
+                if name.endswith(".new"):  # a replacement that the crash overtook
+                    disk.remove(f"{partition.folder}/{name}")
+        try:
+            for base in _bases(names):
+                self._load_segment(base, names)
+            self._check_end()
+        except Damaged as error:
+            partition.damage = Damage(str(partition.place), partition.end_offset, str(error))
+            self.recovery.damages.append(partition.damage)
 
-def load(disk: Disk, partition: Partition, known: Known, recovery: Recovery) -> None:
-    """Fill an empty partition from its folder; findings go to `recovery` and `partition.damage`."""
-    names = set(disk.listdir(partition.folder)) if disk.exists(partition.folder) else set()
-    partition.below = known.mark.below
-    if not known.is_journal_damaged:
-        for name in names:
-            if name.endswith(".new"):  # a replacement that the crash overtook
-                disk.remove(f"{partition.folder}/{name}")
-    try:
-        for base in _bases(names):
-            _load_segment(disk, partition, base, names, known, recovery)
-        _check_end(partition, known)
-    except Damaged as error:
-        partition.damage = Damage(str(partition.place), partition.end_offset, str(error))
-        recovery.damages.append(partition.damage)
+    def _check_end(self) -> None:
+        end = self.partition.end_offset
+        if end < self.mark.end:
+            raise Damaged(f"{self.mark.end} entries were promised, {end} are there")
+        if end < self.anchored:
+            raise Damaged(f"{self.anchored} entries are anchored, {end} are there")
+        if end > self.mark.end and not self.is_journal_damaged:
+            raise Damaged(f"{end} entries are there, the journal knows {self.mark.end}")
+
+    def _load_segment(self, base: int, names: set[str]) -> None:
+        partition = self.partition
+        segment, index, headers = (
+            segment_path(partition.folder, base, kind) for kind in ("segment", "index", "headers")
+        )
+        present = {path for path in (segment, index, headers) if path.rpartition("/")[2] in names}
+        if base != partition.end_offset:
+            raise Damaged(f"the segment with offset {partition.end_offset} is missing, the next is {base}")
+        sealed = self._read_index(index, base) if index in present else None
+        if headers in present and sealed is not None and sealed.end <= self.mark.below:
+            retired = sealed.retired()
+            self._check_sealed(headers, HEADERS_MAGIC, retired)
+            partition.adopt(Segment(retired, is_sealed=True, is_retired=True))
+            if segment in present and not self.is_journal_damaged:
+                self._remove(segment)  # the crash interrupted that
+        elif segment not in present and headers in present:
+            self._adopt_headers(headers, index, base)
+        elif segment not in present:
+            raise Damaged(f"{segment}: the file is missing")
+        elif sealed is not None:
+            self._check_sealed(segment, SEGMENT_MAGIC, sealed)
+            partition.adopt(Segment(sealed, is_sealed=True))
+        elif base >= self.mark.end and not self.is_journal_damaged:
+            self._cut_segment(segment, base)
+        else:
+            is_last = not any(other > base for other in _bases(names))
+            self._scan(segment, base)
+            if not is_last and partition.damage is None:
+                self._rebuild(index)
+
+    def _read_index(self, path: str, base: int) -> SegmentIndex | None:
+        """The index, or None if it cannot be used and the segment must be scanned."""
+        try:
+            return SegmentIndex.decode(read_all(self.disk, path), self.partition.place, base, path)
+        except Damaged:
+            return None
+
+    def _check_sealed(self, path: str, magic: bytes, index: SegmentIndex) -> None:
+        with closing(self.disk.open(path)) as file:
+            check_file_header(file.pread(0, FILE_HEADER_BYTES), magic, self.partition.place, index.base, path)
+        if self.disk.size(path) < index.file_bytes():
+            raise Damaged(f"{path}: {index.file_bytes()} bytes expected, {self.disk.size(path)} found")
+
+    def _adopt_headers(self, headers: str, path: str, base: int) -> None:
+        """Take headers whose index is gone."""
+        data = read_all(self.disk, headers)
+        check_file_header(data, HEADERS_MAGIC, self.partition.place, base, headers)
+        index = SegmentIndex(base)
+        try:
+            for frame in frames(data, base):
+                index.add(frame.row, None)
+        except Damaged as error:
+            raise Damaged(f"{headers}: {error}") from error
+        finally:
+            self.partition.adopt(Segment(index, is_sealed=True, is_retired=True))
+        self._rebuild(path)
+
+    def _scan(self, path: str, base: int) -> None:
+        """Take the committed frames of a segment without an index; cut what follows them."""
+        data = read_all(self.disk, path)
+        check_file_header(data, SEGMENT_MAGIC, self.partition.place, base, path)
+        index = SegmentIndex(base)
+        rest = frames(data, base)
+        try:
+            while self.is_journal_damaged or index.end < self.mark.end:
+                frame = next(rest, None)
+                if frame is None:
+                    break
+                _add(index, frame)
+        except Damaged as error:
+            self.partition.adopt(Segment(index))
+            raise Damaged(f"{path}: {error}") from error
+        uncommitted, is_short = self._uncommitted(rest)
+        if is_short:
+            for frame in uncommitted:
+                _add(index, frame)
+        self.partition.adopt(Segment(index))
+        if is_short:
+            raise Damaged(f"{path}: entries from {self.mark.end} on follow a group that the journal lacks")
+        keep = index.file_bytes()
+        if len(data) > keep and not self.is_journal_damaged:
+            self.recovery.cuts.append(Cut(str(self.partition.place), index.end, len(uncommitted), len(data) - keep))
+            with closing(self.disk.open(path)) as file:
+                file.truncate(keep)
+                file.sync()
+
+    def _uncommitted(self, rest: Iterator[Frame]) -> tuple[list[Frame], bool]:
+        """The whole frames that follow, and whether one of them shows that the journal is too short."""
+        found: list[Frame] = []
+        with suppress(Damaged):
+            for frame in rest:
+                found.append(frame)
+        return found, any(frame.after > self.group for frame in found)
+
+    def _cut_segment(self, path: str, base: int) -> None:
+        """Remove a segment that holds nothing committed."""
+        data = read_all(self.disk, path)
+        uncommitted, is_short = self._uncommitted(frames(data, base))
+        if is_short:
+            raise Damaged(f"{path}: entries from {base} on follow a group that the journal lacks")
+        self.recovery.cuts.append(Cut(str(self.partition.place), base, len(uncommitted), len(data)))
+        self._remove(path)
+
+    def _remove(self, path: str) -> None:
+        self.disk.remove(path)
+        self.disk.sync_dir(self.partition.folder)
+
+    def _rebuild(self, path: str) -> None:
+        if self.is_journal_damaged:
+            return
+        segment = self.partition.newest_segment()
+        write_atomic(self.disk, path, segment.index.encode(self.partition.place))
+        segment.is_sealed = True
+        self.recovery.rebuilt.append(path)
 
 
 def _bases(names: set[str]) -> list[int]:
     stems = {name.partition(".")[0] for name in names if not name.endswith(".new")}
     return sorted(int(stem) for stem in stems if stem.isdecimal())
-
-
-def _check_end(partition: Partition, known: Known) -> None:
-    end = partition.end_offset
-    if end < known.mark.end:
-        raise Damaged(f"{known.mark.end} entries were promised, {end} are there")
-    if end < known.anchored:
-        raise Damaged(f"{known.anchored} entries are anchored, {end} are there")
-    if end > known.mark.end and not known.is_journal_damaged:
-        raise Damaged(f"{end} entries are there, the journal knows {known.mark.end}")
-
-
-def _load_segment(
-    disk: Disk, partition: Partition, base: int, names: set[str], known: Known, recovery: Recovery
-) -> None:
-    segment, index, headers = (segment_path(partition.folder, base, kind) for kind in ("segment", "index", "headers"))
-    present = {path for path in (segment, index, headers) if path.rpartition("/")[2] in names}
-    if base != partition.end_offset:
-        raise Damaged(f"the segment with offset {partition.end_offset} is missing, the next is {base}")
-    sealed = _read_index(disk, partition, index, base) if index in present else None
-    if headers in present and sealed is not None and sealed.end <= known.mark.below:
-        _adopt_retired(disk, partition, segment, headers, sealed, present, known)
-    elif segment not in present and headers in present:
-        _adopt_headers(disk, partition, headers, index, base, known, recovery)
-    elif segment not in present:
-        raise Damaged(f"{segment}: the file is missing")
-    elif sealed is not None:
-        _check_sealed(disk, partition, segment, sealed)
-        partition.adopt(Segment(sealed, is_sealed=True))
-    elif base >= known.mark.end and not known.is_journal_damaged:
-        _cut_segment(disk, partition, segment, base, known, recovery)
-    else:
-        is_last = not any(other > base for other in _bases(names))
-        _scan(disk, partition, segment, base, known, recovery)
-        if not is_last and partition.damage is None:
-            _rebuild(disk, partition, index, known, recovery)
-
-
-def _read_index(disk: Disk, partition: Partition, path: str, base: int) -> SegmentIndex | None:
-    """The index, or None if it cannot be used and the segment must be scanned."""
-    try:
-        return SegmentIndex.decode(read_all(disk, path), partition.place, base, path)
-    except Damaged:
-        return None
-
-
-def _check_sealed(disk: Disk, partition: Partition, path: str, index: SegmentIndex) -> None:
-    _check_header(disk, partition, path, SEGMENT_MAGIC, index.base)
-    if disk.size(path) < index.file_bytes():
-        raise Damaged(f"{path}: {index.file_bytes()} bytes expected, {disk.size(path)} found")
-
-
-def _check_header(disk: Disk, partition: Partition, path: str, magic: bytes, base: int) -> None:
-    file = disk.open(path)
-    try:
-        check_file_header(file.pread(0, FILE_HEADER_BYTES), magic, partition.place, base, path)
-    finally:
-        file.close()
-
-
-def _adopt_retired(
-    disk: Disk,
-    partition: Partition,
-    segment: str,
-    headers: str,
-    sealed: SegmentIndex,
-    present: set[str],
-    known: Known,
-) -> None:
-    """Take the headers that outlive a segment, and finish a removal that the crash interrupted."""
-    retired = sealed.retired()
-    _check_header(disk, partition, headers, HEADERS_MAGIC, sealed.base)
-    if disk.size(headers) < retired.file_bytes():
-        raise Damaged(f"{headers}: {retired.file_bytes()} bytes expected, {disk.size(headers)} found")
-    partition.adopt(Segment(retired, is_sealed=True, is_retired=True))
-    if segment in present and not known.is_journal_damaged:
-        disk.remove(segment)
-        disk.sync_dir(partition.folder)
-
-
-def _adopt_headers(
-    disk: Disk, partition: Partition, headers: str, path: str, base: int, known: Known, recovery: Recovery
-) -> None:
-    """Take headers whose index is gone."""
-    data = read_all(disk, headers)
-    check_file_header(data, HEADERS_MAGIC, partition.place, base, headers)
-    index = SegmentIndex(base)
-    try:
-        for frame in frames(data, base):
-            index.add(frame.row, None)
-    except Damaged as error:
-        raise Damaged(f"{headers}: {error}") from error
-    finally:
-        partition.adopt(Segment(index, is_sealed=True, is_retired=True))
-    _rebuild(disk, partition, path, known, recovery)
-
-
-def _scan(disk: Disk, partition: Partition, path: str, base: int, known: Known, recovery: Recovery) -> None:
-    """Take the committed frames of a segment without an index; cut what follows them."""
-    data = read_all(disk, path)
-    check_file_header(data, SEGMENT_MAGIC, partition.place, base, path)
-    index = SegmentIndex(base)
-    rest = frames(data, base)
-    try:
-        while known.is_journal_damaged or index.end < known.mark.end:
-            frame = next(rest, None)
-            if frame is None:
-                break
-            _add(index, frame)
-    except Damaged as error:
-        partition.adopt(Segment(index))
-        raise Damaged(f"{path}: {error}") from error
-    uncommitted, is_short = _uncommitted(rest, known.group)
-    if is_short:
-        for frame in uncommitted:
-            _add(index, frame)
-        partition.adopt(Segment(index))
-        raise Damaged(f"{path}: entries from {known.mark.end} on follow a group that the journal lacks")
-    partition.adopt(Segment(index))
-    keep = index.file_bytes()
-    if len(data) > keep and not known.is_journal_damaged:
-        recovery.cuts.append(Cut(str(partition.place), index.end, len(uncommitted), len(data) - keep))
-        file = disk.open(path)
-        file.truncate(keep)
-        file.sync()
-        file.close()
-
-
-def _uncommitted(rest: Iterator[Frame], group: int) -> tuple[list[Frame], bool]:
-    """The whole frames that follow, and whether one of them shows that the journal is too short."""
-    found: list[Frame] = []
-    try:
-        for frame in rest:
-            found.append(frame)
-    except Damaged:
-        pass
-    return found, any(frame.after > group for frame in found)
-
-
-def _cut_segment(disk: Disk, partition: Partition, path: str, base: int, known: Known, recovery: Recovery) -> None:
-    """Remove a segment that holds nothing committed."""
-    if disk.exists(path):
-        data = read_all(disk, path)
-        uncommitted, is_short = _uncommitted(frames(data, base), known.group)
-        if is_short:
-            raise Damaged(f"{path}: entries from {base} on follow a group that the journal lacks")
-        recovery.cuts.append(Cut(str(partition.place), base, len(uncommitted), len(data)))
-        disk.remove(path)
-        disk.sync_dir(partition.folder)
-
-
-def _rebuild(disk: Disk, partition: Partition, path: str, known: Known, recovery: Recovery) -> None:
-    if known.is_journal_damaged:
-        return
-    segment = partition.newest_segment()
-    write_atomic(disk, path, segment.index.encode(partition.place))
-    segment.is_sealed = True
-    recovery.rebuilt.append(path)
 
 
 def _add(index: SegmentIndex, frame: Frame) -> None:

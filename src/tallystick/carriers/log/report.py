@@ -7,6 +7,8 @@ stays readable, and nothing is written there any more; only a person decides wha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tallystick.errors import Refused, Unavailable
@@ -22,12 +24,17 @@ class Retired(Refused):
         self.below = below
 
 
-class Damaged(Unavailable):
-    """Stored bytes are not what was written; trying again will not help before the disk is restored."""
-
-
 class UnsureLog(Unavailable):
     """The disk failed in a sync: what it holds is known only once the store is opened anew."""
+
+
+@contextmanager
+def unsure(what: str) -> Iterator[None]:
+    """Whatever the disk fails with in here leaves the log unsure."""
+    try:
+        yield
+    except OSError as error:
+        raise UnsureLog(f"{what}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,6 @@ class Recovery:
     cuts: list[Cut] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     rebuilt: list[str] = field(default_factory=list)  # derived files that were missing or wrong, made anew
-
-    @property
-    def is_clean(self) -> bool:
-        return not (self.cuts or self.damages or self.rebuilt)
 
     def lines(self) -> list[str]:
         """One line for each finding, damage first."""

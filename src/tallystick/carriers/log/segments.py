@@ -31,8 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick import wire
-from tallystick.carriers.log.report import Damaged
-from tallystick.carriers.storage import Place
+from tallystick.carriers.storage import Damaged, Place
 from tallystick.errors import Malformed, Misuse
 
 VERSION = 1
@@ -152,15 +151,8 @@ def pack_retired(frame: Frame) -> bytes:
 def _pack(entry: NewEntry, kind: int, rest: bytes, offset: int, after: int) -> bytes:
     length = HEAD_BYTES + len(entry.header) + len(rest)
     fields = _HEAD.pack(
-        length,
-        zlib.crc32(rest),
-        offset,
-        after,
-        entry.stored_ms,
-        kind,
-        entry.parcel_hash,
-        len(entry.header),
-        entry.body_bytes,
+        *(length, zlib.crc32(rest), offset, after, entry.stored_ms, kind),
+        *(entry.parcel_hash, len(entry.header), entry.body_bytes),
     )
     crc = zlib.crc32(entry.header, zlib.crc32(fields))
     return b"".join((_CRC.pack(crc), fields, entry.header))

@@ -22,35 +22,69 @@ nothing more until it is opened anew, which finds out by reading.
 
 Several threads may stage and read while one commits. `staging` is the lock under which things staged
 together are committed together. One process owns the folder; that is the node's to ensure.
+
+`Blobs` are locks and other objects named by their hash: stored once, never changed, many thousands of a few KiB. They
+lie in a partition of their own, each as the header of an entry without a body, so that they are synced, recovered and
+checked as parcels are. The table from name to offset is made from the partition's hashes when the store opens. Names
+are the caller's: who fetches a lock checks its hash.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NoReturn
 
-from tallystick.carriers.log.blobs import Blobs
 from tallystick.carriers.log.journal import PATH as JOURNAL_PATH
 from tallystick.carriers.log.journal import Journal, Mark
 from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.partition import Partition, Write
-from tallystick.carriers.log.recovery import Known, load
-from tallystick.carriers.log.report import Damaged, Recovery, UnsureLog
-from tallystick.carriers.log.segments import (
-    HASH_BYTES,
-    HEAD_BYTES,
-    TOKEN_BYTES,
-    NewEntry,
-    Reference,
-)
-from tallystick.carriers.storage import Entry, Place
+from tallystick.carriers.log.recovery import Opening
+from tallystick.carriers.log.report import Recovery, UnsureLog, unsure
+from tallystick.carriers.log.segments import HASH_BYTES, HEAD_BYTES, TOKEN_BYTES, NewEntry, Reference
+from tallystick.carriers.storage import Damaged, Entry, Place, Taken
 from tallystick.errors import Misuse, TallystickError, Unavailable
 from tallystick.runtime.disk import Disk
+
+log = logging.getLogger(__name__)
+
+
+class Blobs:
+    """The committed blobs; the store stages and commits them."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self._offsets: dict[bytes, int] = {}
+        self._known = 0
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._offsets
+
+    def get(self, name: bytes) -> bytes | None:
+        """The blob of this name, or None; raises `Damaged` if its bytes are."""
+        offset = self._offsets.get(name)
+        if offset is None:
+            return None
+        entry = self.partition.read(offset, 0, headers_only=True)[0]
+        if entry.parcel_hash != name:
+            raise Damaged(f"blob {name.hex()}: offset {offset} holds another")
+        return entry.header
+
+    def refresh(self) -> None:
+        """Know the blobs committed since the last call."""
+        for offset in range(self._known, self.partition.end_offset):
+            self._known = offset + 1
+            self._offsets[self.partition.parcel_hash(offset)] = offset
+
 
 BLOBS = Place(b"", 0)
 _TOPICS = "topics"
@@ -78,11 +112,6 @@ class Staged:
         if not self._is_durable:
             raise Misuse("the parcel is staged, not stored", hint="call sync first")
         return self.planned
-
-    @property
-    def error(self) -> TallystickError | None:
-        """Why it was not stored, if it was not."""
-        return self._error
 
     def settle(self, error: TallystickError | None) -> None:
         self._is_durable, self._error = error is None, error
@@ -129,7 +158,8 @@ class LogStatistics:
 
 
 class LogStore:
-    """All partitions on one disk; opening it recovers what a crash left, and `recovery` says what that was.
+    """All partitions on one disk, as the front's `Storage`; opening it recovers what a crash left, and `recovery` says
+    what that was.
 
     `anchored` is what the ledger knows: the size of the newest anchor of each partition. A partition with fewer
     entries is damaged, whatever the journal says.
@@ -148,7 +178,6 @@ class LogStore:
         self._groups = self._parcels = self._failures = 0
         self._stopped: Unavailable | None = None
         self._partitions: dict[Place, Partition] = {}
-        self._by_token: dict[bytes, list[Partition]] = {}
         try:
             self.journal = self._open_journal()
             self._open_partitions(anchored or {})
@@ -157,8 +186,22 @@ class LogStore:
                 self._collect()
         except OSError as error:
             raise Unavailable(f"log: cannot be opened: {error.strerror}") from error
+        for line in self.recovery.lines():
+            log.warning("log: %s", line)
 
     # Writing.
+
+    def carry(self, parcels: Sequence[Taken]) -> None:
+        """They are here."""
+
+    def store(self, taken: Taken) -> None:
+        """Let a parcel be stored with the next sync; it has its offsets."""
+        parcel = taken.parcel
+        front, body = parcel.encode_front(), bytes(parcel.body)
+        taken.offsets = self.stage(taken.places, parcel.hash, front, body, taken.now_ms).planned
+
+    def share(self, blobs: Mapping[bytes, bytes]) -> None:
+        """With nobody."""
 
     def stage(self, places: Sequence[Place], parcel_hash: bytes, header: bytes, body: bytes, now_ms: int) -> Staged:
         """Stage one parcel for one partition of each of its topics; the body is stored in the first.
@@ -180,7 +223,7 @@ class LogStore:
             self._next.parcels.append(staged)
             return staged
 
-    def stage_blob(self, name: bytes, data: bytes) -> Staged:
+    def deposit(self, name: bytes, data: bytes) -> Staged:
         """Stage an object under its hash; one that is stored or staged already is left as it is."""
         if len(name) != HASH_BYTES:
             raise Misuse(f"blob name: expected {HASH_BYTES} bytes, found {len(name)}")
@@ -207,8 +250,7 @@ class LogStore:
         with self._committing:
             with self.staging:
                 group, self._next = self._next, _Group()
-                self.journal.take()
-                has_records = self.journal.has_taken
+                has_records = self.journal.take()
             if not group.entries and not has_records:
                 return
             if self._stopped is not None:
@@ -239,7 +281,9 @@ class LogStore:
             marks = {write.partition.place: Mark(write.end, write.partition.below) for write in writes}
             self.journal.commit(marks)
         except OSError:
-            self._undo(writes)
+            with unsure("log: a failed write could not be undone"):
+                for write in writes:
+                    write.undo(self.disk)
             raise
         finally:
             for write in writes:
@@ -258,18 +302,9 @@ class LogStore:
     def _write(self, writes: Sequence[Write]) -> None:
         for write in writes:
             write.store(self.disk)
-        try:
+        with unsure("log: a segment could not be synced"):
             for write in writes:
                 write.sync(self.disk)
-        except OSError as error:
-            raise UnsureLog(f"log: a segment could not be synced: {error.strerror}") from error
-
-    def _undo(self, writes: Iterable[Write]) -> None:
-        try:
-            for write in writes:
-                write.undo(self.disk)
-        except OSError as error:
-            raise UnsureLog(f"log: a failed write could not be undone: {error.strerror}") from error
 
     def _fail(self, group: _Group, error: Unavailable) -> NoReturn:
         """Tell everybody in the group, and all who staged behind it: their offsets built on it."""
@@ -291,11 +326,14 @@ class LogStore:
         partition = self._partitions.get(place)
         return partition.read(offset, bytes_max, headers_only, below=below) if partition else []
 
-    def end_offset(self, place: Place) -> int:
+    def end(self, place: Place) -> int:
         partition = self._partitions.get(place)
         return partition.end_offset if partition else 0
 
-    def partition(self, place: Place) -> Partition:
+    def find(self, place: Place, parcel: bytes) -> int | None:
+        return self.tree(place).find(parcel) if self.end(place) else None
+
+    def tree(self, place: Place) -> Partition:
         """The partition itself, for its tree; raises `Misuse` if nothing was ever stored in it."""
         partition = self._partitions.get(place)
         if partition is None:
@@ -307,11 +345,8 @@ class LogStore:
         partitions = list(self._partitions.items())
         return sorted(place for place, p in partitions if place.token and (p.end_offset or p.damage))
 
-    def bytes_stored(self, token: bytes) -> int:
-        """The bytes of all partitions of a topic on the disk."""
-        return sum(
-            partition.bytes_stored() for place, partition in list(self._partitions.items()) if place.token == token
-        )
+    def bytes_stored(self, place: Place) -> int:
+        return self.tree(place).bytes_stored()
 
     def statistics(self) -> LogStatistics:
         partitions = [p for place, p in list(self._partitions.items()) if place.token]
@@ -337,7 +372,7 @@ class LogStore:
 
     def retirable(self, place: Place, now_ms: int, bytes_max: int | None = None, age_max_ms: int | None = None) -> int:
         """The mark to retire below, so that at most so many bytes, none older, are kept; whole segments."""
-        return self.partition(place).retirable(now_ms, bytes_max, age_max_ms)
+        return self.tree(place).retirable(now_ms, bytes_max, age_max_ms)
 
     def retire(self, place: Place, below: int) -> None:
         """Give up the bodies below an offset; the caller has written the mark on the ledger.
@@ -345,7 +380,7 @@ class LogStore:
         Segments wholly below are deleted and their headers kept. A segment with bodies that entries of other
         topics still need stays until those are retired too.
         """
-        partition = self.partition(place)
+        partition = self.tree(place)
         with self._committing:
             self._check_writable(place)
             if below > partition.end_offset:
@@ -394,16 +429,10 @@ class LogStore:
         return journal
 
     def _open_partitions(self, anchored: Mapping[Place, int]) -> None:
-        marks = self.journal.marks
-        found = {*self._found(), *marks, *(place for place, size in anchored.items() if size)}
-        for place in sorted(found):
-            known = Known(
-                marks.get(place, Mark()),
-                anchored.get(place, 0),
-                self.journal.number,
-                self.journal.is_damaged,
-            )
-            load(self.disk, self._partition(place), known, self.recovery)
+        journal = self.journal
+        for place in sorted({*self._found(), *journal.marks, *(place for place, size in anchored.items() if size)}):
+            known = journal.marks.get(place, Mark()), anchored.get(place, 0), journal.number, journal.is_damaged
+            Opening(self.disk, self._partition(place), *known, self.recovery).load()
 
     def _found(self) -> Iterator[Place]:
         """The partitions that have a folder; what else lies there is not ours."""
@@ -421,7 +450,6 @@ class LogStore:
             folder = f"{_TOPICS}/{place.token.hex()}/{place.partition}" if place.token else _BLOBS_FOLDER
             partition = Partition(self.disk, folder, place, self.limits, self._body)
             self._partitions[place] = partition
-            self._by_token.setdefault(place.token, []).append(partition)
         return partition
 
     def _body(self, reference: Reference, parcel_hash: bytes) -> bytes:
@@ -436,7 +464,7 @@ class LogStore:
         """The offset of one more entry; the caller holds `staging`."""
         offset = self._planned.get(place)
         if offset is None:
-            offset = self.end_offset(place)
+            offset = self.end(place)
         self._planned[place] = offset + 1
         return offset
 

@@ -31,7 +31,7 @@ from tallystick import wire
 from tallystick.crypto.abe import group
 from tallystick.crypto.abe.keys import EPOCH_MAX, IDENTIFIER_BYTES, AttributeKey, AttributePublicKey, epoch_trait
 from tallystick.crypto.abe.sharing import ORDER, Program, ShareRow, coefficients, program_of, shares
-from tallystick.crypto.kdf import KEY_BYTES, derive, extract
+from tallystick.crypto.symmetric import KEY_BYTES, derive, extract
 from tallystick.errors import CannotOpen, Malformed, Misuse
 from tallystick.policy.formula import Formula
 from tallystick.policy.traits import TraitGate, trait_tree

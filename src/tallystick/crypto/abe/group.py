@@ -19,7 +19,7 @@ such tables do not stay in any cache, and a power by table is then slower than o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, reduce
 from operator import add, getitem, mul
 from typing import Any
@@ -76,6 +76,7 @@ class Base:
     """A point that is raised to many powers."""
 
     __slots__ = ("_table", "_uses", "point")
+    combine: Callable[[Point, Point], Point] = staticmethod(add)
 
     def __init__(self, point: Point) -> None:
         self.point = point
@@ -84,33 +85,30 @@ class Base:
 
     def power(self, exponent: Scalar) -> Point:
         if self._table is not None:
-            return reduce(add, map(getitem, self._table, exponent.serialize()))
+            return reduce(self.combine, map(getitem, self._table, exponent.serialize()))
         self._uses += 1
         if self._uses > TABLE_USES:
             self.make_table()
-        return self.point * exponent
+        return self._power(exponent)
 
     def make_table(self) -> None:
         self._table = _table(self.point, type(self.point)(), add)
 
+    def _power(self, exponent: Scalar) -> Point:
+        return self.point * exponent
 
-class TargetBase:
+
+class TargetBase(Base):
     """e(g1, point) for a point of G2: an element of the target group, raised to many powers."""
 
-    __slots__ = ("_point", "_table", "_uses")
+    __slots__ = ()
+    combine = staticmethod(mul)
 
-    def __init__(self, point: Point) -> None:
-        self._point = point
-        self._uses = 0
-        self._table: list[list[Point]] | None = None
+    def make_table(self) -> None:
+        self._table = _table(pymcl.pairing(pymcl.g1, self.point), pymcl.GT(), mul)
 
-    def power(self, exponent: Scalar) -> Point:
-        if self._table is not None:
-            return reduce(mul, map(getitem, self._table, exponent.serialize()))
-        self._uses += 1
-        if self._uses > TABLE_USES:
-            self._table = _table(pymcl.pairing(pymcl.g1, self._point), pymcl.GT(), mul)
-        return pymcl.pairing(pymcl.g1 * exponent, self._point)
+    def _power(self, exponent: Scalar) -> Point:
+        return pymcl.pairing(pymcl.g1 * exponent, self.point)
 
 
 def _table(point: Point, neutral: Point, operation: Any) -> list[list[Point]]:

@@ -24,8 +24,7 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.crypto.abe import group
-from tallystick.crypto.hashes import named_hash
-from tallystick.crypto.kdf import KEY_BYTES, derive, extract
+from tallystick.crypto.symmetric import KEY_BYTES, derive, extract, named_hash
 from tallystick.errors import Forged, Malformed, Misuse
 
 IDENTIFIER_BYTES = 16

@@ -32,17 +32,14 @@ from tallystick.abci import messages as m
 from tallystick.abci.application import Application
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError
-from tallystick.ledger.batches import compiled
-from tallystick.ledger.book import Book, SealedBlock, found, genesis_block
-from tallystick.ledger.checkpoints import checkpoint_text, sign_checkpoint
+from tallystick.ledger.block import Transaction, checkpoint_text, compiled, parse, sign_checkpoint
+from tallystick.ledger.book import Book, SealedBlock, found
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.roots import STORE, app_hash_of, prove, value_of
-from tallystick.ledger.cometbft.shelf import Shelf
-from tallystick.ledger.cometbft.snapshot import FORMAT, Description, Restore
-from tallystick.ledger.contracts.execute import WHOLE, authenticate
-from tallystick.ledger.reader import LedgerReader
-from tallystick.ledger.sqlite_store import LedgerStore
-from tallystick.ledger.transaction import Transaction, parse
+from tallystick.ledger.cometbft.snapshot import FORMAT, Description, Restore, Shelf
+from tallystick.ledger.contracts.execute import authenticate
+from tallystick.ledger.engine import Query
+from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
@@ -68,17 +65,13 @@ class _Window:
     def __init__(self, path: str) -> None:
         self._reader = LedgerReader(LedgerStore(path))
         self._lock = threading.Lock()
-        self._changed: deque[tuple[bytes, ...]] = deque()
-
-    def changed(self, keys: tuple[bytes, ...]) -> None:
-        """A block that changed these was stored."""
-        self._changed.append(keys)
+        self.changed: deque[tuple[bytes, ...]] = deque()  # keys, for each block that was stored since it was used
 
     @contextmanager
     def open(self) -> Iterator[LedgerReader]:
         with self._lock:
-            while self._changed:
-                self._reader.view.refresh(self._changed.popleft())
+            while self.changed:
+                self._reader.view.refresh(self.changed.popleft())
             yield self._reader
 
     def close(self) -> None:
@@ -120,13 +113,8 @@ class LedgerApplication(Application):
         self._refused_now: dict[bytes, list[Any]] = {}
         self._refusals: OrderedDict[bytes, list[Any]] = OrderedDict()
         self._changes: deque[tuple[int, tuple[bytes, ...]]] = deque(maxlen=settings.follow_max)
-        self._methods = {
-            name: getattr(self, f"_ask_{name}")
-            for name in (
-                *("status", "note", "find", "follow", "block", "blocks", "receipt", "state"),
-                *("consistency", "history", "audit", "scan"),
-            )
-        }
+        questions = [name for name in dir(self) if name.startswith("_ask_")]
+        self._methods = {name.removeprefix("_ask_"): getattr(self, name) for name in questions}
         compiled()  # now, not in the first large block
         height = self._store.last_height()
         self.shelf.forget_above(-1 if height is None else height)
@@ -135,10 +123,10 @@ class LedgerApplication(Application):
 
     def close(self) -> None:
         self.shelf.close()
+        for window in (self._asked, self._checked):
+            if window is not None:
+                window.close()  # before the lock is taken: a question that has the window may wait for the lock
         with self._lock:
-            for window in (self._asked, self._checked):
-                if window is not None:
-                    window.close()
             self._store.close()
 
     @property
@@ -165,8 +153,7 @@ class LedgerApplication(Application):
                 raise Misuse(f"genesis: of instance {trust.instance.hex()}, this validator is of {self.instance.hex()}")
             time_ms = request.time.ms if request.time is not None else 0
             if self._book is None:
-                block, _ = genesis_block(trust, time_ms)
-                found(self._store, trust, time_ms, sign_checkpoint(self.origin, block, self._key))
+                found(self._store, trust, time_ms, self._key)
                 self._load()
             last, initial = self.book.last, request.initial_height
             if last.height != initial - 1:
@@ -211,9 +198,8 @@ class LedgerApplication(Application):
         result, submitted = book.run(transaction)
         if result.accepted:
             return m.ExecTxResult()
-        where = "" if result.index == WHOLE else f"entry {result.index}: "
-        self._refused_now[submitted.leaf] = [submitted.height, result.reason, where + result.message]
-        return m.ExecTxResult(code=REFUSED, codespace=result.reason, log=where + result.message)
+        self._refused_now[submitted.leaf] = [submitted.height, result.reason, result.told]
+        return m.ExecTxResult(code=REFUSED, codespace=result.reason, log=result.told)
 
     def commit(self, request: m.RequestCommit) -> m.ResponseCommit:
         with self._lock:
@@ -227,7 +213,7 @@ class LedgerApplication(Application):
             self._changes.append((sealed.block.height, keys))
             for window in (self._asked, self._checked):
                 if window is not None and keys:
-                    window.changed(keys)
+                    window.changed.append(keys)
             self._refusals.update(self._refused_now)
             while len(self._refusals) > self._settings.refusals_max:
                 self._refusals.popitem(last=False)
@@ -299,87 +285,80 @@ class LedgerApplication(Application):
     def query(self, request: m.RequestQuery) -> m.ResponseQuery:
         if self._asked is None:
             return m.ResponseQuery(code=2, log="the chain has not begun", info="wait for its first block")
-        if request.path == f"/store/{STORE.decode()}/key":
-            return self._query_root(request)
-        return queries.answer(request.path, request.data, self._methods)
+        with self._asked.open() as reader:
+            if request.path == f"/store/{STORE.decode()}/key":
+                return self._query_root(reader, request)
+            return queries.answer(request.path, request.data, self._methods, reader)
 
-    def _query_root(self, request: m.RequestQuery) -> m.ResponseQuery:
+    def _query_root(self, reader: LedgerReader, request: m.RequestQuery) -> m.ResponseQuery:
         """For CometBFT's own light client: the header that commits to a block is the next one, so prove the one before
         the newest."""
         try:
-            with self._window() as reader:
-                block = reader.block(request.height or max(0, self.book.last.height - 1))
+            block = reader.block(request.height or max(0, self.book.last.height - 1))
             value = value_of(block, request.data)
             ops = prove(block, request.data) if request.prove else None
             return m.ResponseQuery(key=request.data, value=value, proof_ops=ops, height=block.height)
         except TallystickError as error:
             return m.ResponseQuery(code=3, log=str(error), key=request.data)
 
-    def _ask_status(self) -> list[Any]:
+    # What may be asked (`queries`): each gets a reader of the stored ledger and the arguments of the question.
+
+    def _ask_status(self, _: LedgerReader) -> list[Any]:
         last = self.book.last
         return [self.instance, last.height, last.size, last.time_ms, self._key.public.raw]
 
-    def _ask_note(self, height: int) -> bytes:
-        with self._window() as reader:
-            return reader.note(height)
+    def _ask_note(self, reader: LedgerReader, height: int) -> bytes:
+        return reader.note(height)
 
-    def _ask_find(self, leaf: bytes) -> list[Any] | None:
+    def _ask_find(self, reader: LedgerReader, leaf: bytes) -> list[Any] | None:
         """`[number, height, first]`, `[height, reason, message]` of the last refusal that is remembered, or None."""
-        with self._window() as reader:
-            placed = reader.find(leaf)
-        if placed is not None:
-            return [placed.number, placed.height, placed.first]
-        return self._refusals.get(leaf)
+        placed = reader.store.find(leaf)
+        return self._refusals.get(leaf) if placed is None else [placed.number, placed.height, placed.first]
 
-    def _ask_follow(self, since: int) -> list[Any]:
+    def _ask_follow(self, reader: LedgerReader, since: int) -> list[Any]:
         """The newest height, and block and changed keys of those above `since`; keys are null where forgotten."""
         newest = self.book.last.height
         changes = dict(self._changes)
-        with self._window() as reader:
-            heights = range(max(since + 1, 0), min(since + 1 + queries.BLOCKS_MAX, newest + 1))
-            return [newest, [[reader.block(height).encoded, _keys(changes, height)] for height in heights]]
+        heights = range(max(since + 1, 0), min(since + 1 + queries.BLOCKS_MAX, newest + 1))
+        return [newest, [[reader.block(height).encoded, changes.get(height)] for height in heights]]
 
-    def _ask_block(self, height: int) -> bytes:
-        with self._window() as reader:
-            return reader.block(height).encoded
+    def _ask_block(self, reader: LedgerReader, height: int) -> bytes:
+        return reader.block(height).encoded
 
-    def _ask_blocks(self, first: int, most: int) -> list[Any]:
-        with self._window() as reader:
-            found: list[Any] = []
-            size = 0
-            for height in range(first, first + min(most, queries.BLOCKS_MAX)):
-                page = reader.blocks(height, 1)
-                size += sum(len(data) for _, rows in page for data in rows)
-                if not page or (found and size > queries.ANSWER_BYTES_MAX // 2):
-                    break
-                found += [[block, rows] for block, rows in page]
-            return found
+    def _ask_blocks(self, reader: LedgerReader, first: int, most: int) -> list[Any]:
+        found: list[Any] = []
+        size = 0
+        for height in range(first, first + min(most, queries.BLOCKS_MAX)):
+            page = reader.blocks(height, 1)
+            size += sum(len(data) for _, rows in page for data in rows)
+            if not page or (found and size > queries.ANSWER_BYTES_MAX // 2):
+                break
+            found += page
+        return found
 
-    def _ask_receipt(self, number: int, entry: int, size: int) -> bytes:
+    def _ask_receipt(self, _: LedgerReader, number: int, entry: int, size: int) -> bytes:
         with self._lock:
             return self.book.receipt(number, entry, size, b"").encode()
 
-    def _ask_state(self, key: bytes, height: int) -> bytes:
+    def _ask_state(self, _: LedgerReader, key: bytes, height: int) -> bytes:
         with self._lock:
             return self.book.prove(key, height, b"").encode()
 
-    def _ask_consistency(self, old: int, new: int) -> list[bytes]:
+    def _ask_consistency(self, _: LedgerReader, old: int, new: int) -> list[bytes]:
         with self._lock:
             return self.book.tree.consistency(old, new)
 
-    def _ask_history(self, token: bytes, most: int, before: list[int] | None) -> list[Any]:
-        with self._window() as reader:
-            place = None if before is None else (before[0], before[1])
-            return queries.write_history(reader.history(token, min(most, queries.ITEMS_MAX), place))
+    def _ask_history(self, reader: LedgerReader, token: bytes, most: int, before: list[int] | None) -> list[Any]:
+        place = None if before is None else (before[0], before[1])
+        found = reader.history(token, min(most, queries.ITEMS_MAX), place)
+        return [[item.height, item.index, item.entry] for item in found]
 
-    def _ask_audit(self, *fields: Any) -> list[Any]:
-        with self._window() as reader:
-            return queries.write_audit(reader.audit(queries.read_query(list(fields))))
+    def _ask_audit(self, reader: LedgerReader, *fields: Any) -> list[Any]:
+        query = Query(*fields)
+        return queries.write_audit(reader.audit(query._replace(most=min(query.most, queries.ITEMS_MAX))))
 
-    def _ask_scan(self, prefix: bytes, most: int, after: bytes) -> list[Any]:
-        with self._window() as reader:
-            page = min(most, queries.VALUES_MAX)
-            return [[key, value] for key, value in reader.store.values(prefix, page, after)]
+    def _ask_scan(self, reader: LedgerReader, prefix: bytes, most: int, after: bytes) -> list[Any]:
+        return list(reader.store.values(prefix, min(most, queries.VALUES_MAX), after))
 
     # --- within ---
 
@@ -400,16 +379,8 @@ class LedgerApplication(Application):
                 self._transactions_bytes -= len(oldest)
         return transaction
 
-    @contextmanager
-    def _window(self) -> Iterator[LedgerReader]:
-        assert self._asked is not None
-        with self._asked.open() as reader:
-            yield reader
-
     def _load(self) -> None:
-        self._book = Book(self._store)
-        if self._book.trust.instance != self.instance:
-            raise Misuse("ledger: the file belongs to another instance")
+        self._book = Book(self._store, self.instance)
         self._asked, self._checked = _Window(self._path), _Window(self._path)
 
 
@@ -425,8 +396,3 @@ def _read_genesis(data: bytes) -> tuple[TrustFile, str]:
         return TrustFile.parse(state["trust"]), str(state["checkpoint"])
     except (ValueError, KeyError, TypeError) as error:
         raise Malformed("genesis: its app_state does not name a trust file") from error
-
-
-def _keys(changes: dict[int, tuple[bytes, ...]], height: int) -> list[bytes] | None:
-    found = changes.get(height)
-    return None if found is None else list(found)

@@ -20,29 +20,25 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from tallystick import wire
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError, Unavailable
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import Head, read_head
+from tallystick.ledger.block import Block, Head, parse, read_head
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import R, Table
+from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.transaction import parse
-from tallystick.runtime.clock import Clock
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Note, NoteSignature
+from tallystick.runtime.sources import Clock
+from tallystick.trust.notes import Note, NoteSignature, ledger_verifiers
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-A = TypeVar("A")
 
 _BLOCKS_KEPT = 64
 
@@ -79,7 +75,7 @@ class CometbftLedger:
         self._grown = threading.Condition(self._lock)
         self._listeners: list[BlockListener] = []
         self._keys: OrderedDict[bytes, None] = OrderedDict()
-        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._fetch_block = lru_cache(maxsize=_BLOCKS_KEPT)(self._ask_block)
         self._newest: tuple[int, Note] | None = None  # signed by enough validators
         self._published: Head | None = None  # and, where that is asked for, by witnesses
         self._collecting = threading.Lock()
@@ -127,12 +123,11 @@ class CometbftLedger:
 
     def wait(self, submitted: Submitted, timeout_s: float) -> Block:
         deadline = self._clock.monotonic() + timeout_s
-        while True:
-            if self._signed(at_least=submitted.height)[0] >= submitted.height:
-                return self._fetch_block(submitted.height)
+        while self._signed(at_least=submitted.height)[0] < submitted.height:
             if self._clock.monotonic() >= deadline:
                 raise Unavailable(f"ledger: block {submitted.height} lacks the validators' signatures yet")
             self._clock.pause(self._settings.poll_s)
+        return self._fetch_block(submitted.height)
 
     def tick(self, now_ms: int) -> Block | None:
         """The validators make the blocks."""
@@ -201,35 +196,28 @@ class CometbftLedger:
 
     def block(self, height: int) -> Block:
         head = self._head()
-        if height == head.height:
-            # What the validators signed; the fields that only link blocks are asked for.
-            block = self._fetch_block(height)
-            if (block.size, block.root, block.state_root, block.time_ms) != (
-                *(head.size, head.root, head.state_root),
-                head.time_ms,
-            ):
-                raise Forged(f"ledger: block {height} is not the one that the validators signed")
-            return block
         if height > head.height:
             raise Misuse(f"ledger: no block at height {height}, the newest is {head.height}")
-        return self._fetch_block(height)
+        block = self._fetch_block(height)
+        # The newest one is held to what the validators signed; the fields that only link blocks are asked for.
+        signed, found = ((one.size, one.root, one.state_root, one.time_ms) for one in (head, block))
+        if height == head.height and found != signed:
+            raise Forged(f"ledger: block {height} is not the one that the validators signed")
+        return block
 
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
         found: list[tuple[bytes, list[bytes]]] = []
         end = min(first + most, self.height + 1)
-        while first + len(found) < end:
-            page = self._ask("blocks", first + len(found), end - first - len(found), read=_read_blocks)
-            if not page:
-                break
+        while (at := first + len(found)) < end and (page := self._ask("blocks", at, end - at, read=_read_blocks)):
             found += page
         return found
 
     def history(self, token: bytes, most: int = 1000, before: tuple[int, int] | None = None) -> list[HistoryItem]:
         place = None if before is None else list(before)
-        return self._ask("history", token, most, place, read=queries.read_history)
+        return self._ask("history", token, most, place, read=lambda found: [HistoryItem(*item) for item in found])
 
     def audit(self, query: Query) -> list[AuditItem]:
-        return self._ask("audit", *queries.write_query(query), read=queries.read_audit)
+        return self._ask("audit", *query, read=queries.read_audit)
 
     def query(self, read: Callable[[State], T]) -> T:
         """`read` on the state under the newest checkpoint; every value that it looks at is proved."""
@@ -237,11 +225,9 @@ class CometbftLedger:
 
     def scan(self, table: Table[R], *parts: bytes | int, most: int = 1000) -> list[tuple[tuple[Any, ...], R]]:
         found: list[tuple[bytes, Any]] = []
-        while len(found) < most:
-            after = found[-1][0] if found else b""
-            page = self._ask("scan", table.prefix(*parts), most - len(found), after, read=_read_values)
-            if not page:
-                break
+        page, prefix = [(b"", None)], table.prefix(*parts)
+        while page and len(found) < most:
+            page = self._ask("scan", prefix, most - len(found), page[-1][0], read=_read_values)
             found += page
         return [(table.parts(key), table.read(value)) for key, value in found]
 
@@ -254,10 +240,10 @@ class CometbftLedger:
 
     # --- within ---
 
-    def _ask(self, name: str, *arguments: Any, read: Callable[[Any], A]) -> A:
+    def _ask(self, name: str, *arguments: Any, read: Callable[[Any], T]) -> T:
         """What `read` makes of the first answer that it takes; an endpoint whose answer fails is as good as away."""
 
-        def fetch(endpoint: RpcEndpoint) -> A:
+        def fetch(endpoint: RpcEndpoint) -> T:
             answer = endpoint.ask(name, *arguments)
             try:
                 return read(answer)
@@ -312,24 +298,14 @@ class CometbftLedger:
             )
         return Unavailable("ledger: the transaction lies in no block yet", hint="submit the same bytes again")
 
-    def _fetch_block(self, height: int) -> Block:
-        with self._lock:
-            known = self._blocks.get(height)
-        if known is not None:
-            return known
-
+    def _ask_block(self, height: int) -> Block:
         def read(answer: Any) -> Block:
             block = Block.decode(answer)
             if block.height != height:
                 raise Forged(f"block {height} expected, found {block.height}")
             return block
 
-        block = self._ask("block", height, read=read)
-        with self._lock:
-            self._blocks[height] = block
-            if len(self._blocks) > _BLOCKS_KEPT:
-                self._blocks.popitem(last=False)
-        return block
+        return self._ask("block", height, read=read)
 
     # --- checkpoints of two thirds ---
 
@@ -353,12 +329,17 @@ class CometbftLedger:
                 known = self._newest
             if known is not None and known[0] >= wanted:
                 return known
-            try:
-                found = self._collect() if known is not None else self._collect_first()
-            except Unavailable:
-                if known is None:
-                    raise
-                return known
+            deadline = self._clock.monotonic() + self._settings.answer_s
+            while True:
+                try:
+                    found = self._collect()
+                    break
+                except Unavailable:
+                    if known is not None:
+                        return known
+                    if self._clock.monotonic() >= deadline:
+                        raise
+                self._clock.pause(self._settings.poll_s)  # nothing is known yet: validators may be starting
             if known is not None and known[0] >= found[0]:
                 return known
             head = read_head(found[1].encode(), self._trust) if self._trust.quorum == 0 else None
@@ -366,17 +347,6 @@ class CometbftLedger:
                 self._newest = found
                 self._published = head or self._published
             return found
-
-    def _collect_first(self) -> tuple[int, Note]:
-        """As `_collect`, with patience: validators may be starting."""
-        deadline = self._clock.monotonic() + self._settings.answer_s
-        while True:
-            try:
-                return self._collect()
-            except Unavailable:
-                if self._clock.monotonic() >= deadline:
-                    raise
-            self._clock.pause(self._settings.poll_s)
 
     def _collect(self) -> tuple[int, Note]:
         threshold = self._trust.ledger_threshold
@@ -405,7 +375,8 @@ class CometbftLedger:
         return height, Note(text, tuple(signatures.values()))
 
     def _awake(self, threshold: int) -> list[RpcEndpoint]:
-        """Those to ask for a signature: one that did not answer is left alone for a while, if the others suffice."""
+        """Return whom to ask for a signature: one that did not answer is left alone for a while, if the others
+        suffice."""
         now = self._clock.monotonic()
         awake = [one for one in self._endpoints.all if self._resting.get(one, 0.0) <= now]
         return awake if len(awake) >= threshold else self._endpoints.all
@@ -438,7 +409,8 @@ class CometbftLedger:
                     self._signed()  # before anybody waits for it
 
     def _look(self, endpoint: RpcEndpoint) -> list[tuple[Block, list[bytes] | None]]:
-        """Blocks that are new, each with the keys that it changed; None: nobody knows any more."""
+        """Return the blocks that are new, each with the keys that it changed, or None where nobody knows them any
+        more."""
         try:
             newest, page = endpoint.ask("follow", self._seen)
             if newest < self._seen and len(self._endpoints.all) > 1:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from tallystick.errors import Forged, Malformed, TallystickError
 from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
-from tallystick.trust.checkpoint import ledger_verifiers
-from tallystick.trust.notes import Note
+from tallystick.trust.notes import Note, ledger_verifiers
 from tallystick.trust.trustfile import TrustFile
 
 BEHIND_BLOCKS = 10  # a validator this far behind the others does not follow them
@@ -77,8 +76,7 @@ def look(endpoints: Endpoints, trust: TrustFile) -> ChainHealth:
 def _compare(
     reached: dict[RpcEndpoint, int], trust: TrustFile
 ) -> tuple[int | None, list[list[RpcEndpoint]], set[RpcEndpoint]]:
-    """The lowest height at which they differ, with the sides, and who signs nothing; the height is None where they
-    agree."""
+    """Return the lowest height at which they differ (None where they agree), the sides, and who signs nothing."""
     unsigned: set[RpcEndpoint] = set()
     for height in sorted(set(reached.values())):
         signers: dict[str, list[RpcEndpoint]] = {}
@@ -104,7 +102,7 @@ def _heights(endpoint: RpcEndpoint) -> tuple[int, str, int] | None:
 
 
 def _signed(endpoint: RpcEndpoint, height: int, trust: TrustFile) -> str:
-    """The checkpoint's text at `height`, if a key of the trust file signed it; else empty."""
+    """Return the checkpoint's text at `height` if a key of the trust file signed it, else an empty one."""
     try:
         note = Note.decode(endpoint.ask("note", height, timeout_s=ANSWER_S))
         note.verify(ledger_verifiers(trust))

@@ -15,9 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from tallystick.crypto.signatures import SigningKey
+from tallystick.ledger.block import BYTES_MAX
 from tallystick.ledger.cometbft.application import APP_VERSION, genesis_state
 from tallystick.ledger.cometbft.client import chain_id
-from tallystick.ledger.transaction import BYTES_MAX
 from tallystick.trust.trustfile import TrustFile
 
 BLOCK_BYTES_MAX = 4 << 20
@@ -127,8 +127,8 @@ def write_home(
     _write_secret(
         folder / "config" / "priv_validator_key.json",
         {
-            "address": _address(validator).hex().upper(),
-            "pub_key": _public(validator),
+            "address": _address(validator.public.raw).hex().upper(),
+            "pub_key": _public(validator.public.raw),
             "priv_key": _private(validator, seeds[1]),
         },
     )
@@ -161,8 +161,8 @@ def genesis(trust: TrustFile, validators: Sequence[bytes], now_ms: int, after: t
             },
             "validators": [
                 {
-                    "address": sha256(key).digest()[:20].hex().upper(),
-                    "pub_key": {"type": "tendermint/PubKeyEd25519", "value": b64encode(key).decode()},
+                    "address": _address(key).hex().upper(),
+                    "pub_key": _public(key),
                     "power": "1",
                     "name": "",
                 }
@@ -177,15 +177,15 @@ def genesis(trust: TrustFile, validators: Sequence[bytes], now_ms: int, after: t
 
 def node_id(seed: bytes) -> str:
     """The name of a node among its peers."""
-    return _address(SigningKey.from_seed(seed)).hex()
+    return _address(SigningKey.from_seed(seed).public.raw).hex()
 
 
-def _address(key: SigningKey) -> bytes:
-    return sha256(key.public.raw).digest()[:20]
+def _address(key: bytes) -> bytes:
+    return sha256(key).digest()[:20]
 
 
-def _public(key: SigningKey) -> dict[str, str]:
-    return {"type": "tendermint/PubKeyEd25519", "value": b64encode(key.public.raw).decode()}
+def _public(key: bytes) -> dict[str, str]:
+    return {"type": "tendermint/PubKeyEd25519", "value": b64encode(key).decode()}
 
 
 def _private(key: SigningKey, seed: bytes) -> dict[str, str]:

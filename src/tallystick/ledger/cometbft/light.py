@@ -12,19 +12,202 @@ the header is compared with what the witnesses show: if one differs and is as we
 is believed (`Withheld`, with both hashes). Trust begins with a height and a hash that came by another way: an operator,
 or as many validators as the trust file asks for (`tally chain join --sync`). Left out: sequential verification, and
 evidence that is sent back to the chain.
+
+Headers, commits and validator sets come as the JSON of CometBFT's RPC; `LightBlock.parse` makes one value of the three,
+and the `check_…` functions are the steps by which it is believed. Nothing of CometBFT's code is used: the hashes are
+RFC 6962 trees over protocol buffers, and a vote's signed bytes are its canonical message behind its length.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
+from calendar import timegm
 from dataclasses import dataclass
+from hashlib import sha256
+from time import strptime
 from typing import Any
 
+from tallystick.abci.messages import PublicKey, Timestamp
+from tallystick.abci.protobuf import Message, int64, nested, octets, sfixed64, text, uint64, write_varint
+from tallystick.crypto import merkle
+from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse, Unavailable, Withheld
-from tallystick.ledger.cometbft import headers
-from tallystick.ledger.cometbft.headers import LightBlock
 from tallystick.ledger.cometbft.roots import app_hash
 from tallystick.ledger.cometbft.rpc import RpcEndpoint
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
+
+PRECOMMIT, FOR_THE_BLOCK = 2, 2
+VALIDATORS_MAX = 1_000
+
+
+class _Version(Message):
+    block: int = uint64(1)
+    app: int = uint64(2)
+
+
+class _Parts(Message):
+    total: int = uint64(1)
+    hash: bytes = octets(2)
+
+
+class BlockId(Message):
+    hash: bytes = octets(1)
+    parts: _Parts | None = nested(2, _Parts, always=True)
+
+
+class _Vote(Message):
+    type: int = uint64(1)
+    height: int = sfixed64(2)
+    round: int = sfixed64(3)
+    block_id: BlockId | None = nested(4, BlockId)
+    timestamp: Timestamp | None = nested(5, Timestamp, always=True)
+    chain_id: str = text(6)
+
+
+class _SimpleValidator(Message):
+    pub_key: PublicKey | None = nested(1, PublicKey)
+    voting_power: int = int64(2)
+
+
+class _Text(Message):
+    value: str = text(1)
+
+
+class _Number(Message):
+    value: int = int64(1)
+
+
+class _Octets(Message):
+    value: bytes = octets(1)
+
+
+@dataclass(frozen=True)
+class Signature:
+    validator: bytes  # address
+    flag: int
+    time: Timestamp
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class LightBlock:
+    """A header, the votes for it and the validators, as an endpoint claims them."""
+
+    chain_id: str
+    height: int
+    time: Timestamp
+    validators_hash: bytes
+    next_validators_hash: bytes
+    app_hash: bytes
+    hash: bytes  # computed
+    commit_round: int
+    commit_id: BlockId
+    signatures: tuple[Signature, ...]
+    validators: tuple[tuple[bytes, int], ...]  # key and power
+
+    @classmethod
+    def parse(cls, signed_header: Any, validators: Any) -> LightBlock:
+        """Raises `Malformed`."""
+        try:
+            header, commit = signed_header["header"], signed_header["commit"]
+            found = tuple((b64decode(one["pub_key"]["value"]), int(one["voting_power"])) for one in validators)
+            if int(commit["height"]) != int(header["height"]) or len(found) > VALIDATORS_MAX:
+                raise ValueError("heights differ")
+            return cls(
+                chain_id=str(header["chain_id"]),
+                height=int(header["height"]),
+                time=_time(header["time"]),
+                validators_hash=bytes.fromhex(header["validators_hash"]),
+                next_validators_hash=bytes.fromhex(header["next_validators_hash"]),
+                app_hash=bytes.fromhex(header["app_hash"]),
+                hash=header_hash(header),
+                commit_round=int(commit["round"]),
+                commit_id=_block_id(commit["block_id"]),
+                signatures=tuple(
+                    Signature(
+                        bytes.fromhex(one["validator_address"]),
+                        int(one["block_id_flag"]),
+                        _time(one["timestamp"]),
+                        b64decode(one["signature"] or ""),
+                    )
+                    for one in commit["signatures"]
+                ),
+                validators=found,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Malformed(f"light block: {error}") from error
+
+
+def header_hash(header: Any) -> bytes:
+    """The hash of a header in JSON: RFC 6962 over its fields, each in its own encoding."""
+    version = header["version"]
+    fields = [
+        _Version(int(version["block"]), int(version.get("app") or 0)).encode(),
+        _Text(header["chain_id"]).encode(),
+        _Number(int(header["height"])).encode(),
+        _time(header["time"]).encode(),
+        _block_id(header["last_block_id"]).encode(),
+    ]
+    for name in (
+        *("last_commit_hash", "data_hash", "validators_hash", "next_validators_hash", "consensus_hash"),
+        *("app_hash", "last_results_hash", "evidence_hash", "proposer_address"),
+    ):
+        fields.append(_Octets(bytes.fromhex(header[name])).encode())
+    return merkle.root([merkle.leaf_hash(field) for field in fields])
+
+
+def validators_hash(validators: tuple[tuple[bytes, int], ...]) -> bytes:
+    return merkle.root(
+        [merkle.leaf_hash(_SimpleValidator(PublicKey(key), power).encode()) for key, power in validators]
+    )
+
+
+def vote_bytes(block: LightBlock, signature: Signature) -> bytes:
+    """What a validator signs when it votes for a block."""
+    vote = _Vote(PRECOMMIT, block.height, block.commit_round, block.commit_id, signature.time, block.chain_id).encode()
+    return write_varint(len(vote)) + vote
+
+
+def check_form(block: LightBlock, chain_id: str, height: int) -> None:
+    """Header, votes and validators belong together, and to the height that was asked for."""
+    if (block.chain_id, block.height) != (chain_id, height):
+        raise Forged(f"header: chain {chain_id} and height {height} expected, found {block.chain_id}, {block.height}")
+    if block.commit_id.hash != block.hash:
+        raise Forged(f"header {height}: the votes are for another header")
+    if validators_hash(block.validators) != block.validators_hash:
+        raise Forged(f"header {height}: the validators are not those that it names")
+
+
+def check_commit(block: LightBlock) -> None:
+    """More than two thirds of its own validators' power signed it."""
+    check_power(block, block.validators, 2)
+
+
+def check_power(block: LightBlock, validators: tuple[tuple[bytes, int], ...], thirds: int) -> None:
+    """More than `thirds` thirds of the power of `validators` signed the block; raises `Forged`."""
+    powers = {sha256(key).digest()[:20]: (key, power) for key, power in validators}
+    signed: set[bytes] = set()
+    for one in block.signatures:
+        if one.flag == FOR_THE_BLOCK and one.validator in powers and one.validator not in signed:
+            VerifyKey(powers[one.validator][0]).verify_raw(one.signature, vote_bytes(block, one))
+            signed.add(one.validator)
+    found, total = sum(powers[one][1] for one in signed), sum(power for _, power in validators)
+    if 3 * found <= thirds * total:
+        raise Forged(f"header {block.height}: {found} of {total} votes, more than {thirds} thirds expected")
+
+
+def _time(written: str) -> Timestamp:
+    """RFC 3339 in UTC with up to nine digits behind the point."""
+    whole, _, rest = written.removesuffix("Z").partition(".")
+    return Timestamp(timegm(strptime(whole, "%Y-%m-%dT%H:%M:%S")), int(rest.ljust(9, "0")[:9]) if rest else 0)
+
+
+def _block_id(written: Any) -> BlockId:
+    parts = written.get("parts") or {}
+    return BlockId(
+        bytes.fromhex(written["hash"]), _Parts(int(parts.get("total") or 0), bytes.fromhex(parts.get("hash") or ""))
+    )
+
 
 _PAGE = 100
 
@@ -54,7 +237,7 @@ class LightClient:
         first = self._fetch(height)
         if first.hash != digest:
             raise Forged(f"header {height}: hash {digest.hex()} expected, found {first.hash.hex()}")
-        headers.check_commit(first)
+        check_commit(first)
         self.trusted = first
 
     def verify(self, height: int) -> LightBlock:
@@ -68,7 +251,7 @@ class LightClient:
         while wanted:
             candidate = wanted[-1]
             self._check_time(candidate, trusted)
-            headers.check_commit(candidate)
+            check_commit(candidate)
             if follows(trusted, candidate):
                 trusted = wanted.pop()
                 continue
@@ -89,7 +272,7 @@ class LightClient:
 
     def _fetch(self, height: int) -> LightBlock:
         block = fetch(self._primary, height)
-        headers.check_form(block, self._chain_id, height)
+        check_form(block, self._chain_id, height)
         return block
 
     def _check_time(self, block: LightBlock, trusted: LightBlock) -> None:
@@ -98,11 +281,12 @@ class LightClient:
 
 
 def follows(trusted: LightBlock, block: LightBlock) -> bool:
-    """Whether a well-signed block is believed because of the trusted one; False: a header between them is needed."""
+    """Return whether a well-signed block is believed because of the trusted one. If not, a header between them is
+    needed."""
     if block.height == trusted.height + 1:
         return block.validators_hash == trusted.next_validators_hash
     try:
-        headers.check_power(block, trusted.validators, 1)
+        check_power(block, trusted.validators, 1)
     except Forged:
         return False
     return True
@@ -122,8 +306,8 @@ def compare_witnesses(block: LightBlock, witnesses: list[RpcEndpoint], chain_id:
     for witness in witnesses:
         try:
             other = fetch(witness, block.height)
-            headers.check_form(other, chain_id, block.height)
-            headers.check_commit(other)
+            check_form(other, chain_id, block.height)
+            check_commit(other)
         except (Unavailable, Forged, Malformed, Misuse):
             continue  # away, behind, or lying clumsily
         answered = True
@@ -142,7 +326,7 @@ def fetch(endpoint: RpcEndpoint, height: int) -> LightBlock:
     try:
         signed = endpoint.call("commit", height=str(height))["signed_header"]
         validators: list[Any] = []
-        for page in range(1, headers.VALIDATORS_MAX // _PAGE + 1):
+        for page in range(1, VALIDATORS_MAX // _PAGE + 1):
             answer = endpoint.call("validators", height=str(height), page=str(page), per_page=str(_PAGE))
             validators += answer["validators"]
             if len(validators) >= int(answer["total"]):

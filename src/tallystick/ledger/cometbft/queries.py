@@ -7,12 +7,15 @@ the other side. The version stands in the path: an application that does not kno
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tallystick import wire
 from tallystick.abci.messages import OK, ResponseQuery
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
-from tallystick.ledger.engine import AuditItem, HistoryItem, Query
+from tallystick.ledger.engine import AuditItem
+
+if TYPE_CHECKING:
+    from tallystick.ledger.sqlite_store import LedgerReader
 
 PREFIX = "/tally/1/"
 ANSWER_BYTES_MAX = 8 << 20  # doubled by JSON's base64 it is still a page
@@ -22,8 +25,8 @@ _KINDS: dict[int, type[TallystickError]] = {1: Refused, 2: Unavailable, 3: Misus
 _UNKNOWN = 4
 
 
-def answer(path: str, data: bytes, methods: dict[str, Callable[..., Any]]) -> ResponseQuery:
-    """The response of the method that `path` names, called with the arguments in `data`."""
+def answer(path: str, data: bytes, methods: dict[str, Callable[..., Any]], reader: LedgerReader) -> ResponseQuery:
+    """The response of the method that `path` names, called with the reader and the arguments in `data`."""
     method = methods.get(path.removeprefix(PREFIX)) if path.startswith(PREFIX) else None
     if method is None:
         return ResponseQuery(code=_UNKNOWN, log=f"nothing answers to {path[:80]}")
@@ -31,7 +34,7 @@ def answer(path: str, data: bytes, methods: dict[str, Callable[..., Any]]) -> Re
         arguments = wire.decode(data, "arguments")
         if not isinstance(arguments, list):
             raise Misuse("arguments: expected a list")
-        value = wire.encode(method(*arguments))
+        value = wire.encode(method(reader, *arguments))
         if len(value) > ANSWER_BYTES_MAX:
             raise Misuse(f"an answer of {len(value)} bytes, at most {ANSWER_BYTES_MAX} are sent", hint="ask for less")
     except TypeError as error:  # arguments of another number or kind
@@ -64,26 +67,6 @@ def _failure(error: TallystickError) -> ResponseQuery:
 
 
 # --- values ---
-
-
-def write_history(items: list[HistoryItem]) -> list[Any]:
-    return [[item.height, item.index, item.entry] for item in items]
-
-
-def read_history(items: list[Any]) -> list[HistoryItem]:
-    return [HistoryItem(*item) for item in items]
-
-
-def write_query(query: Query) -> list[Any]:
-    return [
-        *(query.principal, query.token, query.kind, query.refused, query.first_height, query.end_height),
-        query.most,
-    ]
-
-
-def read_query(fields: list[Any]) -> Query:
-    principal, token, kind, refused, first_height, end_height, most = fields
-    return Query(principal, token, kind, refused, first_height, end_height, min(most, ITEMS_MAX))
 
 
 def write_audit(items: list[AuditItem]) -> list[Any]:

@@ -9,37 +9,32 @@ make another at once to prove it. `cometbft light` verifies `prove`; from the st
 
 from __future__ import annotations
 
-# ruff: noqa: RUF009 (a field is described by a call)
-from dataclasses import dataclass
 from hashlib import sha256
 
 from tallystick.abci.messages import ProofOp, ProofOps
-from tallystick.abci.protobuf import Message, each_octets, int64, nested, octets, write_varint
+from tallystick.abci.protobuf import Message, int64, nested, octets, write_varint
 from tallystick.crypto import merkle
 from tallystick.crypto.merkle import Tree
 from tallystick.errors import Misuse
 from tallystick.ledger.block import Block
 
 STORE = b"ledger"
-NAMES = (b"root", b"size", b"state")  # in order
 
 
-@dataclass(frozen=True, slots=True)
 class _Proof(Message):
     total: int = int64(1)
     index: int = int64(2)
     leaf_hash: bytes = octets(3)
-    aunts: tuple[bytes, ...] = each_octets(4)
+    aunts: tuple[bytes, ...] = octets(4, repeated=True)
 
 
-@dataclass(frozen=True, slots=True)
 class _ValueOp(Message):
     key: bytes = octets(1)
     proof: _Proof | None = nested(2, _Proof)
 
 
 def app_hash(size: int, root: bytes, state_root: bytes) -> bytes:
-    return _leaf(STORE, _inner(size, root, state_root).root())
+    return _leaf(STORE, _tree(_values(size, root, state_root)).root())
 
 
 def app_hash_of(block: Block) -> bytes:
@@ -48,21 +43,26 @@ def app_hash_of(block: Block) -> bytes:
 
 def value_of(block: Block, name: bytes) -> bytes:
     """What `name` stands for in this block."""
-    if name not in NAMES:
+    values = _values(block.size, block.root, block.state_root)
+    if name not in values:
         raise Misuse(f"{name!r}: a header commits to root, size and state")
-    return {b"root": block.root, b"size": block.size.to_bytes(8, "big"), b"state": block.state_root}[name]
+    return values[name]
 
 
 def prove(block: Block, name: bytes) -> ProofOps:
     """That the value of `name` stands under the app hash of `block`; path `/store/ledger/key`."""
-    inner = _inner(block.size, block.root, block.state_root)
-    outer = Tree([_leaf(STORE, inner.root())])
-    return ProofOps((_value_op(name, inner, NAMES.index(name)), _value_op(STORE, outer, 0)))
+    values = _values(block.size, block.root, block.state_root)
+    inner = _tree(values)
+    return ProofOps((_value_op(name, inner, [*values].index(name)), _value_op(STORE, _tree({STORE: inner.root()}), 0)))
 
 
-def _inner(size: int, root: bytes, state_root: bytes) -> Tree:
-    values = (root, size.to_bytes(8, "big"), state_root)
-    return Tree([_leaf(name, value) for name, value in zip(NAMES, values, strict=True)])
+def _values(size: int, root: bytes, state_root: bytes) -> dict[bytes, bytes]:
+    """What a header commits to, in order."""
+    return {b"root": root, b"size": size.to_bytes(8, "big"), b"state": state_root}
+
+
+def _tree(values: dict[bytes, bytes]) -> Tree:
+    return Tree([_leaf(name, value) for name, value in values.items()])
 
 
 def _leaf(key: bytes, value: bytes) -> bytes:

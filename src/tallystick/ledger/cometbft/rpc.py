@@ -22,7 +22,7 @@ from tallystick import wire
 from tallystick.abci.messages import OK
 from tallystick.errors import Misuse, Refused, Unavailable
 from tallystick.ledger.cometbft.queries import PREFIX, read_answer
-from tallystick.runtime.clock import Clock
+from tallystick.runtime.sources import Clock
 
 log = logging.getLogger(__name__)
 
@@ -76,23 +76,16 @@ class RpcEndpoint:
             self._open.pop().close()
 
     def _post(self, path: str, kind: str, body: bytes, timeout_s: float) -> Any:
-        answer = self._exchange(path, kind, body, timeout_s)
-        error = answer.get("error")
-        if error is not None:
-            raise _translate(self.name, f"{error.get('message', '')}: {error.get('data', '')}")
-        return answer["result"]
-
-    def _exchange(self, path: str, kind: str, body: bytes, timeout_s: float) -> dict[str, Any]:
         for fresh in (False, True):  # a kept connection may have been closed by the node meanwhile
             connection = self._connection(timeout_s, fresh=fresh)
             try:
                 connection.request("POST", path, body, {"content-type": kind})
-                response = connection.getresponse()
-                data = response.read(_ANSWER_BYTES_MAX)
-                answer = orjson.loads(data)
+                answer = orjson.loads(connection.getresponse().read(_ANSWER_BYTES_MAX))
                 if not isinstance(answer, dict):
                     raise ValueError("not an object")
-                return answer
+                if (error := answer.get("error")) is not None:
+                    raise _translate(self.name, f"{error.get('message', '')}: {error.get('data', '')}")
+                return answer["result"]
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
                 connection.close()
                 if fresh:
@@ -168,7 +161,7 @@ def _translate(name: str, message: str) -> Unavailable | Refused | Misuse:
     text = message.lower()
     if "already exists in cache" in text:
         return Refused("the transaction is known already", reason="known")
-    if "too large" in text or "body too large" in text:
+    if "too large" in text:
         return Misuse(
             f"{name}: the transaction is larger than the chain takes: {message}",
             hint="spread its entries over several, or raise mempool.max_tx_bytes on every validator",

@@ -16,11 +16,8 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import identity, topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, Table
+from tallystick.ledger.contracts.state import ID, Call, State, Table, fields_of
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
 
 RULES_MAX = 64  # per principal and topic: a handful of hosts
 TOPICS_MAX = 16_384  # per principal: its index stays under 300 kB
@@ -47,7 +44,7 @@ def grant(call: Call, entry: list[Any]) -> None:
     token, principal, rule = _parse(entry, "grant")
     topics.require_owner(call, token)
     identity.require(call.state, principal)
-    rules = _rules(call.state, token, principal)
+    rules = _row(call.state, token, principal).rules
     if rule in rules:
         raise Refused("the rule exists already", reason="rule-exists")
     if len(rules) >= RULES_MAX:
@@ -59,7 +56,7 @@ def withdraw(call: Call, entry: list[Any]) -> None:
     """[26, token, principal, allow, operations, host]: the rule as it was granted."""
     token, principal, rule = _parse(entry, "withdraw")
     topics.require_owner(call, token)
-    rules = _rules(call.state, token, principal)
+    rules = _row(call.state, token, principal).rules
     if rule not in rules:
         raise Refused("there is no such rule", reason="unknown-rule")
     _store(call, token, principal, [other for other in rules if other != rule])
@@ -67,7 +64,7 @@ def withdraw(call: Call, entry: list[Any]) -> None:
 
 def allowed(state: State, principal: bytes, token: bytes, operation: int, host: str) -> bool:
     """Whether the rules let `principal` do `operation` on the topic from `host`."""
-    return decide(_rules(state, token, principal), operation, host)
+    return decide(_row(state, token, principal).rules, operation, host)
 
 
 def decide(rules: list[list[Any]], operation: int, host: str) -> bool:
@@ -78,13 +75,12 @@ def decide(rules: list[list[Any]], operation: int, host: str) -> bool:
 
 def granted(state: State, principal: bytes, token: bytes) -> int:
     """The operations that `principal` may do on the topic from at least one host."""
-    return _some_host_may(_rules(state, token, principal))
+    return _some_host_may(_row(state, token, principal).rules)
 
 
 def changed_ms(state: State, principal: bytes, token: bytes) -> int:
     """Block time of the last change of these rules; 0 where there never were any."""
-    row = state.row(RIGHTS(token, principal))
-    return 0 if row is None else row.changed_ms
+    return _row(state, token, principal).changed_ms
 
 
 def topics_with(state: State, principal: bytes, operation: int) -> list[bytes]:
@@ -99,8 +95,7 @@ def indexed(index: bytes | None, operation: int) -> list[bytes]:
 
 
 def _parse(entry: list[Any], what: str) -> tuple[bytes, bytes, list[Any]]:
-    fields = Fields(entry, what, 6)
-    fields.number()
+    fields = fields_of(entry, what, 6)
     token, principal = fields.octets(16), fields.octets(16)
     allow, operations = fields.number(1), fields.number(ALL_OPERATIONS, 1)
     host = fields.text(HOST_CHARACTERS_MAX)
@@ -109,9 +104,8 @@ def _parse(entry: list[Any], what: str) -> tuple[bytes, bytes, list[Any]]:
     return token, principal, [allow, operations, host]
 
 
-def _rules(state: State, token: bytes, principal: bytes) -> list[list[Any]]:
-    row = state.row(RIGHTS(token, principal))
-    return [] if row is None else row.rules
+def _row(state: State, token: bytes, principal: bytes) -> RightRow:
+    return state.row(RIGHTS(token, principal)) or RightRow(0, [])
 
 
 def _store(call: Call, token: bytes, principal: bytes, rules: list[list[Any]]) -> None:

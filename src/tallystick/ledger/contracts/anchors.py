@@ -23,11 +23,8 @@ from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity, reputation, settings, topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import HASH, ID, U32, Table
+from tallystick.ledger.contracts.state import HASH, ID, U32, Call, State, Table, fields_of
 from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
-from tallystick.trust.signed import Fields
 
 
 class AnchorRow(NamedTuple):
@@ -91,8 +88,7 @@ def notarise(call: Call, entry: list[Any]) -> None:
 
 def retire(call: Call, entry: list[Any]) -> None:
     """[41, token, partition, below, root]: bodies below this offset are gone; `root` is the tree's at that size."""
-    fields = Fields(entry, "retire", 5)
-    fields.number()
+    fields = fields_of(entry, "retire", 5)
     token, partition = fields.octets(16), fields.number(PARTITIONS_MAX - 1)
     below, root = fields.number(), fields.octets(32)
     _check_carries(call, token, partition)
@@ -114,8 +110,7 @@ def broken_promise(call: Call, entry: list[Any]) -> None:
     Either the promised offset is still not anchored `anchor_ms` after the block that the promise names, or the
     anchor holds another leaf there, shown with its inclusion proof at the anchored size.
     """
-    fields = Fields(entry, "broken promise", 4)
-    fields.number()
+    fields = fields_of(entry, "broken promise", 4)
     data, other, proof = fields.octets(), fields.octets(at_most=32), fields.items(64)
     promise = Promise.decode(data)
     node = identity.require(call.state, promise.node)

@@ -1,4 +1,5 @@
-"""Attributes: which principal holds which attribute of which tenant, and the epochs that keys for them are good for.
+"""Attributes: which principal holds which attribute of which tenant, the epochs that keys for them are good for, and
+what topics ask of whoever opens a column group.
 
 Threat: a tenant that grants in another's namespace, or undoes another's grant; a withdrawal that nobody can show; an
 authority that quietly goes on with an epoch that a withdrawal ended, or names one number twice. Invariant: a grant
@@ -10,22 +11,26 @@ principals with one attribute cannot be told; the commitment is salted, so that 
 seen: how many attributes of which tenant a principal has, when each came, went and ends. Left out: that a pseudonym
 stands for a name of the tenant's own namespace; only the authority can tell, and makes no key of any other.
 
+Policies of a topic are commitments. Threat: an authority, restored or dishonest, that hands out the keys of an older,
+wider policy; a policy that somebody else than the owner set or lifted. Invariant: versions of a group's policy count up
+by one under the owner's signature, and the ledger names the newest. The formula stays at the authority, since it gives
+away who reads a topic; the commitment is salted.
+
     attribute/<tenant><principal><pseudonym>   [commitment, not after ms or 0, height]
     attribute-epoch/<authority><u32 number>    [public key hash, not before ms, height]
     attribute-epochs/<authority>               the last number announced
+    policy/<token><u8 group>                   [version, commitment or empty where lifted, height]
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tallystick.errors import Refused
-from tallystick.ledger.contracts import identity
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.table import ID, U32, Table
+from tallystick.errors import Malformed, Refused
+from tallystick.ledger.contracts import identity, topics
+from tallystick.ledger.contracts.state import ID, U8, U32, Call, Table, fields_of
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.permit import LAST_EPOCH
-from tallystick.trust.signed import Fields
 
 
 class AttributeRow(NamedTuple):
@@ -47,8 +52,7 @@ LAST_ATTRIBUTE_EPOCHS = Table("attribute-epochs", int, ID)
 
 def grant(call: Call, entry: list[Any]) -> None:
     """[44, tenant, principal, pseudonym, commitment, not after ms or 0]; a grant of the same attribute is replaced."""
-    fields = Fields(entry, "attribute", 6)
-    fields.number()
+    fields = fields_of(entry, "attribute", 6)
     tenant, principal, pseudonym = fields.octets(16), fields.octets(16), fields.octets(16)
     commitment, not_after_ms = fields.octets(32), fields.number()
     _require_admin(call, tenant)
@@ -59,8 +63,7 @@ def grant(call: Call, entry: list[Any]) -> None:
 
 def withdraw(call: Call, entry: list[Any]) -> None:
     """[45, tenant, principal, pseudonym]"""
-    fields = Fields(entry, "attribute", 4)
-    fields.number()
+    fields = fields_of(entry, "attribute", 4)
     tenant, principal, pseudonym = fields.octets(16), fields.octets(16), fields.octets(16)
     _require_admin(call, tenant)
     key = ATTRIBUTES(tenant, principal, pseudonym)
@@ -74,8 +77,7 @@ def announce(call: Call, entry: list[Any]) -> None:
 
     An announced epoch that has not begun is named again to begin earlier: so ends the one before it.
     """
-    fields = Fields(entry, "attribute epoch", 4)
-    fields.number()
+    fields = fields_of(entry, "attribute epoch", 4)
     epoch, key_hash, not_before_ms = fields.number(LAST_EPOCH, 1), fields.octets(32), fields.number()
     call.require_authority_of(call.author_tenant)
     last = call.state.row(LAST_ATTRIBUTE_EPOCHS(call.author)) or 0
@@ -96,3 +98,31 @@ def announce(call: Call, entry: list[Any]) -> None:
 def _require_admin(call: Call, tenant: bytes) -> None:
     if not identity.is_tenant_admin(call.state, tenant, call.author):
         raise Refused(f"only the owner of tenant {tenant.hex()} grants its attributes", reason="not-owner")
+
+
+GROUP_MAX = 255
+
+
+class PolicyRow(NamedTuple):
+    version: int
+    commitment: bytes  # empty where the policy was lifted
+    height: int
+
+
+POLICIES = Table("policy", PolicyRow, ID, U8)  # by token and column group
+
+
+def policy(call: Call, entry: list[Any]) -> None:
+    """[46, token, group, version, commitment or empty]; by the topic's owner. An empty one lifts the policy."""
+    fields = fields_of(entry, "topic policy", 5)
+    token, group, version = fields.octets(16), fields.number(GROUP_MAX), fields.number((1 << 32) - 1, 1)
+    commitment = fields.octets(at_most=32)
+    if len(commitment) not in (0, 32):
+        raise Malformed("topic policy: a commitment of 32 bytes, or none, expected")
+    topics.require_owner(call, token)
+    known = call.state.row(POLICIES(token, group)) or PolicyRow(0, b"", 0)
+    if version != known.version + 1:
+        raise Refused(f"topic policy: version {known.version + 1} expected, found {version}", reason="wrong-version")
+    if not commitment and not known.commitment:
+        raise Refused(f"column group {group} has no policy to lift", reason="no-policy")
+    call.state.put(POLICIES(token, group), [version, commitment, call.height])

@@ -1,4 +1,5 @@
-"""Epochs: which key pair of a topic serves when; the ledger knows hashes of public halves only.
+"""Epochs: which key pair of a topic serves when, and which keys were destroyed. The ledger knows hashes of public
+halves only.
 
 Threat: an authority restored from a backup that draws an epoch a second time, so that one number names two keys;
 an epoch that is quietly prolonged after a revocation. Invariant: numbers of a topic count up by one and are
@@ -7,8 +8,13 @@ announced once; an end is final.
 Epochs are announced ahead. One begins at its time, or when the one before it ended early (revocation), whichever
 comes first.
 
-    epoch/<token><u32 number>   [public key hash, not before ms, authority, end ms or 0, how]
-    epochs/<token>              the last number announced
+An erasure says that the authority destroyed the keys of a (topic, publisher, period). Threat: an authority restored
+from a backup that serves a destroyed key again: it applies these marks first. What was opened or exported before is
+outside.
+
+    epoch/<token><u32 number>                [public key hash, not before ms, authority, end ms or 0, how]
+    epochs/<token>                           the last number announced
+    erasure/<token><publisher><u32 period>   [height, block time ms, authority]
 """
 
 from __future__ import annotations
@@ -18,11 +24,8 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, U32, Table
+from tallystick.ledger.contracts.state import ID, U32, Call, State, Table, fields_of
 from tallystick.trust.permit import LAST_EPOCH
-from tallystick.trust.signed import Fields
 
 
 class End(IntEnum):
@@ -50,14 +53,9 @@ LAST_EPOCHS = Table("epochs", int, ID)
 
 def announce(call: Call, entry: list[Any]) -> None:
     """[20, token, epoch, public key hash, not before ms]; by the topic's authority."""
-    fields = Fields(entry, "epoch", 5)
-    fields.number()
-    token, epoch, key_hash, not_before = (
-        fields.octets(16),
-        fields.number(LAST_EPOCH, 1),
-        fields.octets(32),
-        fields.number(),
-    )
+    fields = fields_of(entry, "epoch", 5)
+    token, epoch = fields.octets(16), fields.number(LAST_EPOCH, 1)
+    key_hash, not_before = fields.octets(32), fields.number()
     call.require_authority_of(topics.require(call.state, token).tenant)
     last = last_announced(call.state, token)
     if epoch != last + 1:
@@ -71,8 +69,7 @@ def announce(call: Call, entry: list[Any]) -> None:
 
 def end(call: Call, entry: list[Any]) -> None:
     """[21, token, epoch, how, time ms]: nothing is sealed under the epoch from then on."""
-    fields = Fields(entry, "end of epoch", 5)
-    fields.number()
+    fields = fields_of(entry, "end of epoch", 5)
     token, epoch = fields.octets(16), fields.number(LAST_EPOCH, 1)
     how, time_ms = fields.number(int(End.REVOCATION), int(End.SCHEDULE)), fields.number(at_least=1)
     call.require_authority_of(topics.require(call.state, token).tenant)
@@ -97,3 +94,26 @@ def current(state: State, token: bytes, time_ms: int) -> int | None:
         if row.begins_ms(before) <= time_ms:
             return None if row.end_ms and row.end_ms <= time_ms else epoch
     return None
+
+
+class ErasureRow(NamedTuple):
+    height: int
+    time_ms: int
+    authority: bytes
+
+
+ERASURES = Table("erasure", ErasureRow, ID, ID, U32)  # by token, publisher and period
+
+
+def erase(call: Call, entry: list[Any]) -> None:
+    """[75, token, publisher, period]; by the topic's authority."""
+    fields = fields_of(entry, "erasure", 4)
+    token, publisher, period = fields.octets(16), fields.octets(16), fields.number((1 << 32) - 1)
+    topic = topics.require(call.state, token)
+    call.require_authority_of(topic.tenant)
+    if not topic.flags & topics.ERASABLE:
+        raise Refused(f"topic {token.hex()} is not erasable", reason="not-erasable")
+    key = ERASURES(token, publisher, period)
+    if call.state.get(key) is not None:
+        raise Refused("the period is erased already", reason="already-erased")
+    call.state.put(key, [call.height, call.time_ms, call.author])

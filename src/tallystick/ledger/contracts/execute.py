@@ -16,93 +16,77 @@ from struct import pack
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused, Unavailable
+from tallystick.ledger.block import Transaction
 from tallystick.ledger.contracts import (
     access,
     anchors,
     attributes,
     epochs,
-    equivocation,
-    erasures,
     groups,
     identity,
     operations,
     permits,
-    policies,
     reputation,
     settings,
     topics,
     writes,
 )
-from tallystick.ledger.contracts.call import Call, Handler, HistoryLink
 from tallystick.ledger.contracts.kinds import EntryKind
-from tallystick.ledger.contracts.runs import RUNS, find_runs
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.transaction import Transaction
+from tallystick.ledger.contracts.operations import RUNS, find_runs
+from tallystick.ledger.contracts.state import Call, Handler, HistoryLink, State
 from tallystick.trust.certificate import Certificate
 
 ACCEPTED, REFUSED = 0, 1
 WHOLE = -1  # the index of a refusal that concerns the transaction, not one entry
 
-# contract → version → kind → handler. Those of `AT_GENESIS` run from the first block on; whatever comes later has no
+# (contract, version) → kind → handler. Those of `AT_GENESIS` run from the first block on; whatever comes later has no
 # kinds before the height that an activation names, so that replicas of mixed releases agree.
-CONTRACTS: dict[str, dict[int, dict[int, Handler]]] = {
-    "identity": {
-        1: {
-            EntryKind.ENROL: identity.enrol,
-            EntryKind.REVOKE: identity.revoke,
-            EntryKind.REPLACE: identity.replace,
-            EntryKind.TENANT: identity.tenant,
-            EntryKind.TRUST: identity.trust,
-        }
+CONTRACTS: dict[tuple[str, int], dict[int, Handler]] = {
+    ("identity", 1): {
+        EntryKind.ENROL: identity.enrol,
+        EntryKind.REVOKE: identity.revoke,
+        EntryKind.REPLACE: identity.replace,
+        EntryKind.TENANT: identity.tenant,
+        EntryKind.TRUST: identity.trust,
     },
-    "topics": {
-        1: {
-            EntryKind.TOPIC: topics.create,
-            EntryKind.SCHEMA: topics.schema,
-            EntryKind.ASSIGN: topics.assign,
-            EntryKind.CLOSE_TOPIC: topics.close,
-        }
+    ("topics", 1): {
+        EntryKind.TOPIC: topics.create,
+        EntryKind.SCHEMA: topics.schema,
+        EntryKind.ASSIGN: topics.assign,
+        EntryKind.CLOSE_TOPIC: topics.close,
     },
-    "epochs": {1: {EntryKind.ANNOUNCE_EPOCH: epochs.announce, EntryKind.END_EPOCH: epochs.end}},
-    "access": {1: {EntryKind.GRANT: access.grant, EntryKind.WITHDRAW: access.withdraw}},
-    "permits": {
-        1: {
-            EntryKind.ISSUE_PERMIT: permits.issue,
-            EntryKind.UNDO_PERMIT: permits.undo,
-            EntryKind.REVOKE_PERMIT: permits.revoke,
-        }
+    ("epochs", 1): {EntryKind.ANNOUNCE_EPOCH: epochs.announce, EntryKind.END_EPOCH: epochs.end},
+    ("access", 1): {EntryKind.GRANT: access.grant, EntryKind.WITHDRAW: access.withdraw},
+    ("permits", 1): {
+        EntryKind.ISSUE_PERMIT: permits.issue,
+        EntryKind.UNDO_PERMIT: permits.undo,
+        EntryKind.REVOKE_PERMIT: permits.revoke,
     },
-    "operations": {1: {EntryKind.OPERATION: operations.operation}},
-    "anchors": {
-        1: {
-            EntryKind.ANCHOR: anchors.anchor,
-            EntryKind.RETIRE: anchors.retire,
-            EntryKind.BROKEN_PROMISE: anchors.broken_promise,
-            EntryKind.NOTARISE: anchors.notarise,
-        }
+    ("operations", 1): {EntryKind.OPERATION: operations.operation},
+    ("anchors", 1): {
+        EntryKind.ANCHOR: anchors.anchor,
+        EntryKind.RETIRE: anchors.retire,
+        EntryKind.BROKEN_PROMISE: anchors.broken_promise,
+        EntryKind.NOTARISE: anchors.notarise,
     },
-    "attributes": {
-        1: {
-            EntryKind.GRANT_ATTRIBUTE: attributes.grant,
-            EntryKind.WITHDRAW_ATTRIBUTE: attributes.withdraw,
-            EntryKind.ATTRIBUTE_EPOCH: attributes.announce,
-        }
+    ("attributes", 1): {
+        EntryKind.GRANT_ATTRIBUTE: attributes.grant,
+        EntryKind.WITHDRAW_ATTRIBUTE: attributes.withdraw,
+        EntryKind.ATTRIBUTE_EPOCH: attributes.announce,
     },
-    "policies": {1: {EntryKind.TOPIC_POLICY: policies.policy}},
-    "groups": {
-        1: {
-            EntryKind.GROUP: groups.create,
-            EntryKind.JOIN: groups.join,
-            EntryKind.LEAVE: groups.leave,
-            EntryKind.COMMIT_OFFSET: groups.commit,
-            EntryKind.RESET_OFFSET: groups.reset,
-        }
+    ("policies", 1): {EntryKind.TOPIC_POLICY: attributes.policy},
+    ("groups", 1): {
+        EntryKind.GROUP: groups.create,
+        EntryKind.JOIN: groups.join,
+        EntryKind.LEAVE: groups.leave,
+        EntryKind.COMMIT_OFFSET: groups.commit,
+        EntryKind.RESET_OFFSET: groups.reset,
     },
-    "reputation": {1: {EntryKind.LIFT: reputation.lift}},
-    "equivocation": {1: {EntryKind.EQUIVOCATION: equivocation.equivocation}},
-    "writes": {1: {EntryKind.WRITE: writes.write}},
-    "erasures": {1: {EntryKind.ERASE: erasures.erase}},
-    "settings": {1: {EntryKind.SET: settings.set_, EntryKind.ACTIVATE: settings.activate}},
+    ("reputation", 1): {EntryKind.LIFT: reputation.lift},
+    ("equivocation", 1): {EntryKind.EQUIVOCATION: reputation.equivocation},
+    ("writes", 1): {EntryKind.WRITE: writes.write},
+    ("erasures", 1): {EntryKind.ERASE: epochs.erase},
+    ("settings", 1): {EntryKind.SET: settings.set_, EntryKind.ACTIVATE: settings.activate},
 }
 
 AT_GENESIS = (
@@ -113,7 +97,7 @@ AT_GENESIS = (
 
 def newest() -> dict[str, int]:
     """The contracts of this release whose newest version needs an activation."""
-    found = {name: max(versions) for name, versions in CONTRACTS.items()}
+    found = dict(sorted(CONTRACTS))  # of several versions of one contract, the last
     return {name: version for name, version in found.items() if name not in AT_GENESIS or version > 1}
 
 
@@ -134,14 +118,16 @@ class Result:
     def accepted(self) -> bool:
         return self.code == ACCEPTED
 
+    @property
+    def told(self) -> str:
+        """The message of a refusal, and which entry it concerns."""
+        return self.message if self.index == WHOLE else f"entry {self.index}: {self.message}"
 
-def execute(
-    state: State, transaction: Transaction, height: int, time_ms: int, first: int = 0, *, keep: bool = True
-) -> Result:
+
+def execute(state: State, transaction: Transaction, height: int, time_ms: int, first: int = 0) -> Result:
     """Run `transaction` in the block at `height`, after `first` entries of the same block.
 
-    An accepted transaction's changes are kept in the block's layer of `state`, unless it was only to be tried; a
-    refused one leaves no trace.
+    An accepted transaction's changes are kept in the block's layer of `state`; a refused one leaves no trace.
     """
     call: Call | None = None
     try:
@@ -153,10 +139,7 @@ def execute(
         state.discard()
         return Result(REFUSED, refusal.reason, WHOLE if call is None else call.index, str(refusal))
     state.put(identity.NUMBERS(transaction.author), transaction.number)
-    if keep:
-        state.keep()
-    else:
-        state.discard()
+    state.keep()
     return Result(
         ACCEPTED,
         data=encode_links(call.links),
@@ -167,7 +150,7 @@ def execute(
 
 
 def _run_entries(call: Call, transaction: Transaction, handlers: dict[int, Handler]) -> set[int]:
-    """Every entry in order, long runs of operations at once; the kinds that there were."""
+    """Run every entry in order, long runs of operations at once. Returns the kinds that there were."""
     kinds: set[int] = set()
     done = 0
     take = RUNS.get(handlers[EntryKind.OPERATION])
@@ -202,20 +185,11 @@ def encode_links(links: Mapping[bytes, HistoryLink]) -> bytes:
     `indices` holds two bytes for each operation: its place in the transaction. Within a transaction an operation
     follows the one before it in this list; the first follows (height, index).
     """
-    return wire.encode(
-        [
-            [
-                token,
-                *(
-                    (link.previous.operations, link.previous.height, link.previous.entry)
-                    if link.previous
-                    else (0, 0, 0)
-                ),
-                pack(f">{len(link.indices)}H", *link.indices),
-            ]
-            for token, link in sorted(links.items())
-        ]
-    )
+    found = []
+    for token, link in sorted(links.items()):
+        before, indices = link.previous, pack(f">{len(link.indices)}H", *link.indices)
+        found.append([token, before.operations, before.height, before.entry, indices])
+    return wire.encode(found)
 
 
 def authenticate(state: State, transaction: Transaction, height: int, time_ms: int, first: int) -> Call:
@@ -262,7 +236,7 @@ def _handlers(active: tuple[tuple[str, int], ...]) -> dict[int, Handler]:
     chosen = dict.fromkeys(AT_GENESIS, 1) | dict(active)
     handlers: dict[int, Handler] = {}
     for name, version in chosen.items():
-        table = CONTRACTS.get(name, {}).get(version)
+        table = CONTRACTS.get((name, version))
         if table is None:
             raise Unavailable(
                 f"contract {name}: version {version} is in force, and this release does not have it",

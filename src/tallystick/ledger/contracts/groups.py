@@ -18,13 +18,10 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, U32, Table
+from tallystick.ledger.contracts.state import ID, U32, Call, State, Table, fields_of
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
 
 TOKENS_MAX = 64
 MEMBERS_MAX = 1024
@@ -67,8 +64,7 @@ def find(state: State, identifier: bytes) -> GroupRow | None:
 
 def create(call: Call, entry: list[Any]) -> None:
     """[50, group, lease ms, [token, …]]"""
-    fields = Fields(entry, "group", 4)
-    fields.number()
+    fields = fields_of(entry, "group", 4)
     identifier, lease_ms, tokens = fields.octets(16), fields.number(), fields.items(TOKENS_MAX, 1)
     if not all(type(token) is bytes and len(token) == 16 for token in tokens) or tokens != sorted(set(tokens)):
         raise Malformed("group: tokens in order, each once")
@@ -158,8 +154,7 @@ def holder(state: State, group: GroupRow, token: bytes, partition: int) -> tuple
 
 def _enter(call: Call, entry: list[Any], what: str) -> tuple[bytes, GroupRow, bytes]:
     """The group's identifier, the group as it stands, and the member."""
-    fields = Fields(entry, what, 3)
-    fields.number()
+    fields = fields_of(entry, what, 3)
     identifier = fields.octets(16)
     return identifier, _require_group(call, identifier), fields.octets(16)
 
@@ -174,8 +169,7 @@ def _require_group(call: Call, identifier: bytes) -> GroupRow:
 
 
 def _offset_fields(call: Call, entry: list[Any]) -> tuple[bytes, GroupRow, bytes, bytes, int, int, int, int]:
-    fields = Fields(entry, "offset", 8)
-    fields.number()
+    fields = fields_of(entry, "offset", 8)
     identifier = fields.octets(16)
     group, member, token = _require_group(call, identifier), fields.octets(16), fields.octets(16)
     partition, fence, old, new = fields.number(PARTITIONS_MAX - 1), fields.number(), fields.number(), fields.number()

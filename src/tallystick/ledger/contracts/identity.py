@@ -25,12 +25,9 @@ from typing import Any, NamedTuple
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import HASH, ID, Table
+from tallystick.ledger.contracts.state import HASH, ID, Call, State, Table, fields_of
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
-from tallystick.trust.signed import Fields
 from tallystick.trust.trustfile import BYTES_MAX as TRUST_BYTES_MAX
 from tallystick.trust.trustfile import TrustFile
 
@@ -128,8 +125,7 @@ def revoke(call: Call, entry: list[Any]) -> None:
     By itself, its tenant's authority (principals), the operator, or anybody who shows the root's signature: an
     authority of all tenants that went bad is stopped by the root alone.
     """
-    fields = Fields(entry, "revoke", 3)
-    fields.number()
+    fields = fields_of(entry, "revoke", 3)
     subject, signature = fields.octets(16), fields.octets(at_most=CERTIFICATE_BYTES_MAX)
     identity = require(call.state, subject)
     if identity.revoked:
@@ -147,8 +143,7 @@ def revoke(call: Call, entry: list[Any]) -> None:
 
 def tenant(call: Call, entry: list[Any]) -> None:
     """[4, tenant, owner]: the principal that administers a tenant; by the tenant's authority."""
-    fields = Fields(entry, "tenant", 3)
-    fields.number()
+    fields = fields_of(entry, "tenant", 3)
     tenant_id, owner = fields.octets(16), fields.octets(16)
     call.require_authority_of(tenant_id)
     identity = require(call.state, owner)
@@ -159,8 +154,7 @@ def tenant(call: Call, entry: list[Any]) -> None:
 
 def trust(call: Call, entry: list[Any]) -> None:
     """[5, trust file]: its successor, signed by the old threshold; anybody may bring it."""
-    fields = Fields(entry, "trust", 2)
-    fields.number()
+    fields = fields_of(entry, "trust", 2)
     text = fields.text(TRUST_BYTES_MAX)
     new = _parse_trust(text)
     trust_file(call.state).check_successor(new)
@@ -189,8 +183,7 @@ def _parse_trust(text: str) -> TrustFile:
 
 
 def _certificate(call: Call, entry: list[Any]) -> Certificate:
-    fields = Fields(entry, "enrolment", 2)
-    fields.number()
+    fields = fields_of(entry, "enrolment", 2)
     certificate = Certificate.decode(fields.octets(at_most=CERTIFICATE_BYTES_MAX))
     if certificate.subject in (ROOT_ID, b""):
         raise Refused("the root's name is nobody's", reason="wrong-subject")
@@ -219,20 +212,12 @@ def _check_issuer(call: Call, certificate: Certificate) -> None:
 
 
 def _store(call: Call, certificate: Certificate, *, enrolled: int) -> None:
-    row = IdentityRow(
-        int(certificate.kind),
-        certificate.tenant,
-        certificate.signing_key,
-        certificate.issuer,
-        certificate.not_before_ms,
-        certificate.not_after_ms,
-        enrolled,
-        0,
-        certificate.hash,
-    )
+    kind, key = int(certificate.kind), certificate.signing_key
+    begin, end = certificate.not_before_ms, certificate.not_after_ms
+    row = IdentityRow(kind, certificate.tenant, key, certificate.issuer, begin, end, enrolled, 0, certificate.hash)
     call.state.put(IDENTITIES(certificate.subject), [*row])
     call.state.put(CERTIFICATES(certificate.subject), certificate.encode())
-    call.state.put(KEYS(certificate.signing_key), [certificate.subject, call.height, 0])
+    call.state.put(KEYS(key), [certificate.subject, call.height, 0])
 
 
 def _end_key(call: Call, key: bytes) -> None:

@@ -14,11 +14,20 @@ place is not the author's to write: it is in the transaction's result.
 
     history/<token>     [height, index, count, chain] of the last operation
     evidence/<hash>     height at which a signed request was held against its principal
+
+A run of plain operations goes through the contract at once (`find_runs`). `operation` is the rule; this is the same
+rule for entries that it takes without a second thought (accepted, no evidence, the one encoding:
+`kernel.read_operations`), nearly all of what a busy node writes. What the rule asks of each entry is asked once of each
+operator and each partition, because no plain operation changes the answer; what it adds up is added up by the kernel. A
+run of which the rule would refuse any entry is not taken, and nothing was done: it then goes entry by entry, so that
+the refusal names its entry as ever.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -27,11 +36,22 @@ from typing import Any
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
+from tallystick.later import np
+from tallystick.ledger.block import BATCH_MIN, CompiledLedger, Transaction, compiled_for, joined
 from tallystick.ledger.contracts import access, identity, reputation, settings, topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
-from tallystick.ledger.contracts.call import NOBODY, Call, HistoryLink, HistoryRow
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import HASH, ID, Table
+from tallystick.ledger.contracts.state import (
+    HASH,
+    ID,
+    NO_HISTORY,
+    NOBODY,
+    Call,
+    Handler,
+    HistoryLink,
+    HistoryRow,
+    State,
+    Table,
+)
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.envelope import Envelope, check_evidence
 from tallystick.trust.promise import PARTITIONS_MAX, REASON_CHARACTERS_MAX
@@ -142,15 +162,14 @@ def next_chain(chain: bytes, height: int, index: int, entry_hash: bytes) -> byte
 def settle(call: Call) -> None:
     """After the last entry: each topic's history and each operator's rise, written once however many entries."""
     for token, link in call.links.items():
-        last, before = call.first + link.indices[-1], link.previous.operations if link.previous else 0
-        row = HistoryRow(call.height, last, before + len(link.indices), link.chain)
-        call.state.put(HISTORIES(token), [*row])
+        count = link.previous.operations + len(link.indices)
+        call.state.put(HISTORIES(token), [call.height, call.first + link.indices[-1], count, link.chain])
     reputation.rise(call, call.accepted)
 
 
 def open_link(call: Call, token: bytes) -> HistoryLink:
-    before = call.state.row(HISTORIES(token))
-    link = call.links[token] = HistoryLink(before, bytes(32) if before is None else before.chain)
+    before = call.state.row(HISTORIES(token)) or NO_HISTORY
+    link = call.links[token] = HistoryLink(before, before.chain)
     return link
 
 
@@ -179,7 +198,7 @@ def _judge(call: Call, operator: bytes, token: bytes, kind: int, request: bytes,
 
 
 def asked(envelope: Envelope) -> tuple[bytes, int] | None:
-    """Topic and operation that a signed request names; None where its target names none."""
+    """Return the topic and the operation that a signed request names, or None where its target names none."""
     target = _TARGET.fullmatch(envelope.path)
     wanted = _ASKED.get((envelope.method, target[2])) if target else None
     return (bytes.fromhex(target[1]), int(wanted)) if target and wanted else None
@@ -194,3 +213,75 @@ def _read_evidence(state: State, evidence: bytes) -> Envelope | None:
         return check_evidence(evidence, resolve)
     except Refused:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRun:
+    """Entries `[first, end)` of a transaction, all plain operations."""
+
+    first: int
+    end: int
+    data: bytes  # of all the transaction's entries
+    hashes: bytes  # of the run's
+    rows: Any  # the run's, as `kernel.read_operations` gives them
+    compiled: CompiledLedger
+
+    def take(self, call: Call) -> bool:
+        """Run all of it by version 1. Returns False, and changes nothing, where one of them would be refused."""
+        kernel = self.compiled.kernel
+        octets, nothing = np.frombuffer(self.data, np.uint8), np.zeros(len(self.rows), np.int64)
+        tokens_at, operators_at, counts, partitions = (np.ascontiguousarray(column) for column in self.rows.T)
+        operator_of, operator_firsts = kernel.number_keys(octets, operators_at, nothing)
+        operators = self._names(operators_at[operator_firsts])
+        if any(one not in call.accepted and call.state.get(b"identity/" + one) is None for one in operators):
+            return False
+        _, pair_firsts = kernel.number_keys(octets, tokens_at, partitions)
+        pairs = zip(self._names(tokens_at[pair_firsts]), partitions[pair_firsts].tolist(), strict=True)
+        if not all(_may_write(call, token, partition) for token, partition in pairs):
+            return False
+        sums = np.zeros(len(operators), np.int64)
+        np.add.at(sums, operator_of, counts)
+        for operator, count in zip(operators, sums.tolist(), strict=True):
+            call.accepted[operator] = call.accepted.get(operator, 0) + count
+        self._extend(call, octets, tokens_at, nothing)
+        return True
+
+    def _extend(self, call: Call, octets: Any, tokens_at: Any, nothing: Any) -> None:
+        """Every topic's history by its operations of the run."""
+        kernel = self.compiled.kernel
+        token_of, firsts = kernel.number_keys(octets, tokens_at, nothing)
+        links = [call.links.get(token) or open_link(call, token) for token in self._names(tokens_at[firsts])]
+        chains = b"".join(link.chain for link in links)
+        extended, entries = self.compiled.extend(chains, token_of, self.hashes, call.height, call.first + self.first)
+        for number, (link, own) in enumerate(zip(links, entries, strict=True)):
+            link.chain = extended[32 * number : 32 * number + 32]
+            link.indices += [self.first + entry for entry in own]
+
+    def _names(self, places: Any) -> list[bytes]:
+        return [self.data[at : at + 16] for at in places.tolist()]
+
+
+# How each version of the rule takes a run: a version that is not here would go entry by entry, without a word.
+RUNS: dict[Handler, Callable[[OperationRun, Call], bool]] = {operation: OperationRun.take}
+
+
+def find_runs(transaction: Transaction) -> Iterator[OperationRun]:
+    """The transaction's long runs of plain operations, in order; none where there is no compiled way."""
+    entries = transaction.entries
+    found = compiled_for(len(entries))
+    if found is None:
+        return
+    data, ends = joined(entries)
+    rows = found.kernel.read_operations(data, ends, PARTITIONS_MAX, HOST_CHARACTERS_MAX, COUNT_MAX)
+    borders = np.flatnonzero(np.diff(rows[:, 0] >= 0, prepend=False, append=False)).tolist()
+    for first, end in zip(borders[::2], borders[1::2], strict=True):
+        if end - first >= BATCH_MIN:
+            hashes = transaction.entry_hashes[32 * first : 32 * end]
+            yield OperationRun(first, end, data.tobytes(), hashes, rows[first:end], found)
+
+
+def _may_write(call: Call, token: bytes, partition: int) -> bool:
+    try:
+        return (token, partition) in call.carried or is_carried(call, token, partition, "")
+    except Refused:
+        return False

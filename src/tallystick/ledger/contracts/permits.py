@@ -14,12 +14,9 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import access, identity, topics
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, Table
+from tallystick.ledger.contracts.state import ID, Call, State, Table, fields_of
 from tallystick.trust.permit import Operation
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
 
 _NEEDED = {
     Operation.SUBSCRIBE: Right.READ | Right.DESCRIBE,
@@ -48,8 +45,7 @@ class Status(IntEnum):
 
 def issue(call: Call, entry: list[Any]) -> None:
     """[30, identifier, operation, token, principal, not after ms]; by the topic's authority."""
-    fields = Fields(entry, "permit", 6)
-    fields.number()
+    fields = fields_of(entry, "permit", 6)
     identifier, operation = fields.octets(16), Operation(fields.number(2, 1))
     token, principal, not_after = fields.octets(16), fields.octets(16), fields.number()
     call.require_authority_of(topics.require(call.state, token).tenant)
@@ -68,14 +64,14 @@ def undo(call: Call, entry: list[Any]) -> None:
     row = _take(call, entry)
     if call.author != row.principal:
         call.require_authority_of(topics.require(call.state, row.token).tenant)
-    _mark(call, entry[1], row, Status.UNDONE)
+    call.state.put(PERMITS(entry[1]), [*row._replace(status=int(Status.UNDONE), height=call.height)])
 
 
 def revoke(call: Call, entry: list[Any]) -> None:
     """[32, identifier]; by the topic's authority."""
     row = _take(call, entry)
     call.require_authority_of(topics.require(call.state, row.token).tenant)
-    _mark(call, entry[1], row, Status.REVOKED)
+    call.state.put(PERMITS(entry[1]), [*row._replace(status=int(Status.REVOKED), height=call.height)])
 
 
 def status(state: State, identifier: bytes) -> Status | None:
@@ -84,8 +80,7 @@ def status(state: State, identifier: bytes) -> Status | None:
 
 
 def _take(call: Call, entry: list[Any]) -> PermitRow:
-    fields = Fields(entry, "permit", 2)
-    fields.number()
+    fields = fields_of(entry, "permit", 2)
     identifier = fields.octets(16)
     row = call.state.row(PERMITS(identifier))
     if row is None:
@@ -93,7 +88,3 @@ def _take(call: Call, entry: list[Any]) -> PermitRow:
     if row.status != Status.ISSUED:
         raise Refused(f"permit {identifier.hex()} is {Status(row.status).name.lower()} already", reason="permit-ended")
     return row
-
-
-def _mark(call: Call, identifier: bytes, row: PermitRow, status: Status) -> None:
-    call.state.put(PERMITS(identifier), [*row._replace(status=int(status), height=call.height)])

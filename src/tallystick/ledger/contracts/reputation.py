@@ -1,11 +1,18 @@
-"""Reputation and blacklist (BPS 4.4).
+"""Reputation and blacklist (BPS 4.4), and the equivocation that leads there at once.
 
 Threat: a node that ruins a principal's name, a principal that buys its name back with a burst of small requests, a
-tenant that pardons its own. Invariant: a score falls only by what `operations`, `equivocation` and `anchors` proved
+tenant that pardons its own. Invariant: a score falls only by what `operations`, `anchors` and `equivocation` proved
 from signed bytes; it rises by accepted requests, at most `rise_max` a window, never above the maximum; only the
 operator lifts a blacklist. BPS gives no values; ours stand in `settings`.
 
-    reputation/<id>   [score, start of the window ms, risen in it, height of the blacklisting or 0]
+Equivocation is two signed headers of one lane and sequence with different hashes: a publisher that tells two
+subscribers two stories. The evidence convicts by itself, whoever brings it; both headers stay in the transaction, and
+the publisher is blacklisted. Headers carry signatures of the key that the publisher had then, so a key that was
+replaced since still convicts.
+
+    reputation/<id>                                [score, start of the window ms, risen in it,
+                                                    height of the blacklisting or 0]
+    equivocation/<principal><lane><u64 sequence>   [hash of the entry, height]
 """
 
 from __future__ import annotations
@@ -13,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Refused
-from tallystick.ledger.contracts import identity, settings
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, Table
-from tallystick.trust.signed import Fields
+from tallystick.ledger.contracts import identity, reputation, settings
+from tallystick.ledger.contracts.identity import KEYS
+from tallystick.ledger.contracts.state import ID, U64, Call, State, Table, fields_of
+from tallystick.parcel.header import check_equivocation
 
 
 class Standing(NamedTuple):
@@ -80,8 +87,7 @@ def blacklist(call: Call, principal: bytes) -> None:
 
 def lift(call: Call, entry: list[Any]) -> None:
     """[60, principal]: off the blacklist, with the start value; by the operator."""
-    fields = Fields(entry, "lift", 2)
-    fields.number()
+    fields = fields_of(entry, "lift", 2)
     principal = fields.octets(16)
     call.require_operator()
     identity.require(call.state, principal)
@@ -93,3 +99,27 @@ def lift(call: Call, entry: list[Any]) -> None:
 
 def _standing(state: State, principal: bytes) -> Standing:
     return state.row(STANDINGS(principal)) or Standing(settings.read(state, "reputation_start"), 0, 0, 0)
+
+
+class EquivocationRow(NamedTuple):
+    entry: bytes
+    height: int
+
+
+EQUIVOCATIONS = Table("equivocation", EquivocationRow, ID, ID, U64)  # by publisher, lane and sequence
+
+
+def equivocation(call: Call, entry: list[Any]) -> None:
+    """[65, publisher, key, header, signature, other header, other signature]"""
+    fields = fields_of(entry, "equivocation", 7)
+    publisher, key = fields.octets(16), fields.octets(32)
+    header_a, signature_a, header_b, signature_b = (fields.octets() for _ in range(4))
+    owner = call.state.row(KEYS(key))
+    if owner is None or owner.subject != publisher:
+        raise Refused("the key is not the publisher's", reason="false-evidence")
+    lane, sequence = check_equivocation(header_a, signature_a, header_b, signature_b, VerifyKey(key))
+    place = EQUIVOCATIONS(publisher, lane, sequence)
+    if call.state.get(place) is not None:
+        raise Refused("the equivocation is known", reason="known-evidence")
+    call.state.put(place, [call.entry_hash, call.height])
+    reputation.blacklist(call, publisher)

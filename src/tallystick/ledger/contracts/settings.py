@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.errors import Refused
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import Table
-from tallystick.trust.signed import Fields
+from tallystick.ledger.contracts.state import Call, State, Table, fields_of
 
 VERSIONS = Table("versions", list[list[Any]])
 CHOSEN = Table("settings", int, 64)  # by name
@@ -51,8 +48,7 @@ def read(state: State, name: str) -> int:
 
 def set_(call: Call, entry: list[Any]) -> None:
     """[80, name, value]; by the operator."""
-    fields = Fields(entry, "setting", 3)
-    fields.number()
+    fields = fields_of(entry, "setting", 3)
     name, value = fields.text(64), fields.number()
     call.require_operator()
     setting = SETTINGS.get(name)
@@ -69,8 +65,7 @@ def activate(call: Call, entry: list[Any]) -> None:
     A height yet to come, so that every replica knows of it before it counts. A version that a replica does not
     have stops that replica at the height, by name, and changes no result elsewhere.
     """
-    fields = Fields(entry, "activate", 4)
-    fields.number()
+    fields = fields_of(entry, "activate", 4)
     contract, version, height = fields.text(32), fields.number((1 << 16) - 1, 1), fields.number()
     call.require_operator()
     if height <= call.height:

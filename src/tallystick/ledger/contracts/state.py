@@ -1,20 +1,80 @@
-"""The state that contracts read and change: wire values under byte keys `b"<family>/…"`.
+"""The state that contracts read and change, its tables, and what a contract sees while it runs.
 
-What is known of it lies in one dictionary, stored or not, since a block reads many times as often as it writes; beside
-it lie what the running transaction replaced there and which keys the open block changed. A refused transaction is taken
-back whole; a finished block gives its changes once, so that a topic written 512 times in a block costs one encoding and
-one path of the Merkle map.
+The state is wire values under byte keys `b"<family>/…"`. What is known of it lies in one dictionary, stored or not,
+since a block reads many times as often as it writes; beside it lie what the running transaction replaced there and
+which keys the open block changed. A refused transaction is taken back whole; a finished block gives its changes once,
+so that a topic written 512 times in a block costs one encoding and one path of the Merkle map.
 
 A value is never changed in place: put a new one. None means absent.
+
+A table is what lies under one family of keys, as rows with named fields. Each contract declares its tables beside its
+rules, so that whoever reads the state asks for `TOPICS(token)` and gets a `TopicRow`. A row reads what every version of
+its contract wrote: a field that came later has a default.
+
+A handler takes a `Call` (the state, the author, the block's height and time, the entry's place) and the entry's decoded
+array, changes the state, and raises `Refused` with a reason code where the rules say no. It reads nothing else: same
+state, transaction, height and time, same result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tallystick import wire
-from tallystick.ledger.contracts.table import Key, R
+from tallystick.errors import Refused
+from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
+from tallystick.wire import Fields
+
+R = TypeVar("R", covariant=True)
+
+ID, HASH = 16, 32  # bytes of a part of a key
+U8, U32, U64 = -1, -4, -8  # a number of so many bytes
+
+
+class Key(bytes, Generic[R]):
+    """A key of the state, which knows what lies under it."""
+
+    table: Table[R]
+
+    def read(self, value: Any) -> R | None:
+        """The row of a value that was found under this key; None where there is none."""
+        return None if value is None else self.table.read(value)
+
+
+class Table(Generic[R]):
+    def __init__(self, family: str, row: Callable[..., R], *parts: int) -> None:
+        """`row` is a named tuple of the value's items, or a function of the value; `parts` are what follows the family
+        in a key; a family without parts is one row."""
+        self._prefix, self._row, self._parts = (f"{family}/" if parts else family).encode(), row, parts
+        self._is_tuple = isinstance(row, type) and issubclass(row, tuple)
+
+    def __call__(self, *parts: bytes | int) -> Key[R]:
+        """The key with these parts."""
+        key: Key[R] = Key(self.prefix(*parts))
+        key.table = self
+        return key
+
+    def prefix(self, *parts: bytes | int) -> bytes:
+        """What the keys begin with that have these first parts."""
+        widths = zip(parts, self._parts, strict=False)
+        written = [part if isinstance(part, bytes) else part.to_bytes(-width, "big") for part, width in widths]
+        return b"".join([self._prefix, *written])
+
+    def parts(self, key: bytes) -> tuple[Any, ...]:
+        """The parts that a key was made of."""
+        found: list[bytes | int] = []
+        at = len(self._prefix)
+        for width in self._parts:
+            part = key[at : at + abs(width)]
+            found.append(part if width > 0 else int.from_bytes(part, "big"))
+            at += abs(width)
+        return tuple(found)
+
+    def read(self, value: Any) -> R:
+        return self._row(*value) if self._is_tuple else self._row(value)
+
 
 CACHE_KEYS_MAX = 100_000  # some 30 MB of decoded values
 
@@ -24,8 +84,8 @@ _MISSING: Any = object()
 class State:
     """Contracts' view of the ledger's state; `load` reads the stored encoding of a key."""
 
-    def __init__(self, load: Callable[[bytes], bytes | None]) -> None:
-        self._load = load
+    def __init__(self, load: Callable[[bytes], bytes | None], known_max: int = CACHE_KEYS_MAX) -> None:
+        self._load, self._known_max = load, known_max
         self._known: dict[bytes, Any] = {}
         self._block: set[bytes] = set()  # keys that the open block changed
         self._before: dict[bytes, Any] = {}  # what the running transaction replaced
@@ -82,8 +142,71 @@ class State:
         key = bytes(key)
         stored = self._load(key)
         value = None if stored is None else wire.decode(stored, "state value")
-        if len(self._known) > CACHE_KEYS_MAX:
+        if len(self._known) > self._known_max:
             changed = self._block | self._before.keys()
             self._known = {one: self._known[one] for one in changed}
         self._known[key] = value
         return value
+
+
+NOBODY = bytes(16)  # an operator that was not authenticated; a topic that was not named
+
+
+@dataclass(slots=True)
+class Call:
+    """One transaction on its way through the contracts; `index` and `entry_hash` are those of the running entry."""
+
+    state: State
+    instance: bytes
+    author: bytes
+    author_kind: int
+    author_tenant: bytes
+    height: int
+    time_ms: int
+    first: int  # place in its block of the transaction's first entry
+    index: int = 0
+    entry_hash: bytes = b""
+    carried: set[tuple[bytes, int]] = field(default_factory=set)  # partitions of which the author is a node
+    links: dict[bytes, HistoryLink] = field(default_factory=dict)  # by token
+    accepted: dict[bytes, int] = field(default_factory=dict)  # requests by operator
+    refused: int = 0  # operations that tell of a refusal
+
+    def require_operator(self) -> None:
+        """The instance's operator: an authority that the root certified for all tenants."""
+        if self.author_kind != SubjectKind.AUTHORITY or self.author_tenant != ALL_TENANTS:
+            raise Refused("only an authority of all tenants may do this", reason="not-operator")
+
+    def require_authority_of(self, tenant: bytes) -> None:
+        if self.author_kind != SubjectKind.AUTHORITY or self.author_tenant not in (ALL_TENANTS, tenant):
+            raise Refused(f"only an authority of tenant {tenant.hex()} may do this", reason="not-authority")
+
+
+class HistoryRow(NamedTuple):
+    """The last operation of a topic, and the chain up to it."""
+
+    height: int
+    entry: int  # its place in the block
+    operations: int  # so many
+    chain: bytes
+
+
+NO_HISTORY = HistoryRow(0, 0, 0, bytes(32))
+
+
+@dataclass(slots=True)
+class HistoryLink:
+    """A topic's history while a transaction adds to it."""
+
+    previous: HistoryRow  # as it was before this transaction
+    chain: bytes
+    indices: list[int] = field(default_factory=list)  # its operations in this transaction
+
+
+Handler = Callable[[Call, list[Any]], None]
+
+
+def fields_of(entry: list[Any], what: str, length: int) -> Fields:
+    """The fields of an entry of `length`, from the one behind its kind on; raises `Malformed`."""
+    fields = Fields(entry, what, length)
+    fields.number()
+    return fields

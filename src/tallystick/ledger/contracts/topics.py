@@ -20,12 +20,10 @@ from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import identity
-from tallystick.ledger.contracts.call import NOBODY, Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, U32, Table
+from tallystick.ledger.contracts.state import ID, NOBODY, U32, Call, State, Table, fields_of
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
-from tallystick.trust.signed import Fields
+from tallystick.wire import Fields
 
 SCHEMA_CONTEXT = "tallystick schema 1"
 ERASABLE, PADDED = 1, 2  # flags
@@ -79,8 +77,7 @@ def require_owner(call: Call, token: bytes) -> TopicRow:
 
 def create(call: Call, entry: list[Any]) -> None:
     """[10, token, tenant, owner, partitions, replicas, flags, [node, …], schema hash, owner's signature]"""
-    fields = Fields(entry, "topic", 10)
-    fields.number()
+    fields = fields_of(entry, "topic", 10)
     token, tenant, owner = fields.octets(16), fields.octets(16), fields.octets(16)
     partitions, replicas = fields.number(PARTITIONS_MAX, 1), fields.number(REPLICAS_MAX, 1)
     flags, nodes = fields.number(ERASABLE | PADDED), _nodes(call.state, fields)
@@ -99,8 +96,7 @@ def create(call: Call, entry: list[Any]) -> None:
 
 def schema(call: Call, entry: list[Any]) -> None:
     """[11, token, version, schema hash, owner's signature]"""
-    fields = Fields(entry, "schema", 5)
-    fields.number()
+    fields = fields_of(entry, "schema", 5)
     token, version = fields.octets(16), fields.number((1 << 32) - 1, 1)
     schema_hash, signature = fields.octets(32), fields.octets(64)
     topic = require_owner(call, token)
@@ -112,8 +108,7 @@ def schema(call: Call, entry: list[Any]) -> None:
 
 def assign(call: Call, entry: list[Any]) -> None:
     """[12, token, partition, [node, …]]: who carries one partition and writes its anchors."""
-    fields = Fields(entry, "assign", 4)
-    fields.number()
+    fields = fields_of(entry, "assign", 4)
     token, partition, nodes = fields.octets(16), fields.number(PARTITIONS_MAX - 1), _nodes(call.state, fields)
     topic = require_owner(call, token)
     if partition >= topic.partitions:
@@ -123,8 +118,7 @@ def assign(call: Call, entry: list[Any]) -> None:
 
 def close(call: Call, entry: list[Any]) -> None:
     """[13, token]: no more writing; the history stays."""
-    fields = Fields(entry, "close topic", 2)
-    fields.number()
+    fields = fields_of(entry, "close topic", 2)
     token = fields.octets(16)
     topic = require_owner(call, token)
     if topic.closed:

@@ -12,11 +12,8 @@ from typing import Any, NamedTuple
 
 from tallystick.errors import Refused
 from tallystick.ledger.contracts import access
-from tallystick.ledger.contracts.call import Call
-from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.table import ID, U64, Table
+from tallystick.ledger.contracts.state import ID, U64, Call, State, Table, fields_of
 from tallystick.trust.right import Right
-from tallystick.trust.signed import Fields
 
 
 class WriteRow(NamedTuple):
@@ -29,8 +26,7 @@ WRITES = Table("write", WriteRow, ID, ID, U64)  # by author, write and batch
 
 def write(call: Call, entry: list[Any]) -> None:
     """[70, token, write, batch, hash]; the author may write to the topic."""
-    fields = Fields(entry, "write", 5)
-    fields.number()
+    fields = fields_of(entry, "write", 5)
     token, identifier, batch, digest = fields.octets(16), fields.octets(16), fields.number(), fields.octets(32)
     if not access.granted(call.state, call.author, token) & Right.WRITE:
         raise Refused(f"no right to write to topic {token.hex()}", reason="no-right")

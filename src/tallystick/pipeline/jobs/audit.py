@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -19,18 +19,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tallystick import wire
 from tallystick.client.session import Session
-from tallystick.crypto.hashes import named_hash
+from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, Withheld
-from tallystick.ledger.checkpoints import Head, read_head
+from tallystick.ledger.block import Head, read_head
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.jobs import audit_ledger, audit_parcels
-from tallystick.pipeline.jobs.audit_findings import SCHEMA, SEVERITIES, TABLE, finish, rule
-from tallystick.pipeline.jobs.audit_rules import RULES, Audited
-from tallystick.pipeline.jobs.audit_settings import AuditSettings
+from tallystick.pipeline.jobs.audit_findings import ALARM, SCHEMA, SEVERITIES, TABLE
+from tallystick.pipeline.jobs.audit_rules import Audited, judge
+from tallystick.pipeline.jobs.registry import AuditSettings
 from tallystick.pipeline.jobs.run import JobRun, explained
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.trust.trustfile import TrustFile
@@ -46,6 +46,8 @@ _SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+# What to do about a ledger that cannot be believed.
+_NEXT = "write nothing more, keep both checkpoints (tally ledger status), ask the witnesses, call the operator"
 _KEY = ("rule", "severity", "principal", "token", "partition", "first_time", "count")
 _NAMES_SCHEMA = pa.schema([("identifier", pa.string()), ("kind", pa.string()), ("name", pa.string())])
 
@@ -66,11 +68,6 @@ def run(run: JobRun) -> dict[str, Any]:
             return summary
 
 
-def judge(audited: Audited, names: DataFrame) -> DataFrame:
-    """What all rules find; `names` has (identifier, name)."""
-    return finish([one(audited) for one in RULES], names)
-
-
 class Auditor:
     def __init__(self, run: JobRun, session: Session, settings: AuditSettings) -> None:
         self._run, self._session, self._settings = run, session, settings
@@ -78,7 +75,7 @@ class Auditor:
         self._topic = run.topic or run.warehouse.facts().get("topic")
 
     def round(self) -> dict[str, Any]:
-        """Steps 1 to 5; raises what made the ledger unbelievable, after it was written down."""
+        """Take steps 1 to 5. What makes the ledger unbelievable is raised after it was written down."""
         run, tables = self._run, self._run.warehouse
         try:
             head = self._session.view.refresh()
@@ -86,7 +83,7 @@ class Auditor:
                 tables.table(audit_ledger.TABLE), run.spark, self._session.node, self._first, head, self._advance
             )
         except (Forged, Malformed, Withheld) as error:
-            self._write(self._findings([_told(error)]), None)
+            self._write([_row(error.reason, str(error), [])], None)
             raise
         parcels = self._look_at_log()
         self._learn_names()
@@ -105,7 +102,8 @@ class Auditor:
             self._run.tell(f"replayed to height {height}")
 
     def _look_at_log(self) -> int:
-        """Parcels added to the table of the topic that is audited; a topic that may not be read is not."""
+        """Bring the table of the topic's parcels up to date, where the auditor may read it. Returns how many were
+        added."""
         if self._topic is None:
             self._run.tell("note: no topic is named, so no log is looked at; --topic names one")
             return 0
@@ -116,39 +114,35 @@ class Auditor:
             hint = f"; {error.hint}" if error.hint else ""
             self._run.tell(f'note: the log of topic "{self._topic}" is not looked at: {error}{hint}')
             return 0
-        try:
+        with closing(access):
             self._run.warehouse.claim(self._session.identity.instance, self._topic, access.token)
             table = self._run.warehouse.table(audit_parcels.TABLE)
             return audit_parcels.follow(table, self._run.spark, access, home, self._topic)
-        finally:
-            access.close()
 
     def _learn_names(self) -> None:
-        """Add the names that the authority tells this identity to the table; it has each once."""
+        """Add the names that the authority tells this identity to the table, each once."""
         table, spark = self._run.warehouse.table(NAMES), self._run.spark
         known = {row["identifier"] for row in table.read(spark).collect()} if table.batches() else set()
         new = [row for row in names_told(self._session) if row["identifier"] not in known]
         if new:
-            frame = spark.createDataFrame(pa.Table.from_pylist(new, schema=_NAMES_SCHEMA))
-            table.write(frame, {})
+            table.write_rows(spark, new, _NAMES_SCHEMA, {})
 
-    def _judge(self, head: Head) -> pa.Table:
-        """What the rules say now, and what was found in the ledger itself."""
-        ledger, parcels = audit_ledger, audit_parcels
-        tables = [self._run.warehouse.table(name) for name in (ledger.TABLE, parcels.TABLE, NAMES)]
+    def _judge(self, head: Head) -> list[dict[str, Any]]:
+        """What the rules say now."""
+        schemas = [*((one.TABLE, one.SCHEMA) for one in (audit_ledger, audit_parcels)), (NAMES, _NAMES_SCHEMA)]
+        tables = {self._run.warehouse.table(name): schema for name, schema in schemas}
         small = sum(table.facts(n)["rows"] for table in tables for n in table.batches()) <= _ROWS_SMALL
         spark = self._small if small else self._run.spark
-        schemas = (ledger.SCHEMA, parcels.SCHEMA, _NAMES_SCHEMA)
-        frames = [_read(table, spark, schema) for table, schema in zip(tables, schemas, strict=True)]
+        frames = [_read(table, spark, schema) for table, schema in tables.items()]
         if small:
             frames = [frame.coalesce(1).cache() for frame in frames]
         audited = Audited(frames[0], frames[1], datetime.fromtimestamp(head.time_ms / 1000, UTC), self._settings)
         try:
-            found = judge(audited, frames[2].select("identifier", "name")).toArrow().to_pylist()
+            found = judge(audited, frames[2].select("identifier", "name")).toArrow()
+            return list(found.to_pylist())
         finally:
             for frame in frames:
                 frame.unpersist()
-        return self._findings(found)
 
     @cached_property
     def _small(self) -> SparkSession:
@@ -158,24 +152,21 @@ class Auditor:
             spark.conf.set(name, value)
         return spark
 
-    def _findings(self, found: list[dict[str, Any]]) -> pa.Table:
-        """Those at hand, and those about the ledger as a whole that were kept."""
-        session = self._session
+    def _write(self, at_hand: list[dict[str, Any]], head: Head | None) -> dict[str, int]:
+        """The batch of this round: findings at hand, and those about the ledger as a whole that were kept. Returns how
+        many of each severity are in it."""
+        session, table = self._session, self._run.warehouse.table(TABLE)
         kept = [_contradiction(data, session.identity.trust) for data in session.memory.evidence()]
         known = {row["rule"] for row in kept}
-        rows = [*kept, *(row for row in found if row["rule"] not in known)]
-        return pa.Table.from_pylist(rows, schema=to_arrow_schema(SCHEMA, timezone="UTC"))
-
-    def _write(self, found: pa.Table, head: Head | None) -> dict[str, int]:
-        """The batch of this round; how many findings of each severity are in it."""
-        counts, table = Counter(found.column("severity").to_pylist()), self._run.warehouse.table(TABLE)
+        found = [*kept, *(row for row in at_hand if row["rule"] not in known)]
+        counts = Counter(row["severity"] for row in found)
         facts: dict[str, Any] = {"counts": counts, "topic": self._topic, "says": _digest(found)}
-        if self._run.follow and head is not None and facts["says"] == (table.last() or {}).get("says"):
+        if self._run.follow and head is not None and facts["says"] == table.last().get("says"):
             return dict(counts)  # nothing new, also after a restart: a stream of rounds is no stream of batches
-        if head is not None:
-            facts |= _facts(head)
-        frame = self._run.spark.createDataFrame(found, SCHEMA).coalesce(1)
-        table.write(frame, facts)
+        if head is not None:  # what a report says of the ledger
+            facts |= {"height": head.height, "time_ms": head.time_ms, "transactions": head.size}
+            facts |= {"root": head.root.hex(), "cosigners": list(head.cosigners), "vouched_by": head.vouched_by()}
+        table.write_rows(self._run.spark, found, SCHEMA, facts)
         return dict(counts)
 
 
@@ -188,26 +179,10 @@ def _read(table: WarehouseTable, spark: SparkSession, schema: pa.Schema) -> Data
     return spark.range(0).select(columns)
 
 
-def _digest(found: pa.Table) -> str:
+def _digest(found: list[dict[str, Any]]) -> str:
     """What tells findings from those of another round."""
-    keys = sorted(repr([row[name] for name in _KEY]) for row in found.to_pylist())
+    keys = sorted(repr([row.get(name) for name in _KEY]) for row in found)
     return named_hash("tallystick findings 1", "\n".join(keys).encode()).hex()[:16]
-
-
-def _facts(head: Head) -> dict[str, Any]:
-    """What a report says of the ledger."""
-    return {
-        "height": head.height,
-        "time_ms": head.time_ms,
-        "transactions": head.size,
-        "root": head.root.hex(),
-        "cosigners": list(head.cosigners),
-        "vouched_by": head.vouched_by(),
-    }
-
-
-def _told(error: Refused) -> dict[str, Any]:
-    return _row(f"ledger-{error.reason}", str(error), [])
 
 
 def _contradiction(data: bytes, trust: TrustFile) -> dict[str, Any]:
@@ -217,22 +192,14 @@ def _contradiction(data: bytes, trust: TrustFile) -> dict[str, Any]:
     for note in notes[:2]:
         with suppress(Refused, TypeError):
             heights.append(read_head(note, trust).height)
-    return _row(f"ledger-{reason}", "two checkpoints of this ledger contradict each other", heights)
+    return _row(reason, "two checkpoints of this ledger contradict each other", heights)
 
 
-def _row(name: str, message: str, heights: list[int]) -> dict[str, Any]:
-    known = rule(name)
+def _row(reason: str, message: str, heights: list[int]) -> dict[str, Any]:
+    """A finding about the ledger as a whole; what it does not name is null."""
     evidence = [{"height": height, "index": None} for height in heights]
-    nothing = dict.fromkeys(SCHEMA.names)
-    return {
-        **nothing,
-        "rule": name,
-        "severity": known.severity,
-        "count": 1,
-        "evidence": evidence,
-        "message": message,
-        "next": known.next,
-    }
+    facts = {"rule": f"ledger-{reason}", "severity": ALARM, "count": 1, "message": message}
+    return {**facts, "evidence": evidence, "next": _NEXT}
 
 
 def names_told(session: Session) -> list[dict[str, str]]:
@@ -252,8 +219,6 @@ def _first_trust_file(trust: TrustFile, given: Path | None) -> TrustFile:
     """The instance's first trust file: a replay begins with it."""
     first = trust if given is None else TrustFile.parse(given.read_text(errors="replace"))
     if first.number != 1 or first.instance != trust.instance:
-        raise Misuse(
-            "a replay begins with the first trust file of the instance, this is another",
-            hint="name it with --genesis; the operator has it, and its hash is the instance",
-        )
+        hint = "name it with --genesis; the operator has it, and its hash is the instance"
+        raise Misuse("a replay begins with the first trust file of the instance, this is another", hint=hint)
     return first

@@ -1,7 +1,7 @@
 """The table `ledger`: every entry of the ledger, replayed and proved before it is written down.
 
 Threat: the node that is audited is the node that is asked. Its blocks are taken from it and nothing else: every
-transaction goes through the contracts again (`ledger.replay`), and the last block must be the one under a checkpoint
+transaction goes through the contracts again (`ledger.fsck`), and the last block must be the one under a checkpoint
 that continues the last one accepted, with the signatures and witnesses that the trust file demands. An entry that was
 left out, slipped in, moved or altered, or a result that the rules do not give, ends the audit by name.
 
@@ -28,16 +28,14 @@ from pyspark.sql import SparkSession
 from tallystick import wire
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, Withheld
-from tallystick.ledger.block import Block
-from tallystick.ledger.checkpoints import Head
+from tallystick.ledger.block import Block, Head
 from tallystick.ledger.contracts import access, identity
-from tallystick.ledger.contracts.call import NOBODY
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole, asked
 from tallystick.ledger.contracts.reputation import STANDINGS
-from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.state import NOBODY, State
 from tallystick.ledger.contracts.topics import TOPICS
-from tallystick.ledger.replay import Replay
+from tallystick.ledger.fsck import Replay
 from tallystick.parcel.header import Header
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
@@ -80,6 +78,21 @@ SCHEMA = pa.schema(
 )
 
 
+# Which fields of an entry stand in its row as they are.
+_TOKEN, _MOVE = (("token", 1),), (("group", 1), ("token", 3), ("partition", 4), ("first", 6), ("end", 7))
+_PLAIN: dict[EntryKind, tuple[tuple[str, int], ...]] = {
+    **dict.fromkeys((EntryKind.ANCHOR, EntryKind.NOTARISE, EntryKind.RETIRE), (*_TOKEN, ("partition", 2), ("end", 3))),
+    **dict.fromkeys((EntryKind.COMMIT_OFFSET, EntryKind.RESET_OFFSET), _MOVE),
+    **dict.fromkeys((EntryKind.GROUP, EntryKind.JOIN, EntryKind.LEAVE), (("group", 1),)),
+    **dict.fromkeys((EntryKind.GRANT, EntryKind.WITHDRAW), (*_TOKEN, ("principal", 2), ("host", 5))),
+    **dict.fromkeys((EntryKind.GRANT_ATTRIBUTE, EntryKind.WITHDRAW_ATTRIBUTE), (("principal", 2),)),
+    EntryKind.ISSUE_PERMIT: (("token", 3), ("principal", 4)),
+    **dict.fromkeys((EntryKind.REVOKE, EntryKind.LIFT), (("principal", 1),)),
+    **dict.fromkeys((EntryKind.TOPIC, EntryKind.SCHEMA, EntryKind.CLOSE_TOPIC), _TOKEN),
+    **dict.fromkeys((EntryKind.TOPIC_POLICY, EntryKind.ERASE, EntryKind.WRITE), _TOKEN),
+}
+
+
 class BlockSource(Protocol):
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]: ...
 
@@ -94,14 +107,12 @@ def follow(
 ) -> int:
     """Bring the table up to the accepted checkpoint `head`. Returns how many entries were added. `advance` hears of
     heights."""
-    notes = Notes(table.folder, first)
     number = len(table.batches())
-    replay = notes.load(number)
+    replay = _load(table.folder, number - 1, first) if number else Replay(first)
     if replay.block is not None and replay.block.height >= head.height:
         if replay.block.height > head.height:
-            raise Withheld(
-                f"ledger: the table has it to height {replay.block.height}, it shows {head.height}", reason="rollback"
-            )
+            told = f"ledger: the table has it to height {replay.block.height}, it shows {head.height}"
+            raise Withheld(told, reason="rollback")
         replay.check_head(head)
     added, rows = 0, list[dict[str, Any]]()
     for block in _blocks(replay, source, head.height, rows):
@@ -110,10 +121,11 @@ def follow(
         if is_last:
             replay.check_head(head)
         if rows and (is_last or len(rows) >= BATCH_ENTRIES):
-            notes.save(number, replay)
-            frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA)).coalesce(1)
-            table.write(frame, {"height": block.height, "entries": len(rows)})
-            notes.forget_before(number)
+            table.folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(RealDisk(table.folder), f"_replay-{number}", replay.encode())
+            table.write_rows(spark, rows, SCHEMA, {"height": block.height, "entries": len(rows)})
+            for old in set(table.folder.glob("_replay-*")) - {table.folder / f"_replay-{number}"}:
+                old.unlink()
             added, number = added + len(rows), number + 1
             rows.clear()
     return added
@@ -131,23 +143,13 @@ def _blocks(replay: Replay, source: BlockSource, last: int, rows: list[dict[str,
             times[block.height] = block.time_ms
             replay.begin(block)
             for data in transactions:
-                reader = _Reader(replay.state, times)
                 # Before the step: what an operation meant depends on the state that it found.
-                shown = reader.judge(data)
+                shown = _Reader(replay.state, times).judge(data)
                 step = replay.step(data)
                 author, entries = step.transaction.author, step.transaction.entries
+                facts = {"height": block.height, "time": as_us(block.time_ms), "author": author.hex(), "count": 1}
                 for place, (row, entry) in enumerate(zip(shown, entries, strict=True), step.first):
-                    rows.append(
-                        {
-                            "height": block.height,
-                            "index": place,
-                            "time": as_us(block.time_ms),
-                            "author": author.hex(),
-                            "bytes": len(entry),
-                            "count": 1,
-                            **row,
-                        }
-                    )
+                    rows.append({**facts, "index": place, "bytes": len(entry), **row})
             replay.end()
             yield block
 
@@ -170,17 +172,11 @@ class _Reader:
     def _row(self, author: bytes, fields: Sequence[Any]) -> dict[str, Any]:
         kind = EntryKind(fields[0])
         row: dict[str, Any] = {"kind": kind.name.lower().replace("_", "-")}
+        for name, at in _PLAIN.get(kind, ()):
+            row[name] = fields[at].hex() if isinstance(fields[at], bytes) else fields[at]
         match kind:
             case EntryKind.OPERATION:
                 row |= self._operation(author, fields)
-            case EntryKind.ANCHOR | EntryKind.NOTARISE | EntryKind.RETIRE:
-                row |= {"token": fields[1].hex(), "partition": fields[2], "end": fields[3]}
-            case EntryKind.COMMIT_OFFSET | EntryKind.RESET_OFFSET:
-                group, _, token, partition, _, old, new = fields[1:]
-                row |= {"group": group.hex(), "principal": author.hex(), "token": token.hex()}
-                row |= {"partition": partition, "first": old, "end": new}
-            case EntryKind.GROUP | EntryKind.JOIN | EntryKind.LEAVE:
-                row |= {"group": fields[1].hex(), "principal": author.hex()}
             case EntryKind.BROKEN_PROMISE:
                 promise = Promise.decode(fields[1])
                 row |= {"principal": promise.node.hex(), "token": promise.token.hex(), "partition": promise.partition}
@@ -188,25 +184,10 @@ class _Reader:
             case EntryKind.EQUIVOCATION:
                 header = Header.decode(fields[3])
                 row |= {"principal": fields[1].hex(), "token": header.topics[0].token.hex(), "first": header.sequence}
-            case EntryKind.GRANT | EntryKind.WITHDRAW:
-                row |= {"token": fields[1].hex(), "principal": fields[2].hex(), "host": fields[5]}
-            case EntryKind.GRANT_ATTRIBUTE | EntryKind.WITHDRAW_ATTRIBUTE:
-                row |= {"principal": fields[2].hex()}
-            case EntryKind.ISSUE_PERMIT:
-                row |= {"token": fields[3].hex(), "principal": fields[4].hex()}
             case EntryKind.ENROL | EntryKind.REPLACE:
-                row |= {"principal": Certificate.decode(fields[1]).subject.hex()}
-            case EntryKind.REVOKE | EntryKind.LIFT:
-                row |= {"principal": fields[1].hex()}
-            case (
-                EntryKind.TOPIC
-                | EntryKind.SCHEMA
-                | EntryKind.CLOSE_TOPIC
-                | EntryKind.TOPIC_POLICY
-                | EntryKind.ERASE
-                | EntryKind.WRITE
-            ):
-                row |= {"token": fields[1].hex()}
+                row["principal"] = Certificate.decode(fields[1]).subject.hex()
+            case _ if "group" in row:
+                row["principal"] = author.hex()
         return row
 
     def _operation(self, author: bytes, fields: Sequence[Any]) -> dict[str, Any]:
@@ -258,37 +239,16 @@ class _Reader:
         return "proves" if is_own and asked(envelope) == (token, kind) else "nothing"
 
 
-class Notes:
-    """Where the replay of each batch is put down, so that the next one goes on from there."""
-
-    def __init__(self, folder: Path, first: TrustFile) -> None:
-        self._folder, self._first = folder, first
-
-    def load(self, batches: int) -> Replay:
-        """The replay as it stood after that many batches."""
-        if batches == 0:
-            return Replay(self._first)
-        name = _name(batches - 1)
-        try:
-            return Replay.decode(read_all(RealDisk(self._folder), name), self._first)
-        except (Malformed, OSError, Unavailable) as error:
-            hint = f"remove the folder {self._folder} and run the audit anew: it replays the ledger from its genesis"
-            raise Misuse(f"{self._folder / name}: missing or damaged: {error}", hint=hint) from error
-
-    def save(self, number: int, replay: Replay) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(RealDisk(self._folder), _name(number), replay.encode())
-
-    def forget_before(self, number: int) -> None:
-        for path in self._folder.glob("_replay-*"):
-            if path.name != _name(number):
-                path.unlink()
-
-
-def _name(number: int) -> str:
-    return f"_replay-{number}"
+def _load(folder: Path, number: int, first: TrustFile) -> Replay:
+    """The replay as it was put down with a batch."""
+    name = f"_replay-{number}"
+    try:
+        return Replay.decode(read_all(RealDisk(folder), name), first)
+    except (Malformed, OSError, Unavailable) as error:
+        hint = f"remove the folder {folder} and run the audit anew: it replays the ledger from its genesis"
+        raise Misuse(f"{folder / name}: missing or damaged: {error}", hint=hint) from error
 
 
 def as_us(time_ms: int) -> int:
-    """A time as Arrow holds it; what a node claims beyond the year 9999, where Spark's end, is cut to that."""
+    """A time as Arrow holds it. Spark's times end with the year 9999, so a later claim of a node becomes that."""
     return min(time_ms, _TIME_MS_MAX) * 1000

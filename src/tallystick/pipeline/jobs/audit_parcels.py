@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tallystick.client.findings import Finding
-from tallystick.client.reader import Placed
+from tallystick.client.reader import Finding, Placed
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.pipeline.access import Access
 from tallystick.pipeline.jobs.audit_ledger import as_us
@@ -37,7 +36,7 @@ SCHEMA = pa.schema(
         pa.field("rows", pa.int64()),  # null on padded topics, where the count is sealed
         pa.field("bytes", pa.int64()),  # of the sealed body
         pa.field("sealed", pa.timestamp("us", "UTC")),  # the publisher's claim; null on padded topics
-        pa.field("found", pa.string()),  # why this is no verified parcel: a reason of client/findings.py
+        pa.field("found", pa.string()),  # why this is no verified parcel: a reason of client/reader.py
         pa.field("message", pa.string()),
     ]
 )
@@ -45,8 +44,9 @@ SCHEMA = pa.schema(
 
 def follow(table: WarehouseTable, spark: SparkSession, access: Access, home: str, topic: str) -> int:
     """Bring the table up to the topic's newest anchors. Returns how many parcels were added."""
-    planner = _planner(table, access, home, topic)
-    added = 0
+    # With a quarantine a range that does not hold is halved down to the bad parcel, and the others are read.
+    heads, told = (str(table.folder / name) for name in ("_heads", "_found"))
+    planner, added = Planner(Options(home, topic, heads=heads, quarantine=told), access), 0
     while True:
         done, anchors = _done(table, access), planner.anchors()
         waiting = {p: anchor for p, anchor in anchors.items() if anchor.size > done[p]}
@@ -60,35 +60,21 @@ def follow(table: WarehouseTable, spark: SparkSession, access: Access, home: str
             done[partition] = end
             if len(rows) >= BATCH_PARCELS:
                 break
-        frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA)).coalesce(1)
         offsets = {str(partition): offset for partition, offset in done.items()}
-        table.write(frame, {"topic": topic, "token": access.token.hex(), "offsets": offsets})
+        table.write_rows(spark, rows, SCHEMA, {"topic": topic, "token": access.token.hex(), "offsets": offsets})
         added += len(rows)
-
-
-def _planner(table: WarehouseTable, access: Access, home: str, topic: str) -> Planner:
-    # With a quarantine a range that does not hold is halved down to the bad parcel, and the others are read.
-    notes = {"heads": str(table.folder / "_heads"), "quarantinePath": str(table.folder / "_found")}
-    return Planner(Options.parse({"home": home, "topic": topic, "onBad": "quarantine", **notes}), access)
 
 
 def _done(table: WarehouseTable, access: Access) -> dict[int, int]:
     """Up to which offset each partition was read."""
-    last = table.last()
-    offsets = {} if last is None else last["offsets"]
+    offsets = table.last().get("offsets", {})
     return {partition: int(offsets.get(str(partition), 0)) for partition in range(access.partitions)}
 
 
 def _facts(item: Placed[VerifiedHeader] | Finding) -> dict[str, Any]:
     if isinstance(item, Finding):
-        return {
-            "offset": item.offset or 0,
-            "publisher": item.publisher.hex() or None,
-            "lane": item.lane.hex() or None,
-            "sequence": item.sequence,
-            "found": item.reason,
-            "message": item.message,
-        }
+        lane = {"publisher": item.publisher.hex() or None, "lane": item.lane.hex() or None, "sequence": item.sequence}
+        return {"offset": item.offset or 0, **lane, "found": item.reason, "message": item.message}
     header = item.verified.header
     return {
         "offset": item.offset,

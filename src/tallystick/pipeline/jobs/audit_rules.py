@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tallystick.pipeline.jobs.audit_findings import WARNING, evidence, place, rule
-from tallystick.pipeline.jobs.audit_settings import AuditSettings
+from tallystick.pipeline.jobs.audit_findings import ALARM, NOTICE, SCHEMA, WARNING
+from tallystick.pipeline.jobs.registry import AuditSettings
 
 REPLAYED = ("duplicate", "stale", "future", "behind")
-DENIED = ("no-right", "unknown-topic")  # what a node says to who has no right
-_RESULT = ("rule", "severity", "principal", "token", "partition", "first_time", "last_time", "count", "evidence")
+DENIED = ("no-right", "unknown-topic")  # what a node says to somebody without a right
+_RESOLVED = ("name", "topic")  # what `judge` adds to the columns of findings
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Audited:
         return self.ledger.where("kind = 'operation'")
 
     @property
+    def attempts(self) -> DataFrame:
+        """Operations that were refused and that no right of the ledger covers."""
+        return self.operations.where("reason is not null and entitled = false")
+
+    @property
     def anchors(self) -> DataFrame:
         return self.ledger.where("kind in ('anchor', 'notarise')")
 
@@ -51,75 +57,103 @@ class Audited:
         return self.now - timedelta(seconds=self.settings.settle_s)
 
 
+Find = Callable[[Audited], DataFrame]
+RULES: list[Find] = []
+
+
+def judge(audited: Audited, names: DataFrame) -> DataFrame:
+    """What all rules find, as one table, names resolved; `names` has (identifier, name)."""
+    whole = reduce(lambda some, more: some.unionByName(more), [find(audited) for find in RULES])
+    principals = names.withColumnsRenamed({"identifier": "principal"})
+    topics = names.withColumnsRenamed({"identifier": "token", "name": "topic"})
+    whole = whole.join(F.broadcast(principals), "principal", "left").join(F.broadcast(topics), "token", "left")
+    return whole.select(*SCHEMA.names)
+
+
+def rule(name: str, severity: str, next_: str) -> Callable[[Find], Find]:
+    """Add a rule under its name. Its frame has the columns of findings that it knows, and its own name or severity
+    where these differ from finding to finding."""
+
+    def add(find: Find) -> Find:
+        def findings(audited: Audited) -> DataFrame:
+            frame = find(audited)
+            usual = {"rule": F.lit(name), "severity": F.lit(severity), "next": F.lit(next_)}
+            usual |= {column: F.lit(None).cast("string") for column in ("principal", "token")}
+            usual |= {"partition": F.lit(None).cast("int")}
+            whole = frame.withColumns({key: value for key, value in usual.items() if key not in frame.columns})
+            return whole.select(*(column for column in SCHEMA.names if column not in _RESOLVED))
+
+        RULES.append(findings)
+        return findings
+
+    return add
+
+
 # --- principals ---
 
 
+@rule("unauthorised", NOTICE, "ask the principal's tenant; revoke it if nobody knows why (tally principal revoke)")
 def unauthorised(audited: Audited) -> DataFrame:
     """Attempts at what the ledger gives no right to, whatever the guard stumbled over first."""
     settings = audited.settings
-    found = _by_window(_attempts(audited), settings, "principal", "token")
-    many = F.col("count") >= settings.unauthorised_many
-    severity = F.when(many, WARNING).otherwise(rule("unauthorised").severity)
-    found = found.where(F.col("count") >= settings.unauthorised_min)
-    message = F.format_string("%d attempts without a right (%s)", "count", F.array_join("reasons", ", "))
-    return _finding(found, "unauthorised", message, severity=severity)
+    found = _by_window(audited, audited.attempts, "principal", "token").where(f"count >= {settings.unauthorised_min}")
+    severity = F.when(F.col("count") >= settings.unauthorised_many, WARNING).otherwise(NOTICE)
+    return _say(found.withColumn("severity", severity), "%d attempts without a right (%s)", "count", "reasons")
 
 
+@rule("probing", WARNING, "revoke the principal unless its tenant explains it (tally principal revoke)")
 def probing(audited: Audited) -> DataFrame:
     """One principal at several topics that it may not even describe."""
-    settings = audited.settings
-    found = _by_window(_attempts(audited), settings, "principal")
-    found = found.where(F.size("tokens") >= settings.probing_topics_min)
-    return _finding(found, "probing", F.format_string("tried %d topics without a right", F.size("tokens")))
+    topics = F.size(F.collect_set("token")).alias("topics")
+    found = _by_window(audited, audited.attempts, "principal", extra=topics)
+    found = found.where(f"topics >= {audited.settings.probing_topics_min}")
+    return _say(found, "tried %d topics without a right", "topics")
 
 
+@rule("replay", WARNING, "look for a recorder between clients and node, or a client whose clock is off (tally doctor)")
 def replay(audited: Audited) -> DataFrame:
     """Requests sent again, or dated wrongly: anybody may have sent those bytes, so nobody is named for most."""
-    settings = audited.settings
     again = audited.operations.where(F.col("reason").isin(*REPLAYED))
-    found = _by_window(again, settings, "principal", "token").where(F.col("count") >= settings.replay_min)
-    message = F.format_string("%d requests again or misdated (%s)", "count", F.array_join("reasons", ", "))
-    return _finding(found, "replay", message)
+    found = _by_window(audited, again, "principal", "token").where(f"count >= {audited.settings.replay_min}")
+    return _say(found, "%d requests again or misdated (%s)", "count", "reasons")
 
 
+@rule("flood", WARNING, "limit the host in front of the node; revoke the principal where one is named")
 def flood(audited: Audited) -> DataFrame:
     """More refused requests than mistakes explain; without a name where nobody signed them."""
-    settings = audited.settings
     refused = audited.operations.where("reason is not null")
-    found = _by_window(refused, settings, "principal").where(F.col("count") >= settings.flood_min)
-    message = F.format_string("%d refused requests (%s)", "count", F.array_join("reasons", ", "))
-    return _finding(found, "flood", message)
+    found = _by_window(audited, refused, "principal").where(f"count >= {audited.settings.flood_min}")
+    return _say(found, "%d refused requests (%s)", "count", "reasons")
 
 
+@rule("equivocation", ALARM, "the principal is blacklisted: revoke it, and look for a clone of its machine")
 def equivocation(audited: Audited) -> DataFrame:
     """Two signed parcels of one lane and sequence; both headers lie at the places named."""
     told = audited.ledger.where("kind = 'equivocation' or (kind = 'operation' and reason = 'equivocation')")
-    found = told.groupBy("principal", "token").agg(*_span(audited.settings))
-    return _finding(found, "equivocation", F.lit("signed two parcels of one sequence"))
-
-
-def _attempts(audited: Audited) -> DataFrame:
-    return audited.operations.where("reason is not null and entitled = false")
+    return _say(told.groupBy("principal", "token").agg(*_span(audited)), "signed two parcels of one sequence")
 
 
 # --- groups ---
 
 
+@rule("offset-reset", NOTICE, "ask the group's owner: its members read rows a second time")
 def offset_reset(audited: Audited) -> DataFrame:
-    return _moved(audited, "offset-reset", F.col("end") < F.col("first"), "went back from offset %d to %d")
+    return _moved(audited, "`end` < `first`", "went back from offset %d to %d")
 
 
+@rule("offset-skip", WARNING, "ask the group's owner: its members never read these rows (tally group reset goes back)")
 def offset_skip(audited: Audited) -> DataFrame:
-    return _moved(audited, "offset-skip", F.col("end") > F.col("first"), "went on from offset %d to %d without reading")
+    return _moved(audited, "`end` > `first`", "went on from offset %d to %d without reading")
 
 
-def _moved(audited: Audited, name: str, which: Column, words: str) -> DataFrame:
+def _moved(audited: Audited, which: str, words: str) -> DataFrame:
     """Resets: a commit only goes forward, from where the group stands (ledger/contracts/groups.py)."""
     moved = audited.ledger.where("kind = 'reset-offset'").where(which)
-    message = F.format_string(f"group %s {words}", F.substring("group", 1, 8), "first", "end")
-    return _finding(_single(moved, F.abs(F.col("end") - F.col("first"))), name, message)
+    found = _single(moved, F.abs(F.col("end") - F.col("first")))
+    return _say(found, f"group %s {words}", _short("group"), "first", "end")
 
 
+@rule("retired-unread", WARNING, "lengthen the node's retention, or look why the group is behind; the rows are gone")
 def retired_unread(audited: Audited) -> DataFrame:
     """Parcels whose bodies were given up before a group had read them."""
     marks = audited.ledger.where("kind = 'retire'").alias("mark")
@@ -132,154 +166,139 @@ def retired_unread(audited: Audited) -> DataFrame:
         marks.join(moves, before)
         .groupBy("mark.height", "mark.index", "mark.time", "mark.token", "mark.partition", "mark.end", "move.group")
         .agg(F.max_by("move.end", F.struct("move.height", "move.index")).alias("stood"))
-        .where(F.col("stood") < F.col("end"))
-        .withColumn("principal", F.lit(None).cast("string"))
+        .where("stood < `end`")
     )
-    message = F.format_string(
-        "group %s had read to %d, retired is below %d", F.substring("group", 1, 8), "stood", "end"
-    )
-    return _finding(_single(stood, F.col("end") - F.col("stood")), "retired-unread", message)
+    found = _single(stood, F.col("end") - F.col("stood"))
+    return _say(found, "group %s had read to %d, retired is below %d", _short("group"), "stood", "end")
 
 
 # --- lanes ---
 
 
+@rule("silent", WARNING, "look at the publisher; where many went silent at once, at the node between")
 def silent(audited: Audited) -> DataFrame:
     """Lanes that neither spoke nor closed for longer than heartbeats explain: between two parcels, or until now.
 
     Between two parcels the publisher's own times count where it tells them: a car without network seals its heartbeats
     and sends them later.
     """
-    lane = Window.partitionBy("token", "partition", "publisher", "lane").orderBy("sequence")
-    parcels = anchored(audited.parcels.where("found is null").withColumn("end", F.col("offset") + 1), audited.anchors)
+    lane = Window.partitionBy("token", "partition", "principal", "lane").orderBy("sequence")
     now = F.lit(audited.now)
-    gap = _seconds("anchored_time", F.coalesce(F.lead("anchored_time").over(lane), now))
+    gap = _seconds("time", F.coalesce(F.lead("time").over(lane), now))
     sealed = _seconds("sealed", F.coalesce(F.lead("sealed").over(lane), now))
-    went_on = audited.parcels.select("publisher", F.col("continues").alias("lane")).dropna().distinct()
+    went_on = audited.parcels.select(F.col("publisher").alias("principal"), F.col("continues").alias("lane"))
     found = (
-        parcels.withColumns(
+        _anchored_parcels(audited, "found is null")
+        .withColumns(
             {
                 "gap": F.least(gap, sealed),
                 "is_last": F.lead("sequence").over(lane).isNull(),
-                "last_time": F.coalesce(F.lead("anchored_time").over(lane), now),
+                "last": F.coalesce(F.lead("time").over(lane), now),
             }
         )
         .where(f"kind != 'close' and gap > {audited.settings.silence_s}")
-        .join(went_on.withColumn("went_on", F.lit(True)), ["publisher", "lane"], "left")
+        .join(went_on.dropna().distinct().withColumn("went_on", F.lit(True)), ["principal", "lane"], "left")
         .where("went_on is null or not is_last")  # another lane took over
-        .withColumnsRenamed({"publisher": "principal", "anchored_height": "height", "anchored_index": "index"})
-        .withColumn("time", F.col("anchored_time"))
     )
-    message = F.format_string("lane %s: nothing for %d s after parcel %d", F.substring("lane", 1, 8), "gap", "sequence")
-    return _finding(_single(found, F.lit(1), last=F.col("last_time")), "silent", message)
+    found = _single(found, F.lit(1)).withColumn("last_time", F.col("last"))
+    return _say(found, "lane %s: nothing for %d s after parcel %d", _short("lane"), "gap", "sequence")
 
 
+@rule("gap", NOTICE, "the publisher says itself that it dropped rows: give it a larger spool or a better link")
 def gap(audited: Audited) -> DataFrame:
     """Rows that a publisher says it had to drop."""
-    gaps = audited.parcels.where("kind = 'gap'").withColumn("end", F.col("offset") + 1)
-    found = anchored(gaps, audited.anchors).withColumnsRenamed(
-        {"publisher": "principal", "anchored_height": "height", "anchored_index": "index", "anchored_time": "time"}
-    )
-    message = F.format_string("lane %s: rows dropped before parcel %d", F.substring("lane", 1, 8), "sequence")
-    return _finding(_single(found, F.lit(1)), "gap", message)
+    found = _single(_anchored_parcels(audited, "kind = 'gap'"), F.lit(1))
+    return _say(found, "lane %s: rows dropped before parcel %d", _short("lane"), "sequence")
 
 
 # --- nodes ---
 
 
+@rule(
+    "let-in",
+    ALARM,
+    "the node served without a right: take it out of service, and rotate the topic (tally topic rotate)",
+)
 def let_in(audited: Audited) -> DataFrame:
     """Served, though the ledger gave no right."""
     served = audited.operations.where("reason is null and entitled = false")
-    found = _by_window(served, audited.settings, "author", "token", "principal")
-    message = F.format_string("%d times served principal %s without a right", "count", F.substring("principal", 1, 8))
-    return _finding(_of_node(found), "let-in", message)
+    found = _by_node(audited, served, "token", "principal")
+    return _say(found, "%d times served principal %s without a right", "count", _short("other"))
 
 
+@rule("turned-away", ALARM, "the node refuses who has the right: take it out of service, or publish through another")
 def turned_away(audited: Audited) -> DataFrame:
     """Refused for want of a right that the ledger gives."""
     refused = audited.operations.where(F.col("reason").isin(*DENIED) & F.col("entitled"))
-    found = _by_window(refused, audited.settings, "author", "token", "principal")
-    message = F.format_string("%d times refused principal %s its right", "count", F.substring("principal", 1, 8))
-    return _finding(_of_node(found), "turned-away", message)
+    found = _by_node(audited, refused, "token", "principal")
+    return _say(found, "%d times refused principal %s its right", "count", _short("other"))
 
 
+@rule("framing", ALARM, "the node accuses without proof: take it out of service; the principal's name is unharmed")
 def framing(audited: Audited) -> DataFrame:
     """Accusations whose evidence is not the operator's signed request for this act."""
-    empty = audited.operations.where("evidence = 'nothing'")
-    found = _by_window(empty, audited.settings, "author", "principal")
-    message = F.format_string("%d accusations of principal %s prove nothing", "count", F.substring("principal", 1, 8))
-    return _finding(_of_node(found), "framing", message)
+    found = _by_node(audited, audited.operations.where("evidence = 'nothing'"), "principal")
+    return _say(found, "%d accusations of principal %s prove nothing", "count", _short("other"))
 
 
+@rule(
+    "broken-promise",
+    ALARM,
+    "take the node out of service; the publisher has the parcel in its spool and sends it again",
+)
 def broken_promise(audited: Audited) -> DataFrame:
     """A node's signed word for an offset that the anchor does not keep; the contract has checked it."""
     broken = audited.ledger.where("kind = 'broken-promise'")
-    return _finding(
-        _single(broken, F.lit(1)), "broken-promise", F.format_string("promised offset %d is not kept", "first")
-    )
+    return _say(_single(broken, F.lit(1)), "promised offset %d is not kept", "first")
 
 
+@rule("late-anchor", WARNING, "look at the node's load and disk; until the anchor comes there is only its word")
 def late_anchor(audited: Audited) -> DataFrame:
     """Parcels whose anchor came later than the ledger's own bound."""
     late = anchored(audited.writes, audited.anchors).withColumn("late", _seconds("acted", F.col("anchored_time")))
     late = late.where(f"late > {audited.settings.anchor_s}")
-    found = _by_window(late, audited.settings, "author", "token", "partition", extra=[F.max("late").alias("worst")])
-    message = F.format_string("%d parcels were anchored up to %d s after they were taken", "count", "worst")
-    return _finding(_of_node(found), "late-anchor", message)
+    found = _by_node(audited, late, "token", "partition", extra=F.max("late").alias("worst"))
+    return _say(found, "%d parcels were anchored up to %d s after they were taken", "count", "worst")
 
 
+@rule("unanchored", ALARM, "the node took parcels and never anchored them: ask their publishers for their promises")
 def unanchored(audited: Audited) -> DataFrame:
     """Parcels that a node took, by its own operations, and did not anchor."""
     lost = anchored(audited.writes, audited.anchors).where(
         (F.col("time") < F.lit(audited.settled)) & F.col("anchored_time").isNull()
     )
-    found = _by_window(lost, audited.settings, "author", "token", "partition", extra=[F.max("end").alias("end")])
-    message = F.format_string("operations tell of parcels up to offset %d, no anchor reaches them", "end")
-    return _finding(_of_node(found), "unanchored", message)
+    found = _by_node(audited, lost, "token", "partition", extra=F.max("end").alias("end"))
+    return _say(found, "operations tell of parcels up to offset %d, no anchor reaches them", "end")
 
 
+@rule(
+    "unaccounted", ALARM, "parcels are anchored that nobody is told to have published: read the log, take the node out"
+)
 def unaccounted(audited: Audited) -> DataFrame:
     """Anchored parcels that no operation tells of. A notary's partitions are left out: behind Kafka no guard stands."""
     places = ["token", "partition"]
     notarised = audited.anchors.where("kind = 'notarise'").select(*places).distinct()
+    anchor = F.struct("height", "index", "time", F.col("author").alias("principal"), "end")
     newest = (
         audited.anchors.where(F.col("time") < F.lit(audited.settled))
         .join(notarised, places, "left_anti")
         .groupBy(*places)
-        .agg(F.max_by(F.struct("height", "index", "time", "author", "end"), "end").alias("anchor"))
+        .agg(F.max_by(anchor, "end").alias("anchor"))
         .select(*places, "anchor.*")
     )
     told = audited.writes.groupBy(*places).agg(F.sum("count").alias("told"))
-    found = (
-        newest.join(told, places, "left")
-        .withColumn("missing", F.col("end") - F.coalesce("told", F.lit(0)))
-        .where("missing > 0")
-        .withColumn("principal", F.col("author"))
-    )
-    message = F.format_string("%d parcels are anchored, operations tell of %d fewer", "end", "missing")
-    return _finding(_single(found, F.col("missing")), "unaccounted", message)
+    found = newest.join(told, places, "left").withColumn("missing", F.col("end") - F.coalesce("told", F.lit(0)))
+    found = _single(found.where("missing > 0"), F.col("missing"))
+    return _say(found, "%d parcels are anchored, operations tell of %d fewer", "end", "missing")
 
 
+@rule("log-", ALARM, "keep the log and its findings, read the topic from another carrier, take the node out of service")
 def log(audited: Audited) -> DataFrame:
     """What the headers themselves showed: a log that is not what was anchored, or a lane that does not hold."""
-    bad = audited.parcels.where("found is not null").withColumn("end", F.col("offset") + 1)
-    found = anchored(bad, audited.anchors).withColumns(
-        {
-            "height": F.col("anchored_height"),
-            "index": F.col("anchored_index"),
-            "time": F.col("anchored_time"),
-            "principal": F.coalesce("publisher", "anchored_author"),
-        }
+    found = _anchored_parcels(audited, "found is not null").withColumns(
+        {"rule": F.concat(F.lit("log-"), "found"), "principal": F.coalesce("principal", "anchored_author")}
     )
-    name = F.concat(F.lit("log-"), F.col("found"))
-    message = F.format_string("offset %d: %s", "offset", "message")
-    return _finding(_single(found, F.lit(1)), "log-", message, name=name)
-
-
-RULES: tuple[Callable[[Audited], DataFrame], ...] = (
-    *(unauthorised, probing, replay, flood, equivocation, offset_reset, offset_skip, retired_unread, silent, gap),
-    *(let_in, turned_away, framing, broken_promise, late_anchor, unanchored, unaccounted, log),
-)
+    return _say(_single(found, F.lit(1)), "offset %d: %s", "offset", "message")
 
 
 # --- what the rules share ---
@@ -308,58 +327,52 @@ def anchored(frame: DataFrame, anchors: DataFrame) -> DataFrame:
     )
 
 
-def _by_window(frame: DataFrame, settings: AuditSettings, *keys: str, extra: list[Column] | None = None) -> DataFrame:
-    window = F.window("time", f"{settings.window_s} seconds").alias("window")
-    return frame.groupBy(window, *keys).agg(
-        *_span(settings),
-        F.array_sort(F.collect_set("reason")).alias("reasons"),
-        F.collect_set("token").alias("tokens") if "token" not in keys else F.lit(None).alias("tokens"),
-        *(extra or []),
+def _anchored_parcels(audited: Audited, which: str) -> DataFrame:
+    """Some of the parcels, with their publisher as principal and with the place and time of their anchor."""
+    parcels = audited.parcels.where(which).withColumn("end", F.col("offset") + 1)
+    return anchored(parcels, audited.anchors).withColumnsRenamed(
+        {"publisher": "principal", "anchored_height": "height", "anchored_index": "index", "anchored_time": "time"}
     )
 
 
-def _span(settings: AuditSettings) -> list[Column]:
+def _by_window(audited: Audited, frame: DataFrame, *keys: str, extra: Column | None = None) -> DataFrame:
+    window = F.window("time", f"{audited.settings.window_s} seconds").alias("window")
+    reasons = F.array_join(F.array_sort(F.collect_set("reason")), ", ").alias("reasons")
+    return frame.groupBy(window, *keys).agg(*_span(audited), reasons, *([] if extra is None else [extra]))
+
+
+def _by_node(audited: Audited, frame: DataFrame, *keys: str, extra: Column | None = None) -> DataFrame:
+    """Findings about the author of the entries, not about the principal that they name."""
+    found = _by_window(audited, frame, "author", *keys, extra=extra)
+    return found.withColumnsRenamed({"principal": "other", "author": "principal"})
+
+
+def _span(audited: Audited) -> list[Column]:
+    """Of a group of entries: when, how many, and the first places."""
+    places = F.sort_array(F.collect_list(F.struct("height", "index")))
     return [
         F.min("time").alias("first_time"),
         F.max("time").alias("last_time"),
         F.sum("count").alias("count"),
-        evidence(settings.evidence_max),
+        F.slice(places, 1, audited.settings.evidence_max).alias("evidence"),
     ]
 
 
-def _single(frame: DataFrame, count: Column, *, last: Column | None = None) -> DataFrame:
+def _single(frame: DataFrame, count: Column) -> DataFrame:
     """One entry, one finding."""
+    place = F.array(F.struct("height", "index"))
     return frame.withColumns(
-        {
-            "first_time": F.col("time"),
-            "last_time": F.col("time") if last is None else last,
-            "count": count,
-            "evidence": place(),
-        }
+        {"first_time": F.col("time"), "last_time": F.col("time"), "count": count, "evidence": place}
     )
 
 
-def _of_node(frame: DataFrame) -> DataFrame:
-    """Findings about the author of the entries, not about the principal that they name."""
-    return frame.withColumnsRenamed({"principal": "other", "author": "principal"})
+def _say(frame: DataFrame, words: str, *columns: str | Column) -> DataFrame:
+    return frame.withColumn("message", F.format_string(words, *columns))
 
 
-def _finding(
-    frame: DataFrame, what: str, message: Column, *, severity: Column | None = None, name: Column | None = None
-) -> DataFrame:
-    known = rule(what)
-    frame = frame.withColumns(
-        {
-            "rule": F.lit(what) if name is None else name,
-            "severity": F.lit(known.severity) if severity is None else severity,
-            "message": message,
-            "next": F.lit(known.next),
-        }
-    )
-    for column, type_ in (("principal", "string"), ("token", "string"), ("partition", "int")):
-        if column not in frame.columns:
-            frame = frame.withColumn(column, F.lit(None).cast(type_))
-    return frame.select(*_RESULT, "message", "next")
+def _short(column: str) -> Column:
+    """The first digits of an identifier."""
+    return F.substring(column, 1, 8)
 
 
 def _seconds(start: str, end: Column) -> Column:

@@ -3,7 +3,7 @@
 A trip is a run of rows with the engine running (rows that do not say count as running), no two of them further apart
 than the gap. The first row with the engine off ends it and belongs to it. A trip that lasts too long is cut.
 
-Rows may come late. The watermark of a vehicle is its newest time less the lateness: whatever is older has arrived, by
+Rows may come late. The watermark of a vehicle is its newest time minus the lateness: whatever is older has arrived, by
 assumption. It is the vehicle's own, so that one that was out of reach for a day, or whose clock is wrong, makes no
 other late. A trip is *closed* when no row that is still to come could change it: its end, or the gap after it, lies
 below the watermark. Closed trips are given once; of the rows, those are kept that can still matter. All this depends
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallystick.pipeline.jobs import lines
-from tallystick.pipeline.jobs.trip_settings import TripSettings
+from tallystick.pipeline.jobs.registry import TripSettings
 
 _S = 1_000_000  # microseconds
 _HARSH_STEP_S_MAX = 5.0  # a change of speed over a longer time says nothing about the foot on the pedal
@@ -29,16 +29,8 @@ Columns = dict[str, npt.NDArray[Any]]
 # A vehicle's rows: time in microseconds; what is unknown is not a number; the place breaks ties of time.
 FIELDS = {
     "us": "bigint",
-    "running": "double",
-    "speed_kmh": "double",
-    "odometer_km": "double",
-    "fuel_rate_lh": "double",
-    "latitude": "double",
-    "longitude": "double",
-    "suspect": "double",
-    "partition": "double",
-    "offset": "double",
-    "leaf": "double",
+    **dict.fromkeys(("running", "speed_kmh", "odometer_km", "fuel_rate_lh", "latitude", "longitude"), "double"),
+    **dict.fromkeys(("suspect", "partition", "offset", "leaf"), "double"),
     "settled_us": "double",  # on the last row of what was given: what is not newer than this comes too late
 }
 
@@ -54,7 +46,7 @@ class Span(NamedTuple):
 
 
 def cut(rows: Columns, settings: TripSettings) -> tuple[list[dict[str, Any]], Columns, int]:
-    """The trips of a vehicle's rows, in any order; the rows to keep; and how many rows came too late."""
+    """Cut a vehicle's rows, given in any order. Returns its trips, the rows to keep, and how many came too late."""
     rows, late = _in_order(rows)
     times, watermark_us = rows["us"], int(rows["us"][-1]) - int(settings.late_s * _S)
     running = _filled(rows["running"])

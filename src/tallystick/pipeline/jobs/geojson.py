@@ -17,8 +17,6 @@ from tallystick.errors import Misuse, Unavailable
 from tallystick.pipeline.jobs import lines
 from tallystick.pipeline.jobs.warehouse import Warehouse, reading
 
-_TABLE, _OPEN = "trips", "_open"
-
 
 def export(warehouse: Warehouse, out: Path, *, with_open: bool = False) -> dict[str, int]:
     """Write closed trips and their events, with `with_open` the open ones too. Returns how many of each have a
@@ -30,7 +28,7 @@ def export(warehouse: Warehouse, out: Path, *, with_open: bool = False) -> dict[
             file.write('{"type": "FeatureCollection", "features": [')
             for feature in _features(warehouse, with_open, counts):
                 separator = ",\n" if counts["trips"] + counts["events"] > 1 else "\n"
-                file.write(separator + json.dumps(feature, default=_iso))
+                file.write(separator + json.dumps(feature, default=datetime.isoformat))
             file.write("\n]}\n")
         hidden.replace(out)
     except OSError as error:
@@ -56,22 +54,14 @@ def _features(warehouse: Warehouse, with_open: bool, counts: dict[str, int]) -> 
 
 
 def _trips(warehouse: Warehouse, with_open: bool) -> Iterator[dict[str, Any]]:
-    table = warehouse.table(_TABLE)
-    numbers = table.batches()
-    if not numbers:
+    table = warehouse.table("trips")
+    if not table.batches():
         raise Misuse(f"{table.folder}: there are no trips yet", hint="run the jobs ingest, refine and trips")
-    folders = [(table.place(number), False) for number in numbers]
+    files = [(file, False) for file in table.files()]
     if with_open:
-        folders.append((table.place(numbers[-1]) / _OPEN, True))
-    for folder, is_open in folders:
-        files = [str(path) for path in sorted(folder.glob("*.parquet"))]
+        files += [(file, True) for file in table.files(beside="open")]
+    for file, is_open in files:
         with reading():
-            for batch in ds.dataset(files).to_batches():
+            for batch in ds.dataset([file]).to_batches():
                 for trip in batch.to_pylist():
                     yield {**trip, "is_open": is_open}
-
-
-def _iso(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(type(value).__name__)

@@ -8,19 +8,20 @@ out of step by a kill, a lost checkpoint, or a power cut between two files.
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
 
 from tallystick.errors import Misuse, Withheld
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.jobs.run import JobRun, explained
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
 from tallystick.pipeline.options import Options
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from tallystick.pipeline.plan import Planner
 
 BRONZE, QUARANTINE = "bronze", "quarantine"
 _TRIGGER = "1 second"  # between the beginnings of batches: fewer, larger files
@@ -67,25 +68,20 @@ def _options(run: JobRun) -> dict[str, str]:
 
 def _check(run: JobRun, table: WarehouseTable, options: dict[str, str]) -> None:
     """What can be wrong is found before a JVM is started, and the warehouse is claimed for the topic."""
-    from tallystick.pipeline.plan import Planner
-
-    access = admit(options["home"], options["topic"])
-    try:
+    with closing(admit(options["home"], options["topic"])) as access:
         run.warehouse.claim(access.session.identity.instance, options["topic"], access.token)
         planner = Planner(Options.parse(options), access)
         ends = planner.ends(planner.anchors())
         if not run.follow:
             planner.check_some(ends)
         last = table.last()
-        if last is not None:
+        if last:
             try:
                 planner.check_reached(_offsets(table, last), ends)
             except Withheld as error:
                 hint = "the ledger is behind, or not the one that it was: see the evidence before going on"
                 told = str(error).replace("the query's checkpoint", f"the table {table.folder}")
                 raise Withheld(told, reason=error.reason, hint=hint) from error
-    finally:
-        access.close()
 
 
 def _offsets(table: WarehouseTable, facts: dict[str, Any]) -> dict[int, int]:
@@ -107,7 +103,7 @@ class _Work:
 
     def stream(self, options: dict[str, str]) -> None:
         run, last = self._run, self._table.last()
-        if last is not None:
+        if last:
             options = {**options, "startingOffsets": json.dumps(_offsets(self._table, last))}
         query = (
             run.spark.readStream.format("tally")
@@ -131,23 +127,11 @@ class _Work:
         end = json.loads((self._checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
         end.pop("topic")
         facts = self._table.write(frame, {"end": end}, empty=False)
-        if facts is None:  # heartbeats and closing parcels
+        if not facts:  # heartbeats and closing parcels
             return
         self.batches += 1
         self.rows += facts["rows"]
         rate = facts["rows"] / max(clock.monotonic() - began_s, 1e-3)
-        newest_s = _newest_s(self._table.place(facts["batch"]))
-        lag = f", {max(clock.now() - newest_s, 0):.0f} s after sealing" if newest_s is not None else ""
+        sealed = pc.max(ds.dataset(self._table.files(newest=True)).to_table(columns=["_time"])["_time"]).as_py()
+        lag = "" if sealed is None else f", {max(clock.now() - sealed.timestamp(), 0):.0f} s after sealing"
         self._run.tell(f"{self._table.name} batch {facts['batch']}: {facts['rows']} rows, {rate:,.0f} rows/s{lag}")
-
-
-def _newest_s(folder: Path) -> float | None:
-    """When the newest row was sealed, from the statistics of the files."""
-    found = []
-    for part in folder.glob("*.parquet"):
-        meta = pq.read_metadata(part)
-        groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
-        for column in (group.column(place) for group in groups for place in range(group.num_columns)):
-            if column.path_in_schema == "_time" and column.statistics is not None and column.statistics.has_min_max:
-                found.append(column.statistics.max.timestamp())
-    return max(found, default=None)

@@ -15,9 +15,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,9 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from tallystick.carriers.carrier import Fetch
 from tallystick.errors import Misuse, Refused
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.prove import Prover, verify_proof
@@ -34,6 +39,7 @@ from tallystick.pipeline.access import Access, TopicKeys, admit, borrow, join
 from tallystick.pipeline.columns import Projection
 from tallystick.pipeline.jobs.ingest import BRONZE
 from tallystick.pipeline.jobs.run import JobRun, explained
+from tallystick.pipeline.session import Channel
 from tallystick.record.schema import Schema
 from tallystick.trust.receipt import Receipt
 from tallystick.trust.trustfile import TrustFile
@@ -41,8 +47,11 @@ from tallystick.trust.trustfile import TrustFile
 PLACE = ("_partition", "_offset", "_leaf")
 PROVED, DIFFERS, FAILED = "proved", "differs", "failed"
 MANIFEST = "manifest.json"
-_RESULT = (
-    "partition int, offset bigint, leaf int, group int, parcel string, status string, message string, proof binary"
+_RESULT = pa.schema(
+    [
+        *(("partition", pa.int32()), ("offset", pa.int64()), ("leaf", pa.int32()), ("group", pa.int32())),
+        *(("parcel", pa.string()), ("status", pa.string()), ("message", pa.string()), ("proof", pa.binary())),
+    ]
 )
 _ROWS_MAX = 10_000
 _PARCEL_BYTES = 1  # a fetch gives at least one parcel, whatever it weighs
@@ -56,18 +65,15 @@ def run(run: JobRun) -> dict[str, Any]:
         raise Misuse(f"{run.warehouse.folder}: no topic was ingested here", hint="tally pipeline run ingest …")
     if out.exists() and any(out.iterdir()):
         raise Misuse(f"{out}: not empty", hint="name a new folder with --out")
-    access = admit(str(run.home), facts["topic"])
-    try:
-        with explained():
-            rows = wanted(table.read(run.spark), where, most)
-            proofs = prove_rows(rows, access, lent=not run.channel.is_local)
-            return _write([one.asDict() for one in proofs.collect()], out, run)
-    finally:
-        access.close()
+    with closing(admit(str(run.home), facts["topic"])) as access, explained():
+        rows = wanted(table.read(run.spark), where, most)
+        proofs = prove_rows(rows, access, lent=not Channel.of_session(run.spark).is_local)
+        return _write([one.asDict() for one in proofs.collect()], out, run)
 
 
 def wanted(rows: DataFrame, where: str | None, most: int) -> DataFrame:
-    """The rows of a table that a condition in SQL selects; raises `Misuse` where none, too many, or none can be."""
+    """The rows of a table that a condition in SQL selects. Raises `Misuse` where there are none or too many, or where
+    the table cannot be traced."""
     missing = [name for name in PLACE if name not in rows.columns]
     if missing:
         raise Misuse(f"the table has no column {missing[0]}: its rows cannot be traced to parcels")
@@ -92,42 +98,26 @@ def prove_rows(rows: DataFrame, access: Access, *, lent: bool) -> DataFrame:
     """
     schema, identity = rows.schema, access.session.identity
     trust, authority = identity.trust.to_json(), identity.authority.encode()
-    keys: Callable[[], TopicKeys] = partial(join, str(identity.home), access.permit)
-    if lent:
-        keys = partial(borrow, access.loan())
+    own = partial(join, str(identity.home), access.permit)
+    keys: Callable[[], TopicKeys] = partial(borrow, access.loan()) if lent else own
 
     def prove(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         opener, projection = _Opener(keys(), TrustFile.parse(trust), authority), Projection(schema)
         share = list(batches)
-        for batch in _by_parcel(pa.Table.from_batches(share)) if share else ():
-            yield pa.RecordBatch.from_pylist(_prove_parcel(opener, projection, batch), schema=_ARROW)
+        for shown in _by_parcel(pa.Table.from_batches(share)) if share else ():
+            yield pa.RecordBatch.from_pylist(_prove_parcel(opener, projection, shown), schema=_RESULT)
 
     # The parcels of a table are dealt to tasks whole, so that none is opened twice. A place that somebody took out of
     # the table is no place.
-    return (
-        rows.na.fill(-1, subset=list(PLACE))
-        .repartition(F.col("_partition"), F.col("_offset"))
-        .mapInArrow(prove, _RESULT)
-    )
+    parcels = rows.na.fill(-1, subset=list(PLACE)).repartition(F.col("_partition"), F.col("_offset"))
+    return parcels.mapInArrow(prove, from_arrow_schema(_RESULT))
 
 
-_ARROW = pa.schema(
-    [
-        *(("partition", pa.int32()), ("offset", pa.int64()), ("leaf", pa.int32()), ("group", pa.int32())),
-        *(("parcel", pa.string()), ("status", pa.string()), ("message", pa.string()), ("proof", pa.binary())),
-    ]
-)
-
-
-def _by_parcel(table: pa.Table) -> Iterator[pa.Table]:
+def _by_parcel(table: pa.Table) -> Iterator[list[dict[str, Any]]]:
     """The rows of each parcel, in the order of their leaves."""
-    table = table.sort_by([(name, "ascending") for name in PLACE])
-    places = list(zip(*(table.column(name).to_pylist() for name in PLACE[:2]), strict=True))
-    first = 0
-    for at in range(1, len(places) + 1):
-        if at == len(places) or places[at] != places[first]:
-            yield table.slice(first, at - first)
-            first = at
+    rows = table.sort_by([(name, "ascending") for name in PLACE]).to_pylist()
+    for _, of_parcel in groupby(rows, itemgetter("_partition", "_offset")):
+        yield list(of_parcel)
 
 
 @dataclass(frozen=True)
@@ -139,11 +129,9 @@ class _Opener:
     authority: bytes  # its certificate
 
 
-def _prove_parcel(opener: _Opener, projection: Projection, rows: pa.Table) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = rows.to_pylist()
-    partition, offset = shown[0]["_partition"], shown[0]["_offset"]
+def _prove_parcel(opener: _Opener, projection: Projection, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
     try:
-        opened = _Opened(opener, partition, offset)
+        opened = _Opened(opener, shown[0]["_partition"], shown[0]["_offset"])
         provers = {group: opened.prover(group) for group in projection.groups(opened.schema)}
         sealed = {group: projection.apply(prover.batch.data, {}).to_pylist() for group, prover in provers.items()}
     except Refused as error:
@@ -169,7 +157,7 @@ class _Opened:
     def __init__(self, opener: _Opener, partition: int, offset: int) -> None:
         self._opener, keys = opener, opener.keys
         node, token = keys.node, keys.token
-        fetched = node.fetch(token, partition, keys.permit, offset, bytes_max=_PARCEL_BYTES, end=offset + 1)
+        fetched = node.fetch(Fetch(token, partition, keys.permit, offset, bytes_max=_PARCEL_BYTES, end=offset + 1))
         if fetched.first != offset or not fetched.parcels:
             raise Refused(f"partition {partition} has no parcel at offset {offset}", reason="missing")
         parcel = Parcel.decode(fetched.parcels[0])
@@ -219,7 +207,7 @@ def _show(value: Any) -> str:
 def _result(
     row: dict[str, Any], group: int, status: str, message: str, parcel: bytes = b"", proof: bytes | None = None
 ) -> dict[str, Any]:
-    place = dict(zip(("partition", "offset", "leaf"), (row[name] for name in PLACE), strict=True))
+    place = {name.removeprefix("_"): row[name] for name in PLACE}
     facts = {"group": group, "parcel": parcel.hex() or None, "status": status, "message": message or None}
     return {**place, **facts, "proof": proof}
 

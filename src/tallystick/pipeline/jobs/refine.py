@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from tallystick.errors import Misuse
 from tallystick.fleet import can
@@ -22,24 +24,12 @@ from tallystick.fleet.dbc import Dbc, Decoded
 from tallystick.fleet.signals import BY_COLUMN, BY_PATH
 from tallystick.pipeline.columns import PROVENANCE
 from tallystick.pipeline.jobs.ingest import BRONZE
-from tallystick.pipeline.jobs.run import JobRun
-from tallystick.pipeline.jobs.steps import follow
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from tallystick.pipeline.jobs.run import JobRun, follow
 
 SIGNALS = "signals"
 _VEHICLES = ("vin", "vehicle", "drive")  # columns that say whose row it is
-# VSS has unsigned numbers; Spark's next wider type holds them.
-_TYPES = {
-    "string": "string",
-    "boolean": "boolean",
-    "float": "float",
-    "double": "double",
-    "int8": "tinyint",
-    "uint8": "smallint",
-    "uint16": "int",
-}
+# VSS has unsigned numbers; Spark's next wider type holds them. Other types have the same name in both.
+_TYPES = {"int8": "tinyint", "uint8": "smallint", "uint16": "int"}
 
 
 def run(run: JobRun) -> dict[str, Any]:
@@ -54,30 +44,20 @@ def refine(bronze: DataFrame, dbc: str | None = None) -> DataFrame:
 
     Raises `Misuse` where no column is a signal, or none says whose row it is.
     """
-    from pyspark.sql import functions as F
-
     names = bronze.columns
     vehicle = next((name for name in _VEHICLES if name in names), None)
     if vehicle is None or "ts" not in names:
-        raise Misuse(
-            f"rows of {', '.join(names)} are not of vehicles",
-            hint=f"refine wants a column ts and one of {', '.join(_VEHICLES)}: see tally fleet schema",
-        )
+        hint = f"refine wants a column ts and one of {', '.join(_VEHICLES)}: see tally fleet schema"
+        raise Misuse(f"rows of {', '.join(names)} are not of vehicles", hint=hint)
     if {"can_id", "payload"} <= set(names):
-        return _refine_frames(bronze, vehicle, Dbc.parse(dbc or can.dbc_text()), dbc or can.dbc_text())
+        return _refine_frames(bronze, vehicle, dbc or can.dbc_text())
     known = {BY_COLUMN[name].path: name for name in names if name in BY_COLUMN}
     if not known:
-        raise Misuse(
-            f"none of {', '.join(names)} is a signal", hint="tally fleet schema telemetry shows columns that are"
-        )
+        hint = "tally fleet schema telemetry shows columns that are"
+        raise Misuse(f"none of {', '.join(names)} is a signal", hint=hint)
+    tree = _tree({path: _typed(bronze, path, name) for path, name in known.items()})
     others = [name for name in names if name not in BY_COLUMN and name not in ("ts", vehicle, *PROVENANCE.names)]
-    return bronze.select(
-        "ts",
-        F.col(vehicle).alias("vehicle_id"),
-        _tree({path: _typed(bronze, path, name) for path, name in known.items()}),
-        *others,
-        *_provenance(names),
-    )
+    return bronze.select("ts", F.col(vehicle).alias("vehicle_id"), tree, *others, *_provenance(names))
 
 
 def _typed(frame: DataFrame, path: str, name: str) -> Column:
@@ -85,9 +65,8 @@ def _typed(frame: DataFrame, path: str, name: str) -> Column:
 
     Doubles stay doubles: the odometer of an old car would lose sixteen metres as a float.
     """
-    from pyspark.sql import functions as F
-
-    kind, column = _TYPES[BY_PATH[path].datatype], F.col(f"`{name}`")
+    datatype = BY_PATH[path].datatype
+    kind, column = _TYPES.get(datatype, datatype), F.col(f"`{name}`")
     if kind == "float" and frame.schema[name].dataType.simpleString() == "double":
         return column
     return (F.round(column) if kind.endswith("int") else column).try_cast(kind)
@@ -95,17 +74,12 @@ def _typed(frame: DataFrame, path: str, name: str) -> Column:
 
 def _tree(columns: Mapping[str, Column]) -> Column:
     """Columns by their paths as nested structs under `Vehicle`."""
-    from pyspark.sql import functions as F
 
     def nest(prefix: str) -> Column:
         names = dict.fromkeys(path.removeprefix(prefix).split(".")[0] for path in columns if path.startswith(prefix))
-        parts = [columns.get(prefix + name) for name in names]
-        return F.struct(
-            *(
-                (nest(f"{prefix}{name}.") if part is None else part).alias(name)
-                for name, part in zip(names, parts, strict=True)
-            )
-        )
+        parts = {name: columns.get(prefix + name) for name in names}
+        whole = {name: nest(f"{prefix}{name}.") if part is None else part for name, part in parts.items()}
+        return F.struct(*(part.alias(name) for name, part in whole.items()))
 
     return nest("Vehicle.").alias("Vehicle")
 
@@ -128,28 +102,18 @@ def _dbc_text(path: Path | None) -> str | None:
 # --- frames ---
 
 
-def _refine_frames(bronze: DataFrame, vehicle: str, dbc: Dbc, text: str) -> DataFrame:
-    paths = sorted(key for key in dbc.units() if key in BY_PATH)
+def _refine_frames(bronze: DataFrame, vehicle: str, text: str) -> DataFrame:
+    paths = sorted(key for key in Dbc.parse(text).units() if key in BY_PATH)
     kept = [name for name in bronze.columns if name not in ("payload", vehicle)]
     fields = [f"`{field.name}` {field.dataType.simpleString()}" for field in bronze.select(*kept).schema.fields]
-    schema = ", ".join(
-        [*fields, "vehicle_id string", "message string", "problem string", "other map<string, double>"]
-        + [f"`{path}` double" for path in paths]
-    )
+    fields += ["vehicle_id string", "message string", "problem string", "other map<string, double>"]
+    schema = ", ".join([*fields, *(f"`{path}` double" for path in paths)])
     frames = bronze.withColumnRenamed(vehicle, "vehicle_id")
     decoded = frames.mapInArrow(_decoder(text, paths, [*kept, "vehicle_id"]), schema)
     own = [name for name in kept if name != "ts" and name not in PROVENANCE.names]
-    tree = _tree({path: _typed(decoded, path, path) for path in paths}) if paths else None
-    return decoded.select(
-        "ts",
-        "vehicle_id",
-        *([] if tree is None else [tree]),
-        *own,
-        "message",
-        "problem",
-        "other",
-        *_provenance(bronze.columns),
-    )
+    tree = [_tree({path: _typed(decoded, path, path) for path in paths})] if paths else []
+    own += ["message", "problem", "other"]
+    return decoded.select("ts", "vehicle_id", *tree, *own, *_provenance(bronze.columns))
 
 
 def _decoder(text: str, paths: list[str], kept: list[str]) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -1,18 +1,17 @@
-"""The jobs by name: what `tally pipeline` lists and runs. Nothing here loads Spark, or a job.
+"""The jobs by name, and what each can be told: `tally pipeline` lists and runs them. Nothing here loads Spark or a job.
 
 A job's module has `run(run: JobRun) -> dict[str, object]`: it does the work and returns the summary that is printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from tallystick.pipeline.jobs.audit_settings import AuditSettings
-from tallystick.pipeline.jobs.trip_settings import TripSettings
+from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
     from tallystick.pipeline.jobs.run import JobRun
@@ -24,9 +23,8 @@ class Option:
 
     name: str
     help: str
-    type: type[str] | type[int] | type[float] | type[bool] | type[Path] = str
+    type: type[str] | type[int] | type[float] | type[Path] = str
     default: Any = None
-    many: bool = False
     choices: tuple[str, ...] = ()
 
 
@@ -47,6 +45,60 @@ class Job:
         """The job's `run`; this imports its module."""
         run: Callable[[JobRun], dict[str, Any]] = import_module(f"tallystick.pipeline.jobs.{self.name}").run
         return run
+
+
+def _setting(default: float, help_: str) -> Any:
+    return field(default=default, metadata={"help": help_})
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Settings by name, each with its help."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """The settings among a run's options."""
+        names = [one.name for one in fields(cls)]
+        return cls(**{name: options[name] for name in names if options.get(name) is not None})
+
+    @classmethod
+    def options(cls, kind: type[int] | type[float]) -> tuple[Option, ...]:
+        return tuple(Option(one.name, one.metadata["help"], kind, one.default) for one in fields(cls))
+
+
+@dataclass(frozen=True)
+class AuditSettings(JobSettings):
+    window_s: int = _setting(300, "Acts of one principal are counted in windows of so many seconds.")
+    unauthorised_min: int = _setting(1, "Attempts without a right, in a window.")
+    # Nine proved attempts are the blacklist's; so many in one window are a purpose, not a mistake.
+    unauthorised_many: int = _setting(9, "So many of them in a window are a warning, not a notice.")
+    probing_topics_min: int = _setting(3, "Topics tried without a right, in a window.")
+    replay_min: int = _setting(10, "Replayed, stale or postdated requests, in a window.")  # a retry makes one or two
+    flood_min: int = _setting(100, "Refused requests of one principal, or of nobody known, in a window.")
+    silence_s: int = _setting(120, "A lane without parcel, heartbeat or closing for so long is silent.")  # 4 heartbeats
+    anchor_s: int = _setting(60, "From an accepted parcel to its anchor, at most.")  # the ledger's own `anchor_ms`
+    settle_s: int = _setting(30, "How far a node's operations and anchors may be apart.")
+    evidence_max: int = _setting(16, "Places on the ledger that one finding names.")
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if type(value) is not int or value < 1:
+                raise Misuse(f"{name}: a number from 1 expected, found {value!r}")
+
+
+@dataclass(frozen=True)
+class TripSettings(JobSettings):
+    gap_s: float = _setting(300.0, "A silence longer than this ends a trip.")
+    late_s: float = _setting(120.0, "How far a row may lie behind the newest one of its vehicle.")
+    harsh_ms2: float = _setting(3.5, "The change of speed from which braking and acceleration are harsh.")
+    idle_kmh: float = _setting(0.0, "At most so fast, a vehicle whose engine runs idles.")
+    line_m: float = _setting(10.0, "How far the line of a trip may be from its points.")
+    trip_h_max: float = _setting(24.0, "A longer trip is cut; it bounds what is kept of an open one.")
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise Misuse(f"{name}: 0 or more expected, found {value}")
 
 
 _INGEST = Job(
@@ -74,7 +126,7 @@ _TRIPS = Job(
     "trips",
     "cut signals into the table trips: distance, duration, idling, fuel, harsh driving, a line for the map",
     "tally pipeline run trips --warehouse tables",
-    tuple(Option(one.name, one.metadata["help"], float, one.default) for one in fields(TripSettings)),
+    TripSettings.options(float),
 )
 
 _AUDIT = Job(
@@ -85,7 +137,7 @@ _AUDIT = Job(
         Option("topic", "The topic whose log is looked at; that of the warehouse otherwise."),
         Option("genesis", "The instance's first trust file, where the identity holds a later one.", Path),
         Option("every_s", "With --stream: from the end of one round to the next.", float, 10.0),
-        *(Option(one.name, one.metadata["help"], int, one.default) for one in fields(AuditSettings)),
+        *AuditSettings.options(int),
     ),
     needs_home=True,
 )

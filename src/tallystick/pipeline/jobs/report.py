@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import Misuse, Unavailable
-from tallystick.pipeline.jobs.report_data import Lag, LedgerFacts, Tables, Traffic, Trips
+from tallystick.pipeline.jobs.audit_findings import SEVERITIES
+from tallystick.pipeline.jobs.report_data import Bins, Lag, LedgerFacts, Tables, Traffic, Trips
 from tallystick.pipeline.jobs.report_html import Html, page, table, tag
-from tallystick.pipeline.jobs.report_svg import Series, amount, bars, columns, curves, stamp, tracks
+from tallystick.pipeline.jobs.report_svg import amount, bars, columns, curves, stamp, tracks
 from tallystick.pipeline.jobs.run import JobRun
 from tallystick.pipeline.jobs.warehouse import reading
 
-SEVERITIES = ("alarm", "warning", "notice")
 FINDINGS_MAX = 200  # in the page; the table has all
 _EVIDENCE_MAX = 4
 
@@ -69,45 +69,41 @@ def render(tables: Tables, facts: dict[str, Any], now_s: float) -> str:
 
 
 def _tiles(
-    traffic: Traffic | None, trips: Trips | None, found: list[dict[str, Any]] | None, audited: dict[str, Any] | None
+    traffic: Traffic | None, trips: Trips | None, found: list[dict[str, Any]] | None, audited: dict[str, Any]
 ) -> Html:
     facts: list[tuple[str, str]] = []
+    if traffic is not None and traffic.rows is not None:
+        facts.append((amount(traffic.rows), "rows sealed"))
     if traffic is not None:
-        if traffic.rows is not None:
-            facts.append((amount(traffic.rows), "rows sealed"))
         facts.append((amount(traffic.bytes, "bytes"), f"in {_many(traffic.parcels, 'parcel')}"))
     if trips is not None:
-        facts.append((f"{amount(round(trips.distance_km, 1))} km", f"in {_many(trips.count, 'trip')}"))
+        facts.append((f"{amount(round(trips.totals['distance_km'], 1))} km", f"in {_many(trips.count, 'trip')}"))
     if found is not None:
         alarms = sum(one["severity"] == "alarm" for one in found)
         facts.append((amount(len(found)), f"finding{'s' * (len(found) != 1)}, {_many(alarms, 'alarm')}"))
-    if audited is not None and "height" in audited:
+    if "height" in audited:
         facts.append((amount(audited["height"]), "ledger height, audited"))
-    return tag(
-        "div", [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in facts], class_="tiles"
-    )
+    tiles = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in facts]
+    return tag("div", tiles, class_="tiles")
 
 
 def _traffic(traffic: Traffic | None, ledger: LedgerFacts | None) -> Html:
     if traffic is None:
         return _missing("No log was audited yet, so there is nothing to count.", _AUDIT)
-    values = traffic.bins.values
     cards = []
     if traffic.rows is not None:
-        cards.append(
-            _card("Rows by time of sealing", columns(traffic.bins.times, [Series("", values["rows"])], "rows"))
-        )
+        cards.append(_columns("Rows by time of sealing", traffic.bins, "rows"))
     if traffic.bins.times:
         cards += [
-            _card("Sealed bytes", columns(traffic.bins.times, [Series("", values["bytes"])], "bytes", show="bytes")),
-            _card("Parcels", columns(traffic.bins.times, [Series("", values["parcels"])], "parcels")),
+            _columns("Sealed bytes", traffic.bins, "bytes", "bytes"),
+            _columns("Parcels", traffic.bins, "parcels"),
         ]
     if ledger is not None and ledger.topics:
         cards.append(_card("Parcels by topic, from the ledger", bars(ledger.topics)))
     lead = f"{_many(traffic.publishers, 'publisher')}; counted from headers that were proved against the ledger."
     if not traffic.bins.times:
         lead += " The topic is padded: times and numbers of rows are sealed, and nothing can be drawn over time."
-    return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
+    return _section(lead, cards)
 
 
 def _trips(trips: Trips | None, *, is_cut: bool) -> Html:
@@ -116,33 +112,25 @@ def _trips(trips: Trips | None, *, is_cut: bool) -> Html:
     if trips is None:
         return _missing("There are no trips in this warehouse.", "tally pipeline run trips --warehouse …")
     still = f", {trips.open} of them not yet ended" if trips.open else ""
+    total = trips.totals
     lead = (
-        f"{_many(trips.count, 'trip')} of {_many(trips.vehicles, 'vehicle')}{still}: {trips.distance_km:,.1f} km,"
-        f" {trips.fuel_l:,.1f} l of fuel, {amount(trips.idle_s, 'seconds')} idling;"
-        f" harsh braking {trips.braking}, harsh acceleration {trips.acceleration}."
+        f"{_many(trips.count, 'trip')} of {_many(trips.vehicles, 'vehicle')}{still}: {total['distance_km']:,.1f} km,"
+        f" {total['fuel_l']:,.1f} l of fuel, {amount(total['idle_s'], 'seconds')} idling;"
+        f" harsh braking {total['harsh_braking']}, harsh acceleration {total['harsh_acceleration']}."
     )
     cards = []
     if trips.lines or trips.events:
-        points = [
-            (
-                lon,
-                lat,
-                "var(--alarm)" if brakes else "var(--three)",
-                f"{'braking' if brakes else 'acceleration'}: {who}",
-            )
-            for lon, lat, brakes, who in trips.events
-        ]
+        kinds = {True: ("var(--alarm)", "braking"), False: ("var(--three)", "acceleration")}
+        events = [(lon, lat, *kinds[brakes], who) for lon, lat, brakes, who in trips.events]
+        points = [(lon, lat, colour, f"{kind}: {who}") for lon, lat, colour, kind, who in events]
         key = [_key("var(--track)", "track"), _key("var(--alarm)", "harsh braking", dot=True)]
         key.append(_key("var(--three)", "harsh acceleration", dot=True))
         left = f"; {trips.left_out} more tracks are not drawn" if trips.left_out else ""
-        drawn = tracks(trips.lines, points, "map of the tracks")
-        name = f"Tracks, north is up{left}"
-        cards.append(_card(name, tag("figure", drawn, tag("div", key, class_="key")), wide=True))
-    cards += [
-        _card("Trips by their beginning", columns(trips.bins.times, [Series("", trips.bins.values["trips"])], "trips")),
-        _card("Distance by vehicle, km", bars([(name, round(km, 1)) for name, km in trips.farthest])),
-    ]
-    return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
+        drawn = tag("figure", tracks(trips.lines, points, "map of the tracks"), tag("div", key, class_="key"))
+        cards.append(_card(f"Tracks, north is up{left}", drawn, wide=True))
+    cards.append(_columns("Trips by their beginning", trips.bins, "trips"))
+    cards.append(_card("Distance by vehicle, km", bars([(name, round(km, 1)) for name, km in trips.farthest])))
+    return _section(lead, cards)
 
 
 def _findings(found: list[dict[str, Any]] | None, ledger: LedgerFacts | None, tables: Tables) -> Html:
@@ -150,8 +138,8 @@ def _findings(found: list[dict[str, Any]] | None, ledger: LedgerFacts | None, ta
         return _missing("No audit was made yet.", _AUDIT)
     cards = []
     if ledger is not None and ledger.reasons:
-        refused = columns(ledger.refused.times, [Series("", ledger.refused.values["refused"])], "refused")
-        cards = [_card("Refused requests", refused), _card("Refused, by reason", bars(ledger.reasons))]
+        refused = _columns("Refused requests", ledger.refused, "refused")
+        cards = [refused, _card("Refused, by reason", bars(ledger.reasons))]
     counts = ", ".join(_many(sum(one["severity"] == name for one in found), name) for name in SEVERITIES)
     lead = f"{counts}. Evidence is named by height and index on the ledger." if found else "The audit found nothing."
     content: list[object] = [tag("p", lead, class_="lead")]
@@ -206,17 +194,15 @@ def _when(one: dict[str, Any]) -> str:
 def _growth(ledger: LedgerFacts | None) -> Html:
     if ledger is None:
         return _missing("The ledger was not audited yet.", _AUDIT)
-    growth = ledger.growth
+    times, values = ledger.growth.times, ledger.growth.values
     each = f"{ledger.bytes / max(1, ledger.entries):.0f} bytes an entry"
     lead = f"{_many(ledger.entries, 'entry', 'entries')}, {amount(ledger.bytes, 'bytes')}: {each}."
     cards = [
-        _card("Entries", curves(growth.times, [Series("entries", growth.values["entries"])], "entries")),
-        _card(
-            "Bytes of entries", curves(growth.times, [Series("bytes", growth.values["bytes"])], "bytes", show="bytes")
-        ),
+        _card("Entries", curves(times, {"entries": values["entries"]}, "entries")),
+        _card("Bytes of entries", curves(times, {"bytes": values["bytes"]}, "bytes", show="bytes")),
         _card("Entries by kind", bars(ledger.kinds), wide=True),
     ]
-    return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
+    return _section(lead, cards)
 
 
 def _lag(lag: Lag | None) -> Html:
@@ -227,39 +213,36 @@ def _lag(lag: Lag | None) -> Html:
         for name, count, *values in lag.steps
     ]
     names = ["From … to …", "Parcels", "Median", "95 in 100 within", "Most"]
-    drawn = curves(lag.bins.times, [Series(name, values) for name, values in lag.bins.values.items()], show="seconds")
     cards = [
         tag("div", table(names, rows, numbers=(1, 2, 3, 4)), class_="card wide"),
-        _card("Medians by time of sealing", drawn, wide=True),
+        _card("Medians by time of sealing", curves(lag.bins.times, lag.bins.values, show="seconds"), wide=True),
     ]
     lead = "From sealing, by the publishers' clocks, to the block that anchors, and on to the first read by anybody."
-    return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
+    return _section(lead, cards)
 
 
-def _state(audited: dict[str, Any] | None, facts: dict[str, Any], tables: Tables) -> Html:
+def _state(audited: dict[str, Any], facts: dict[str, Any], tables: Tables) -> Html:
     known: list[tuple[str, Any]] = [("Instance", tag("code", facts.get("instance", "–")))]
-    if audited is not None and "height" in audited:
-        witnesses = ", ".join(audited["cosigners"]) or "none"
+    if "height" in audited:
         known += [
             ("Height", amount(audited["height"])),
             ("Block time", f"{stamp(audited['time_ms'] / 1000, seconds=True)} UTC"),
             ("Transactions", amount(audited["transactions"])),
             ("Checkpoint root", tag("code", audited["root"])),
-            ("Witnesses", witnesses),
+            ("Witnesses", ", ".join(audited["cosigners"]) or "none"),
             ("Who vouches", audited["vouched_by"]),
         ]
     terms = [(tag("dt", name), tag("dd", value)) for name, value in known]
     cards = [tag("div", tag("dl", terms), class_="card wide")]
-    if audited is None:
+    if not audited:
         cards.append(_missing("No checkpoint was accepted here yet.", _AUDIT))
     elif "height" not in audited:
         told = "The newest audit did not believe the ledger; what it found stands above."
         cards.append(tag("div", told, class_="card none wide"))
     sizes = [[tag("code", name), amount(batches), amount(rows)] for name, batches, rows in tables.sizes()]
     if sizes:
-        cards.append(
-            _card("Tables of this report", table(["Table", "Batches", "Rows"], sizes, numbers=(1, 2)), wide=True)
-        )
+        shown = table(["Table", "Batches", "Rows"], sizes, numbers=(1, 2))
+        cards.append(_card("Tables of this report", shown, wide=True))
     return tag("div", cards, class_="grid")
 
 
@@ -267,7 +250,15 @@ _AUDIT = "tally pipeline run audit --home … --topic … --warehouse …"
 
 
 def _missing(what: str, command: str) -> Html:
-    return tag("div", what, " JobRun:", tag("code", command), class_="card none wide")
+    return tag("div", what, " Run:", tag("code", command), class_="card none wide")
+
+
+def _section(lead: str, cards: list[Html]) -> Html:
+    return tag("div", tag("p", lead, class_="lead"), tag("div", cards, class_="grid"))
+
+
+def _columns(name: str, bins: Bins, value: str, show: str = "count") -> Html:
+    return _card(name, columns(bins.times, bins.values[value], value, show=show))
 
 
 def _card(name: str, content: Html, *, wide: bool = False) -> Html:

@@ -6,7 +6,8 @@ Each function gives None where its table is not there; the page then says which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from tallystick.pipeline.jobs.warehouse import Warehouse
 Numbers = npt.NDArray[np.float64]
 TRACKS_MAX = 600  # lines on the map: more would be a blot, and megabytes
 EVENTS_MAX = 800
+_SUMMED = ("distance_km", "idle_s", "fuel_l", "harsh_braking", "harsh_acceleration")
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,7 @@ class Trips:
     count: int
     open: int
     vehicles: int
-    distance_km: float
-    idle_s: float
-    fuel_l: float
-    braking: int
-    acceleration: int
+    totals: dict[str, float]  # over all trips, by the names of their columns
     lines: list[list[list[float]]]
     events: list[tuple[float, float, bool, str]]  # longitude, latitude, whether it braked, which vehicle
     left_out: int
@@ -80,15 +78,11 @@ class Tables:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
         names = self.read("names")
-        self.names: dict[str, str] = {}
-        if names is not None:
-            self.names = dict(zip(names["identifier"].to_pylist(), names["name"].to_pylist(), strict=True))
+        self.names = {} if names is None else {row["identifier"]: row["name"] for row in names.to_pylist()}
 
     def read(self, name: str, columns: Sequence[str] | None = None, *, newest: bool = False) -> pa.Table | None:
-        """Some columns of a table, or of its newest batch; None where it has no rows."""
-        table = self._warehouse.table(name)
-        places = [table.place(number) for number in table.batches()][-1 if newest else 0 :]
-        files = [str(path) for place in places for path in sorted(place.glob("*.parquet"))]
+        """Some columns of a table, or of its newest batch, or None where it has no rows."""
+        files = self._warehouse.table(name).files(newest=newest)
         if not files:
             return None
         found = ds.dataset(files)
@@ -99,7 +93,7 @@ class Tables:
         return bool(self._warehouse.table(name).batches())
 
     def name(self, identifier: str | None) -> str:
-        """What an identifier is called, as far as the auditor was told; else its first digits."""
+        """What an identifier is called where the auditor was told, or its first digits."""
         if identifier is None:
             return "nobody known"
         return self.names.get(identifier) or f"{identifier[:8]}…"
@@ -108,7 +102,7 @@ class Tables:
         table = self.read("findings", newest=True)
         return None if table is None else list(table.to_pylist())
 
-    def audited(self) -> dict[str, Any] | None:
+    def audited(self) -> dict[str, Any]:
         """What the newest audit says of the ledger."""
         return self._warehouse.table("findings").last()
 
@@ -124,26 +118,16 @@ class Tables:
     # ── Traffic ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def traffic(self) -> Traffic | None:
-        columns = ["publisher", "rows", "bytes", "sealed", "found", "partition", "offset"]
-        table = self.read("parcels", columns)
-        if table is None:
+        table = self.read("parcels", ["publisher", "rows", "bytes", "sealed", "found", "partition", "offset"])
+        if table is not None:
+            table = table.filter(pc.field("found").is_null())
+        if table is None or not table.num_rows:
             return None
-        table = table.filter(pc.is_null(table["found"]))
-        if not table.num_rows:
-            return None
-        at = _seconds(table["sealed"])
+        at, rows, size = _seconds(table["sealed"]), _numbers(table["rows"]), _numbers(table["bytes"])
         known = ~np.isnan(at)
-        rows = _numbers(table["rows"])
-        bins = _bins(
-            at[known],
-            {
-                "rows": np.nan_to_num(rows)[known],
-                "parcels": np.ones(known.sum()),
-                "bytes": _numbers(table["bytes"])[known],
-            },
-        )
+        values = {"rows": np.nan_to_num(rows), "parcels": np.ones(len(at)), "bytes": size}
         return Traffic(
-            bins=bins,
+            bins=_bins(at[known], {name: value[known] for name, value in values.items()}),
             rows=None if np.isnan(rows).all() else int(np.nansum(rows)),
             parcels=table.num_rows,
             bytes=int(pc.sum(table["bytes"]).as_py() or 0),
@@ -153,64 +137,49 @@ class Tables:
     # ── Trips ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def trips(self) -> Trips | None:
-        closed = self._trip_rows(is_open=False)
-        still = self._trip_rows(is_open=True)
-        every = [*closed, *still]
+        still = self._trip_rows("open")
+        every = [*self._trip_rows(), *still]
         if not every:
             return None
-        shown = [(trip, lines.geometry(trip["line"])) for trip in every]
-        drawn = [(trip, line["coordinates"]) for trip, line in shown if line is not None]
+        shown = [lines.geometry(trip["line"]) for trip in every]
+        drawn = [line["coordinates"] for line in shown if line is not None]
         events = [
             (event["longitude"], event["latitude"], event["acceleration_ms2"] < 0, str(trip["vehicle_id"]))
             for trip in every
             for event in trip["events"] or []
             if None not in (event["longitude"], event["latitude"])
         ]
-        distances: dict[str, float] = {}
-        for trip in every:
-            who = str(trip["vehicle_id"])
-            distances[who] = distances.get(who, 0.0) + (trip["distance_km"] or 0.0)
+        distances = np.array([trip["distance_km"] or 0.0 for trip in every])
+        farthest = _sums([str(trip["vehicle_id"]) for trip in every], distances)
         at = np.array([trip["start_ts"].timestamp() for trip in every])
         return Trips(
             bins=_bins(at, {"trips": np.ones(len(at))}),
             count=len(every),
             open=len(still),
-            vehicles=len(distances),
-            distance_km=_total(every, "distance_km"),
-            idle_s=_total(every, "idle_s"),
-            fuel_l=_total(every, "fuel_l"),
-            braking=int(_total(every, "harsh_braking")),
-            acceleration=int(_total(every, "harsh_acceleration")),
-            lines=[line for _, line in drawn[:TRACKS_MAX]],
+            vehicles=len(farthest),
+            totals={name: sum(trip[name] or 0 for trip in every) for name in _SUMMED},
+            lines=drawn[:TRACKS_MAX],
             events=events[:EVENTS_MAX],
             left_out=max(0, len(drawn) - TRACKS_MAX),
-            farthest=sorted(distances.items(), key=lambda item: (-item[1], item[0]))[:8],
+            farthest=farthest[:8],
         )
 
-    def _trip_rows(self, *, is_open: bool) -> list[dict[str, Any]]:
-        table = self._warehouse.table("trips")
-        numbers = table.batches()
-        places = [table.place(numbers[-1]) / "_open"] if is_open and numbers else [table.place(n) for n in numbers]
-        files = [str(path) for place in places for path in sorted(place.glob("*.parquet"))]
+    def _trip_rows(self, beside: str = "") -> list[dict[str, Any]]:
+        files = self._warehouse.table("trips").files(beside=beside)
         return list(ds.dataset(files).to_table().to_pylist()) if files else []
 
     # ── The ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def ledger(self) -> LedgerFacts | None:
-        columns = ["time", "kind", "bytes", "token", "operation", "reason", "count", "end"]
-        table = self.read("ledger", columns)
+        table = self.read("ledger", ["time", "kind", "bytes", "token", "operation", "reason", "count", "end"])
         if table is None:
             return None
         at, size = _seconds(table["time"]), _numbers(table["bytes"])
         grown = _bins(at, {"entries": np.ones(len(at)), "bytes": size})
         summed = {name: [float(one) for one in np.cumsum(values)] for name, values in grown.values.items()}
-        refused = table.filter(pc.is_valid(table["reason"]))
-        taken = table.filter(
-            pc.and_kleene(
-                pc.and_kleene(pc.equal(table["kind"], "operation"), pc.is_null(table["reason"])),
-                pc.and_kleene(pc.equal(table["operation"], "write"), pc.greater(table["end"], 0)),
-            )
-        )
+        refused = table.filter(pc.field("reason").is_valid())
+        accepted = (pc.field("kind") == "operation") & pc.field("reason").is_null()
+        taken = table.filter(accepted & (pc.field("operation") == "write") & (pc.field("end") > 0))
         return LedgerFacts(
             growth=Bins(grown.times, summed),
             kinds=_sums(table["kind"], np.ones(len(at)))[:8],
@@ -228,77 +197,65 @@ class Tables:
         ledger = self.read("ledger", ["time", "acted", "kind", "token", "partition", "operation", "reason", "end"])
         if parcels is None or ledger is None:
             return None
-        parcels = parcels.filter(pc.and_(pc.is_null(parcels["found"]), pc.is_valid(parcels["sealed"])))
-        is_read = pc.and_kleene(pc.equal(ledger["operation"], "read"), pc.is_null(ledger["reason"]))
-        is_anchor = pc.is_in(ledger["kind"], pa.array(["anchor", "notarise"]))
-        sealed: list[Numbers] = []
-        anchored: list[Numbers] = []
-        read: list[Numbers] = []
-        for token, partition in sorted(
-            {*zip(parcels["token"].to_pylist(), parcels["partition"].to_pylist(), strict=True)}
-        ):
-            here = parcels.filter(_at(parcels, token, partition))
-            place = _at(ledger, token, partition)
-            marks, reads = ledger.filter(pc.and_(place, is_anchor)), ledger.filter(pc.and_kleene(place, is_read))
-            offsets = _numbers(here["offset"])
-            sealed.append(_seconds(here["sealed"]))
-            anchored.append(_first(_numbers(marks["end"]), _seconds(marks["time"]), offsets))
-            read.append(_first(_numbers(reads["end"]), _seconds(reads["acted"]), offsets))
-        if not sealed:
+        parcels = parcels.filter(pc.field("found").is_null() & pc.field("sealed").is_valid())
+        is_read = (pc.field("operation") == "read") & pc.field("reason").is_null()
+        is_anchor = pc.field("kind").isin(["anchor", "notarise"])
+        found: list[tuple[Numbers, Numbers, Numbers]] = []  # when parcels were sealed, anchored, first read
+        places = {*zip(parcels["token"].to_pylist(), parcels["partition"].to_pylist(), strict=True)}
+        for token, partition in sorted(places):
+            place = (pc.field("token") == token) & (pc.field("partition") == partition)
+            here, marks, reads = parcels.filter(place), ledger.filter(place & is_anchor), ledger.filter(place & is_read)
+            anchored = _first(marks["end"], marks["time"], here["offset"])
+            found.append((_seconds(here["sealed"]), anchored, _first(reads["end"], reads["acted"], here["offset"])))
+        if not found:
             return None
-        begun, fixed, seen = np.concatenate(sealed), np.concatenate(anchored), np.concatenate(read)
-        first, second = np.maximum(fixed - begun, 0), np.maximum(seen - fixed, 0)
-        steps = [_step("sealed to anchored", first), _step("anchored to first read", second)]
-        return Lag(_medians(begun, {"sealed to anchored": first, "anchored to first read": second}), steps)
+        begun, fixed, seen = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        steps = {
+            "sealed to anchored": np.maximum(fixed - begun, 0),
+            "anchored to first read": np.maximum(seen - fixed, 0),
+        }
+        return Lag(_bins(begun, steps, fold=_median), [_step(name, values) for name, values in steps.items()])
 
 
-def _at(table: pa.Table, token: str, partition: int) -> Any:
-    return pc.and_kleene(pc.equal(table["token"], token), pc.equal(table["partition"], partition))
-
-
-def _first(ends: Numbers, times: Numbers, offsets: Numbers) -> Numbers:
+def _first(ends: Any, times: Any, offsets: Any) -> Numbers:
     """When each offset was first covered by an end above it; NaN where it never was."""
-    order = np.argsort(times, kind="stable")
-    reach, times = np.maximum.accumulate(ends[order]) if len(ends) else ends, times[order]
-    place = np.searchsorted(reach, offsets, side="right")
-    return np.append(times, np.nan)[np.minimum(place, len(times))]
+    at = _seconds(times)
+    order = np.argsort(at, kind="stable")
+    reach = np.maximum.accumulate(_numbers(ends)[order])
+    place = np.searchsorted(reach, _numbers(offsets), side="right")
+    return np.append(at[order], np.nan)[np.minimum(place, len(at))]
 
 
 def _step(name: str, values: Numbers) -> tuple[str, int, float, float, float]:
     known = values[~np.isnan(values)]
     if not len(known):
-        return name, 0, float("nan"), float("nan"), float("nan")
-    return name, len(known), float(np.median(known)), float(np.percentile(known, 95)), float(known.max())
+        return name, 0, math.nan, math.nan, math.nan
+    return name, len(known), _median(known), float(np.percentile(known, 95)), float(known.max())
 
 
-def _edges(within: Numbers) -> tuple[float, int, int]:
-    """The beginning of the first bin, the width of one, and how many there are."""
-    if not len(within):
-        return 0.0, 1, 0
-    low, high = float(within.min()), float(within.max())
+def _median(values: Numbers) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def _sum(values: Numbers) -> float:
+    return float(values.sum())
+
+
+def _bins(
+    at: Numbers, values: dict[str, Numbers], within: Numbers | None = None, fold: Callable[[Numbers], float] = _sum
+) -> Bins:
+    """What the values come to in each bin, from the first time to the last of `within`, or of `at`."""
+    span = at if within is None else within
+    if not len(span):
+        return Bins([], {name: [] for name in values})
+    low, high = float(span.min()), float(span.max())
     width = step_s(low, high)
     begin = low // width * width
-    return begin, width, int((high - begin) // width) + 1
-
-
-def _bins(at: Numbers, values: dict[str, Numbers], within: Numbers | None = None) -> Bins:
-    begin, width, count = _edges(at if within is None else within)
     place = ((at - begin) // width).astype(np.int64)
-    sums = {name: np.bincount(place, weights=value, minlength=count) for name, value in values.items()}
-    return Bins([begin + width * n for n in range(count)], {name: [float(v) for v in s] for name, s in sums.items()})
-
-
-def _medians(at: Numbers, values: dict[str, Numbers]) -> Bins:
-    begin, width, count = _edges(at)
-    place = ((at - begin) // width).astype(np.int64)
-    found: dict[str, list[float]] = {}
-    for name, value in values.items():
-        known = ~np.isnan(value)
-        found[name] = [
-            float(np.median(value[known & (place == n)])) if (known & (place == n)).any() else float("nan")
-            for n in range(count)
-        ]
-    return Bins([begin + width * n for n in range(count)], found)
+    bins = range(int((high - begin) // width) + 1)
+    found = {name: [fold(value[place == n]) for n in bins] for name, value in values.items()}
+    return Bins([begin + width * n for n in bins], found)
 
 
 def _sums(keys: Any, values: Numbers) -> list[tuple[str, float]]:
@@ -318,7 +275,3 @@ def _numbers(column: Any) -> Numbers:
     """A column as floats; NaN where there is nothing."""
     array: Numbers = np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     return array
-
-
-def _total(trips: list[dict[str, Any]], name: str) -> float:
-    return float(sum(trip[name] or 0 for trip in trips))

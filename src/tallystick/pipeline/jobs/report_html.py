@@ -20,7 +20,8 @@ class Html(str):
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
-    """`<name attributes>children</name>`; a trailing or inner underscore of an attribute's name is none or a hyphen."""
+    """`<name attributes>children</name>`. In names of attributes a trailing underscore is left out, and an inner one
+    becomes a hyphen."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value), quote=True)}"'
         for key, value in attributes.items()
@@ -31,7 +32,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def join(*children: object) -> Html:
-    """Children one after the other, texts escaped; lists are gone into, None is nothing."""
+    """Children one after the other, texts escaped. A list stands for its items, None for nothing."""
     return Html("".join(_one(child) for child in children))
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from tallystick.pipeline.jobs.report_html import Html, tag
@@ -15,55 +14,35 @@ _DASH = 12  # half of the line that stands for a single value: a point would be 
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2592000)
 
 
-@dataclass(frozen=True)
-class Series:
-    """Values at the same times as the other series of a plot."""
-
-    name: str
-    values: Sequence[float]
-
-
 def step_s(first_s: float, last_s: float, most: int = 48) -> int:
     """The width of a bin, a round one, so that there are at most that many."""
     return next((step for step in _STEPS_S if (last_s - first_s) / step < most), _STEPS_S[-1])
 
 
-def columns(times: Sequence[float], series: Sequence[Series], unit: str = "", *, show: str = "count") -> Html:
-    """Stacked columns over time; `times` are the bins' beginnings, in seconds since 1970."""
-    top = _nice(max((sum(values) for values in zip(*(one.values for one in series), strict=True)), default=0), show)
+def columns(times: Sequence[float], values: Sequence[float], unit: str, *, show: str = "count") -> Html:
+    """Columns over time; `times` are the bins' beginnings, in seconds since 1970."""
+    top = _nice(max(values, default=0), show)
     width = _WIDE / max(1, len(times))
     bar = min(width * 0.84, _WIDE / 20)  # a lone one is no wall
     shapes = [_grid()]
-    for place, at in enumerate(times):
-        below = 0.0
-        for number, one in enumerate(series):
-            value = one.values[place]
-            if value:
-                high = max(value / top * _HIGH, 1.0)
-                told = tag("title", f"{stamp(at, seconds=True)}: {amount(value, show)} {one.name or unit}")
-                y = _HIGH - below / top * _HIGH - high
-                shapes.append(
-                    tag(
-                        "rect",
-                        told,
-                        x=f"{place * width + bar * 0.1:.1f}",
-                        y=f"{y:.1f}",
-                        width=f"{bar:.1f}",
-                        height=f"{high:.1f}",
-                        fill=COLOURS[number],
-                    )
-                )
-                below += value
-    return _plot(shapes, top, times, series, unit, show)
+    for place, (at, value) in enumerate(zip(times, values, strict=True)):
+        if value:
+            high = max(value / top * _HIGH, 1.0)
+            told = tag("title", f"{stamp(at, seconds=True)}: {amount(value, show)} {unit}")
+            corner = {"x": f"{place * width + bar * 0.1:.1f}", "y": f"{_HIGH - high:.1f}"}
+            shapes.append(tag("rect", told, **corner, width=f"{bar:.1f}", height=f"{high:.1f}", fill=COLOURS[0]))
+    return _plot(shapes, top, times, unit, show)
 
 
-def curves(times: Sequence[float], series: Sequence[Series], unit: str = "", *, show: str = "count") -> Html:
-    """Lines over time; the first one has its area filled. A value that is not there (NaN) is passed over."""
-    top = _nice(max((value for one in series for value in one.values if not math.isnan(value)), default=0), show)
+def curves(
+    times: Sequence[float], series: Mapping[str, Sequence[float]], unit: str = "", *, show: str = "count"
+) -> Html:
+    """Lines over time, by name; a lone one has its area filled. A value that is not there (NaN) is passed over."""
+    top = _nice(max((one for values in series.values() for one in values if not math.isnan(one)), default=0), show)
     span = max(times[-1] - times[0], 1e-9) if times else 1.0
     shapes = [_grid()]
-    for number, one in enumerate(series):
-        known = [(at, value) for at, value in zip(times, one.values, strict=True) if not math.isnan(value)]
+    for number, values in enumerate(series.values()):
+        known = [(at, value) for at, value in zip(times, values, strict=True) if not math.isnan(value)]
         places = [((at - times[0]) / span * _WIDE, _HIGH - value / top * _HIGH) for at, value in known]
         if len(places) == 1:
             x = min(max(places[0][0], _DASH), _WIDE - _DASH)
@@ -75,7 +54,7 @@ def curves(times: Sequence[float], series: Sequence[Series], unit: str = "", *, 
             area = f"M{first},{_HIGH} L{' L'.join(points)} L{last},{_HIGH} Z"
             shapes.append(tag("path", d=area, fill=COLOURS[number], fill_opacity=0.14))
         shapes.append(tag("polyline", points=" ".join(points), fill="none", stroke_linejoin="round", **line))
-    return _plot(shapes, top, times, series, unit, show)
+    return _plot(shapes, top, times, unit, show, list(series))
 
 
 def bars(rows: Sequence[tuple[str, float]], *, show: str = "count") -> Html:
@@ -105,7 +84,7 @@ def tracks(
     def where(lon: float, lat: float) -> tuple[float, float]:
         return (lon - west) * squeeze * scale, (north - lat) * scale
 
-    wide, high = (east - west) * squeeze * scale, (north - south) * scale
+    wide, high = where(east, south)
     margin = 0.04 * max(wide, high, 1)
     shapes = []
     for line in lines:
@@ -144,7 +123,7 @@ def amount(value: float, show: str = "count") -> str:
 
 
 def _plot(
-    shapes: list[Html], top: float, times: Sequence[float], series: Sequence[Series], unit: str, show: str
+    shapes: list[Html], top: float, times: Sequence[float], unit: str, show: str, names: Sequence[str] = ()
 ) -> Html:
     middle = "" if show == "count" and top % 2 else amount(top / 2, show)  # nobody counts half a parcel
     ys = [tag("span", text) for text in (amount(top, show), middle, amount(0, show))]
@@ -152,15 +131,10 @@ def _plot(
     box = f"0 0 {_WIDE} {_HIGH}"
     drawn = tag("svg", shapes, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
     key = [
-        tag("span", tag("i", style=f"background:{COLOURS[number]}"), one.name)
-        for number, one in enumerate(series)
-        if len(series) > 1
+        tag("span", tag("i", style=f"background:{colour}"), name) for name, colour in zip(names, COLOURS, strict=False)
     ]
-    return tag(
-        "figure",
-        tag("div", tag("div", ys, class_="ys"), drawn, tag("div", _xs(times), class_="xs"), class_="plot"),
-        tag("div", key, class_="key") if key else None,
-    )
+    plot = tag("div", tag("div", ys, class_="ys"), drawn, tag("div", _xs(times), class_="xs"), class_="plot")
+    return tag("figure", plot, tag("div", key, class_="key") if len(names) > 1 else None)
 
 
 def _xs(times: Sequence[float]) -> list[Html]:
@@ -182,9 +156,6 @@ def _nice(top: float, show: str) -> float:
     if top <= 0:
         return 1.0
     unit = 1024.0 ** math.floor(math.log(top, 1024)) if show == "bytes" and top >= 1 else 1.0
-    return unit * _round_up(top / unit)
-
-
-def _round_up(top: float) -> float:
-    power = 10.0 ** math.floor(math.log10(top))
-    return float(next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= top * 0.999))
+    power = 10.0 ** math.floor(math.log10(top / unit))
+    steps = [step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10)]
+    return unit * next(step for step in steps if step >= top / unit * 0.999)

@@ -8,43 +8,30 @@ table cannot fall out of step. The trips of a batch never change; the open ones 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.cutting import FIELDS, cut
 from tallystick.pipeline.jobs.refine import SIGNALS
-from tallystick.pipeline.jobs.run import JobRun
-from tallystick.pipeline.jobs.steps import follow
-from tallystick.pipeline.jobs.trip_settings import TripSettings
+from tallystick.pipeline.jobs.registry import TripSettings
+from tallystick.pipeline.jobs.run import JobRun, follow
 from tallystick.pipeline.jobs.warehouse import WarehouseTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 TRIPS, OPEN = "trips", "open"
 _ROWS = "rows"
 _EVENT = "struct<start_us: bigint, end_us: bigint, acceleration_ms2: double, latitude: double, longitude: double>"
-_TRIP = {
-    "start_us": "bigint",
-    "end_us": "bigint",
-    "duration_s": "double",
-    "distance_km": "double",
-    "distance_by": "string",
-    "idle_s": "double",
-    "fuel_l": "double",
-    "speed_max_kmh": "double",
-    "harsh_braking": "int",
-    "harsh_acceleration": "int",
-    "events": f"array<{_EVENT}>",
-    "rows": "int",
-    "cut": "string",
-    "line": "string",
-    "suspect": "boolean",
-    "is_open": "boolean",
-}
+_TRIP = (
+    "start_us: bigint, end_us: bigint, duration_s: double, distance_km: double, distance_by: string, idle_s: double,"
+    " fuel_l: double, speed_max_kmh: double, harsh_braking: int, harsh_acceleration: int,"
+    f" events: array<{_EVENT}>, rows: int, cut: string, line: string, suspect: boolean, is_open: boolean"
+)
 _SIGNALS = {
     "running": "Vehicle.Powertrain.CombustionEngine.IsRunning",
     "speed_kmh": "Vehicle.Speed",
@@ -58,13 +45,12 @@ _ENGINE_SPEED = "Vehicle.Powertrain.CombustionEngine.Speed"
 
 def run(run: JobRun) -> dict[str, Any]:
     """Cut what signals has and trips lacks."""
-    given = {one.name: run.options.get(one.name, one.default) for one in fields(TripSettings)}
-    settings = TripSettings(**given)
+    settings = TripSettings.of(run.options)
     source, target = run.warehouse.table(SIGNALS), run.warehouse.table(TRIPS)
     _check_settings(target, settings)
     work = _Work(run, target, settings)
     summary = follow(run, "trips", source, target, work.add)
-    return {**summary, "trips": work.trips, "open": (target.last() or {}).get("open", 0), "late": work.late}
+    return {**summary, "trips": work.trips, "open": target.last().get("open", 0), "late": work.late}
 
 
 def trips(signals: DataFrame, settings: TripSettings | None = None) -> DataFrame:
@@ -73,13 +59,11 @@ def trips(signals: DataFrame, settings: TripSettings | None = None) -> DataFrame
 
 
 def _check_settings(target: WarehouseTable, settings: TripSettings) -> None:
-    last = target.last()
-    if last is not None and last.get("settings") != asdict(settings):
-        changed = [name for name, value in asdict(settings).items() if last.get("settings", {}).get(name) != value]
-        raise Misuse(
-            f"{target.folder}: was made with another {', '.join(changed)}",
-            hint=f"give the same, or remove {target.folder} and run trips anew",
-        )
+    last, mine = target.last(), asdict(settings)
+    if last and last.get("settings") != mine:
+        changed = [name for name, value in mine.items() if last.get("settings", {}).get(name) != value]
+        hint = f"give the same, or remove {target.folder} and run trips anew"
+        raise Misuse(f"{target.folder}: was made with another {', '.join(changed)}", hint=hint)
 
 
 class _Work:
@@ -89,9 +73,7 @@ class _Work:
         self._run, self._target, self._settings = run, target, settings
         self.trips = self.late = 0
 
-    def add(self, signals: DataFrame, facts: dict[str, Any]) -> dict[str, Any] | None:
-        from pyspark.sql import functions as F
-
+    def add(self, signals: DataFrame, facts: dict[str, Any]) -> dict[str, Any]:
         rows, before = _rows(signals), self._target.read_beside(self._run.spark, _ROWS)
         found = _cut(rows if before is None else rows.unionByName(before), self._settings).persist()
         try:
@@ -108,7 +90,6 @@ class _Work:
             )
         finally:
             found.unpersist()
-        assert written is not None
         self.trips += written["rows"]
         self.late += late
         if late:
@@ -118,8 +99,6 @@ class _Work:
 
 def _rows(signals: DataFrame) -> DataFrame:
     """What trips are cut from, as `cutting` wants it; a row without a time is on no trip."""
-    from pyspark.sql import functions as F
-
     columns: dict[str, Column] = {name: _signal(signals, path) for name, path in _SIGNALS.items()}
     engine = _signal(signals, _ENGINE_SPEED)
     columns["running"] = F.coalesce(columns["running"].cast("boolean"), engine > 0)
@@ -133,8 +112,6 @@ def _rows(signals: DataFrame) -> DataFrame:
 
 def _signal(frame: DataFrame, path: str) -> Column:
     """The column of a signal, or null where the rows have none of that name."""
-    from pyspark.sql import functions as F
-
     fields: Any = frame.schema
     for name in path.split("."):
         if name not in fields.names:
@@ -145,12 +122,8 @@ def _signal(frame: DataFrame, path: str) -> Column:
 
 def _cut(rows: DataFrame, settings: TripSettings) -> DataFrame:
     """For each vehicle rows that are a trip each, rows to keep, and the number of late ones."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    trip = ", ".join(f"{name}: {kind}" for name, kind in _TRIP.items())
     row = ", ".join(f"`{name}`: {kind}" for name, kind in FIELDS.items())
-    schema: Any = StructType.fromDDL(f"vehicle_id string, trip struct<{trip}>, `row` struct<{row}>, late bigint")
+    schema: Any = StructType.fromDDL(f"vehicle_id string, trip struct<{_TRIP}>, `row` struct<{row}>, late bigint")
     return rows.groupBy("vehicle_id").applyInArrow(_cutter(settings, to_arrow_schema(schema)), schema)
 
 
@@ -176,12 +149,12 @@ def _cutter(settings: TripSettings, schema: Any) -> Callable[[Any], Any]:
 
 def _shown(found: DataFrame) -> DataFrame:
     """The trips, with times as times."""
-    from pyspark.sql import functions as F
 
     def event(one: Column) -> Column:
         times = [F.timestamp_micros(one[f"{edge}_us"]).alias(f"{edge}_ts") for edge in ("start", "end")]
         return F.struct(*times, one["acceleration_ms2"], one["latitude"], one["longitude"])
 
+    trips = found.where("trip is not null").select("vehicle_id", "trip.*")
     edges = [F.timestamp_micros(f"{edge}_us").alias(f"{edge}_ts") for edge in ("start", "end")]
-    rest = [F.transform("events", event).alias(name) if name == "events" else F.col(name) for name in list(_TRIP)[2:]]
-    return found.where("trip is not null").select("vehicle_id", "trip.*").select("vehicle_id", *edges, *rest)
+    rest = [name for name in trips.columns if name not in ("vehicle_id", "start_us", "end_us")]
+    return trips.withColumn("events", F.transform("events", event)).select("vehicle_id", *edges, *rest)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = 1
+_RESTORE = "restore the batch from a copy, or remove the table and run its job anew"
 _FACTS = "_batch.json"  # Spark and Arrow pass over names that begin with an underscore or a dot
 
 
@@ -78,9 +79,8 @@ class Warehouse:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Unavailable(
-                    f"{self.folder}: another run of {job} is at work", hint="wait for it, or stop it"
-                ) from error
+                told = f"{self.folder}: another run of {job} is at work"
+                raise Unavailable(told, hint="wait for it, or stop it") from error
             yield
 
     @property
@@ -116,13 +116,13 @@ class WarehouseTable:
         """What was written down with a batch."""
         return _read(self.place(number) / _FACTS)
 
-    def last(self) -> dict[str, Any] | None:
-        """The facts of the newest batch."""
+    def last(self) -> dict[str, Any]:
+        """The facts of the newest batch; empty where there is none yet."""
         numbers = self.batches()
-        return self.facts(numbers[-1]) if numbers else None
+        return self.facts(numbers[-1]) if numbers else {}
 
     def read(self, spark: SparkSession, numbers: Sequence[int] | None = None) -> DataFrame:
-        """The rows of some batches, or of all; raises `Misuse` where there is none."""
+        """The rows of some batches, or of all. Raises `Misuse` where there is none."""
         chosen = self.batches() if numbers is None else list(numbers)
         if not chosen:
             raise Misuse(f"{self.folder}: the table has no batch yet", hint=f"run the job that writes {self.name}")
@@ -134,12 +134,9 @@ class WarehouseTable:
     def check(self, number: int) -> None:
         """Raise `Misuse` where a batch has lost rows since: Spark passes over files that are empty or gone."""
         with reading():
-            found = _count(self.place(number))
-        if found != self.facts(number)["rows"]:
-            raise Misuse(
-                f"{self.place(number)}: {self.facts(number)['rows']} rows were written, {found} are there",
-                hint="restore the batch from a copy, or remove the table and run its job anew",
-            )
+            found, rows = _count(self.place(number)), self.facts(number)["rows"]
+        if found != rows:
+            raise Misuse(f"{self.place(number)}: {rows} rows were written, {found} are there", hint=_RESTORE)
 
     def write(
         self,
@@ -148,11 +145,12 @@ class WarehouseTable:
         *,
         empty: bool = True,
         beside: Mapping[str, DataFrame] | None = None,
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, Any]:
         """Add the next batch: all of it with its facts, or nothing. Returns the facts, with number and rows.
 
-        With `empty` false a frame without rows makes no batch, and gives None. `beside` are frames that the next batch
-        is made with, such as a job's state: they come and go with the newest batch and are no rows of the table.
+        With `empty` false a frame without rows makes no batch, and there are no facts. `beside` are frames that the
+        next batch is made with, such as a job's state: they come and go with the newest batch and are no rows of the
+        table.
         """
         number = len(self.batches())
         _make(self.folder)
@@ -162,7 +160,7 @@ class WarehouseTable:
         frame.write.parquet(str(hidden))
         rows = _count(hidden)
         if not rows and not empty:
-            return None
+            return {}
         for name, other in (beside or {}).items():
             other.write.parquet(str(hidden / f"_{name}"))
         whole = {"batch": number, "rows": rows, **facts}
@@ -175,8 +173,20 @@ class WarehouseTable:
             shutil.rmtree(self.place(number - 1) / f"_{name}", ignore_errors=True)
         return whole
 
+    def write_rows(
+        self, spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, facts: Mapping[str, Any]
+    ) -> None:
+        """Add rows that are at hand as the next batch."""
+        self.write(spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema)).coalesce(1), facts)
+
+    def files(self, *, newest: bool = False, beside: str = "") -> list[str]:
+        """The parquet files of its rows, of those of the newest batch, or of what was written beside that one."""
+        numbers = self.batches()[-1 if newest or beside else 0 :]
+        places = [self.place(number) / (f"_{beside}" if beside else "") for number in numbers]
+        return [str(path) for place in places for path in sorted(place.glob("*.parquet"))]
+
     def read_beside(self, spark: SparkSession, name: str) -> DataFrame | None:
-        """What was written beside the newest batch; None where there is no batch yet."""
+        """What was written beside the newest batch, or None where there is no batch yet."""
         numbers = self.batches()
         return spark.read.parquet(str(self.place(numbers[-1]) / f"_{name}")) if numbers else None
 
@@ -190,8 +200,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
-        hint = "restore the batch from a copy, or remove the table and run its job anew"
-        raise Misuse(f"a table is damaged: {error}", hint=hint) from error
+        raise Misuse(f"a table is damaged: {error}", hint=_RESTORE) from error
 
 
 def _count(folder: Path) -> int:

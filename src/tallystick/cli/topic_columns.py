@@ -1,0 +1,181 @@
+"""`tally topic policy` and `tally topic labels`: what an owner declares of a topic's columns.
+
+A policy says what attributes open columns; labels say by which columns parcels are told apart before they are opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tallystick.cli import output
+from tallystick.cli.common import Names, home_option, naming, open_session, wait_for_authority
+from tallystick.errors import Misuse
+
+if TYPE_CHECKING:
+    from tallystick.client.session import Session
+    from tallystick.policy.formula import Formula
+    from tallystick.policy.topic_code import TopicCode
+    from tallystick.record.schema import Schema
+
+
+@click.command("policy")
+@click.argument("topic")
+@click.argument("formula", required=False)
+@click.option("--columns", default=None, help="Only for these columns: whole column groups, with commas between them.")
+@click.option("--none", "lift", is_flag=True, help="Lift the policy.")
+@home_option
+@output.json_option
+def policy(
+    topic: str, formula: str | None, columns: str | None, lift: bool, home: Path | None, tell: output.Tell
+) -> None:
+    """Show the policies of TOPIC, or set FORMULA as the policy of its columns.
+
+    Whoever reads the topic opens these columns only with attributes that satisfy the formula. It counts for what is
+    published from now on; publishers need not know it.
+
+    \b
+    Examples:
+      tally topic policy drives "role::police" --columns lat,lon --home owner
+      tally topic policy drives --columns lat,lon --none --home owner
+      tally topic policy drives --home owner
+    """
+    from tallystick.record.schema import Schema
+
+    if formula is not None and lift:
+        raise Misuse("either a formula or --none")
+    with open_session(home) as session, naming(topic):
+        token = Names(session).topic(topic)
+        schema = Schema.decode(session.authority.schemas(token)[-1])
+        if formula is not None or lift:
+            _change(session, token, _groups(schema, columns), formula)
+        found = _policies(session, token, schema)
+    rows = [[", ".join(one["columns"]), f"version {one['version']}", str(one["policy"])] for one in found]
+    tell(found, *output.table(rows), note="" if found else "note: the topic has no policy")
+
+
+def _change(session: Session, token: bytes, groups: list[int], text: str | None) -> None:
+    from tallystick.authority.client import policy_entry
+
+    formula = None if text is None else _parse(session, text)
+    standing = {group for group, _, _ in session.authority.topic_policies(token)}
+    wanted = [group for group in groups if formula is not None or group in standing]
+    if not wanted:
+        raise Misuse("these columns have no policy to lift")
+    entries = [policy_entry(session.authority, token, group, formula, session.entropy.bytes(32)) for group in wanted]
+    session.author.write(*entries)
+    expected = {(group, b"" if formula is None else formula.encode()) for group in wanted}
+
+    def has_followed() -> bool:
+        now = {group: encoded for group, _, encoded in session.authority.topic_policies(token)}
+        return all(now.get(group, b"") == encoded for group, encoded in expected)
+
+    wait_for_authority(session, has_followed, "the policy")
+
+
+def _parse(session: Session, text: str) -> Formula:
+    from tallystick.policy.check import check_policy
+    from tallystick.policy.parse import parse
+    from tallystick.policy.space import AttributeSpace
+
+    formula = parse(text, AttributeSpace.decode(session.authority.attribute_space()), "policy")
+    check_policy(formula)
+    return formula
+
+
+def _groups(schema: Schema, columns: str | None) -> list[int]:
+    """Returns the column groups that these columns make up, or all of them where none is named."""
+    if columns is None:
+        return list(range(len(schema.groups)))
+    named = {column.strip() for column in columns.split(",")}
+    unknown = named - set(schema.arrow.names)
+    if unknown:
+        raise Misuse(f'column "{sorted(unknown)[0]}" does not exist')
+    touched = [number for number, group in enumerate(schema.groups) if named & set(group)]
+    for number in touched:
+        missing = set(schema.groups[number]) - named
+        if missing:
+            raise Misuse(
+                f'column "{sorted(missing)[0]}" is in one group with them',
+                hint="a policy is for whole column groups: tally topic create --group makes them",
+            )
+    return touched
+
+
+def _policies(session: Session, token: bytes, schema: Schema) -> list[dict[str, Any]]:
+    from tallystick.policy.formula import Formula
+    from tallystick.policy.show import show
+
+    return [
+        {
+            "columns": list(schema.groups[group]),
+            "group": group,
+            "version": version,
+            "policy": show(Formula.decode(encoded)) if encoded else "lost by the authority: set it again",
+        }
+        for group, version, encoded in session.authority.topic_policies(token)
+    ]
+
+
+@click.command("labels")
+@click.argument("topic")
+@click.argument("columns", nargs=-1)
+@click.option("--each", is_flag=True, help="A code for each column, instead of one over all of them.")
+@click.option("--number", type=click.IntRange(1), default=None, help="Labels of a parcel; padded to it.  [default: 24]")
+@click.option("--none", "lift", is_flag=True, help="No labels any more.")
+@home_option
+@output.json_option
+def labels(
+    topic: str,
+    columns: tuple[str, ...],
+    each: bool,
+    number: int | None,
+    lift: bool,
+    home: Path | None,
+    tell: output.Tell,
+) -> None:
+    """Show by which columns parcels of TOPIC are labelled, or declare it: COLUMNS are column:bits or
+    column:bits:low..high.
+
+    Publishers then seal rows of neighbouring subspaces together, and subscribers with an interest are not sent the
+    bodies of parcels that cannot match. The node learns which parcels are of the same subspace, not of which.
+
+    \b
+    Examples:
+      tally topic labels brakes speed:4:0..250 road:2 --home owner
+      tally topic labels brakes speed:4:0..250 gear:3:0..7 --each --home owner
+      tally topic labels brakes --none --home owner
+    """
+    from tallystick.policy.topic_code import NUMBER, TopicCode
+    from tallystick.record.schema import Schema
+
+    if lift and columns:
+        raise Misuse("either columns or --none")
+    with open_session(home) as session, naming(topic):
+        token = Names(session).topic(topic)
+        schema = Schema.decode(session.authority.schemas(token)[-1])
+        declared = b""
+        if columns or lift:
+            code = TopicCode.read(columns, schema.arrow, each=each, number=NUMBER if number is None else number)
+            _warn(session, token, schema, code)
+            declared = code.encode()
+        found = session.authority.labels(token, declared)
+    code = TopicCode.decode(found) if found else TopicCode(())
+    told = {"version": code.version, "columns": code.show(), "each": code.each, "number": code.number}
+    if code.dimensions:
+        how = "each" if code.each else "joint"
+        tell(told, f"version {code.version}: {' '.join(code.show())}, {how}, {code.number} labels a parcel")
+    else:
+        tell(told, note="note: parcels of the topic have no labels")
+
+
+def _warn(session: Session, token: bytes, schema: Schema, code: TopicCode) -> None:
+    """Of a column behind a policy labels tell something to those who may not open it."""
+    closed = {name for group, _, _ in session.authority.topic_policies(token) for name in schema.groups[group]}
+    for name in sorted(closed & {one.attribute.name for one in code.dimensions}):
+        output.note(
+            f'note: column "{name}" has a policy, and every subscriber, whatever its attributes, can learn by labels'
+            " which parcels hold values in a range"
+        )
