@@ -84,6 +84,6 @@ def await_round(anchorer: KafkaAnchorer) -> None:
 
 
 def drifts(stack: Stack, token: bytes) -> list[str]:
-    """What the ledger tells of changes to the topic that nobody of ours made."""
+    """What the ledger tells of changes to the topic that no node made."""
     found = stack.node.ledger.audit(Query(token=token))
     return [item.fields[5] for item in found if item.fields[6] == "kafka" and item.fields[2] == 0]

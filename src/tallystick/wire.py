@@ -51,7 +51,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes | memoryview, what: str = "object") -> Any:
-    """The value whose one encoding is `data`; raises `Malformed`, naming `what`, for anything else."""
+    """The value whose one encoding is `data`. Raises `Malformed`, naming `what`, for anything else."""
     data = bytes(data)
     try:
         value = cbor2.loads(data, **_STRICT)
@@ -67,7 +67,7 @@ def decode(data: bytes | memoryview, what: str = "object") -> Any:
 
 
 def decode_each(parts: Sequence[bytes], what: str = "object") -> Iterator[Any]:
-    """The value of each part, not held to the one encoding; raises `Malformed` at the first that is none.
+    """The value of each part, not held to the one encoding. Raises `Malformed` at the first that is none.
 
     For what is named by the hash of its bytes as they came, so that a second form of it means nothing, and where
     encoding again would cost more than all else; the caller holds every field to its exact type.
@@ -204,12 +204,12 @@ def listed(value: object) -> list[Any]:
 
 
 def read_fields(kind: Callable[..., T], fields: Fields, **others: object) -> T:
-    """A dataclass from the next fields, and those that do not travel from `others`; raises `Malformed`."""
+    """A dataclass from the next fields, and those that do not travel from `others`. Raises `Malformed`."""
     return kind(**{name: read(fields) for name, read in _readers(kind).items()}, **others)
 
 
 def read_as(kind: Callable[..., T], data: bytes, what: str, **others: object) -> T:
-    """The dataclass whose encoding is `data`: its fields behind the version, which is 1; raises `Malformed`."""
+    """The dataclass whose encoding is `data`: its fields behind the version, which is 1. Raises `Malformed`."""
     fields = Fields.parse(data, what, 1 + len(_readers(kind)))
     fields.version(1)
     return read_fields(kind, fields, **others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -212,10 +213,15 @@ def test_a_front_with_other_labels_is_not_the_anchored_parcel(topics: dict[str, 
 # --- permits ---
 
 
-def test_labels_are_renewed_when_epochs_outrun_them(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    core = stack.authority.authority.core
-    monkeypatch.setattr(core, "settings", replace(core.settings, label_epochs_ahead=0))
-    topic = Topic(stack, "outrun", "outrun")
+@pytest.fixture
+def short_sighted(tmp_path: Path) -> Iterator[Topic]:
+    """Of an authority that gives labels for the current epoch alone."""
+    with Stack(tmp_path, authority={"label_epochs_ahead": 0}) as stack:
+        yield Topic(stack, "outrun", "outrun")
+
+
+def test_labels_are_renewed_when_epochs_outrun_them(short_sighted: Topic) -> None:
+    topic = short_sighted
     topic.owner.authority.labels(topic.token, CODE.encode())
     subscriber = topic.reader.subscriber(topic.name, interest="speed > 120")
     permits, found = [subscriber._opener.held.permit], []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import pytest
 from actors import Hand, Liar, Topic, read_rows, rows, settle, stored, subscribe_through
 from stack import Stack, wait_until
+from watching import calls_of
 
 from tallystick.carriers.carrier import Fetch, Fetched
 from tallystick.client.opening import Opener
 from tallystick.client.reader import Finding
 from tallystick.client.subscribe import Subscriber
 from tallystick.errors import Withheld
-from tallystick.parcel import seal
 
 PARCELS = 40
 RANGE_BYTES = 4_000  # some four parcels
@@ -61,17 +60,11 @@ def numbers(received: list[Any]) -> list[int]:
 
 @pytest.mark.parametrize("threads", [0, 1, 4])
 def test_rows_come_in_the_order_of_the_log_however_many_threads_open_them(topic: Topic, threads: int) -> None:
-    opened_in: set[str] = set()
-    real = Opener._open
-
-    def watched(*arguments: Any) -> Any:
-        opened_in.add(threading.current_thread().name)
-        return real(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Opener, "_open", watched)
-        with topic.reader.subscriber(topic.name, threads=threads, handed_over_bytes_min=0) as subscriber:
-            assert read_rows(subscriber, PARCELS) == list(range(PARCELS))
+    with (
+        calls_of(Opener._open) as opened_in,
+        topic.reader.subscriber(topic.name, threads=threads, handed_over_bytes_min=0) as subscriber,
+    ):
+        assert read_rows(subscriber, PARCELS) == list(range(PARCELS))
     assert any(name.startswith("subscriber") for name in opened_in) == (threads > 0)
 
 
@@ -98,14 +91,16 @@ def test_a_range_that_came_ahead_is_held_to_its_anchor_when_its_turn_comes(topic
             subscriber.poll(1_000)
 
 
-def test_a_parcel_that_does_not_open_is_found_in_its_place(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parcel_that_does_not_open_is_found_in_its_place(topic: Topic) -> None:
     other = Topic(topic.stack, "rival")
     hand = Hand(other.car, other.name)
     for number in range(12):
-        with monkeypatch.context() as patch:
-            if number == 7:  # its rows do not hash to the leaves that its publisher signed
-                patch.setattr(seal, "leaf_root", lambda batch, salts: bytes(32))
-            stored(hand.send(hand.seal(number))[0])
+        parcel = hand.seal(number)
+        if number == 7:  # its rows do not hash to the leaves that its publisher signed
+            (group,) = parcel.header.groups
+            parcel = hand.resign(parcel, groups=(replace(group, root=bytes(32)),))
+            hand.lane.previous = parcel.hash
+        stored(hand.send(parcel)[0])
     settle(topic.stack)
     findings: list[Finding] = []
     reader = other.reader.subscriber(other.name, on_bad="report", on_finding=findings.append, handed_over_bytes_min=0)

@@ -17,13 +17,12 @@ from typing import TypeVar
 
 import pytest
 from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored, write_as_node
-from broker import await_access, broker, node_settings, straight
+from broker import anchorer_of, await_access, broker, node_settings, straight
 from memory_carrier import server as memory_server
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers import registry
 from tallystick.carriers.carrier import Can, Carrier, Fetch, Fetched, LaneSought
-from tallystick.carriers.kafka import anchorer as kafka_anchorer
 from tallystick.carriers.kafka import direct as straight_kafka
 from tallystick.carriers.kafka import server as gateway
 from tallystick.carriers.kafka.client import KafkaClient
@@ -152,11 +151,10 @@ def direct(*who: str, gateway: bool) -> Start:
     @contextmanager
     def start(folder: Path) -> Iterator[Running]:
         with (
-            pytest.MonkeyPatch.context() as patch,
             closing(KafkaClient(broker().operator())) as kafka,
             Stack(folder, node={**node_settings(broker()), "gateway": gateway}) as stack,
         ):
-            patch.setattr(kafka_anchorer, "CHECK_MS", 100)  # each test waits until Kafka knows of its rights
+            anchorer_of(stack).check_ms = 100  # each test waits until Kafka knows of its rights
             running = Running(stack, await_access=lambda session, token: await_access(kafka, session, token))
             for name in who:
                 setattr(running, name, straight(stack, getattr(running, name), kafka, has_right=False))

@@ -16,7 +16,7 @@ from without import processes_without, without
 
 from tallystick.cli import main
 from tallystick.cli.demo import ending_in_order, has_spark
-from tallystick.demo import permits, publishing, show
+from tallystick.demo import show
 from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, Verdict, expected, perform, refusal
 from tallystick.demo.stage import Stage
 from tallystick.demo.table import WIDTH, lines
@@ -26,8 +26,8 @@ SMALL = ["--vehicles", "10", "--sensors", "5", "--minutes", "1", "--skip-spark"]
 ATTACKS = [*show.OVER_THE_NETWORK, *show.ON_THE_DISK]
 
 
-def told(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    code = main.run(["demo", *SMALL, "--json", "--folder", str(folder)])
+def told(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
+    code = main.run(["demo", *SMALL, *options, "--json", "--folder", str(folder)])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -48,13 +48,17 @@ def test_every_attack_is_stopped_and_seen_to_be(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.long
 def test_without_its_defences_the_attacks_succeed_and_the_demo_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The node's are taken away in its own process, the readers' in this one."""
-    network = [permits.read_without_permit, publishing.framing, permits.fake_unsubscribe, publishing.equivocate]
-    disk = ["a broker reorders parcels on disk", "a ledger put back to an older copy"]
-    monkeypatch.setattr(show, "OVER_THE_NETWORK", [one for one in ATTACKS if one.carry_out in network])
-    monkeypatch.setattr(show, "ON_THE_DISK", [one for one in ATTACKS if one.attack in disk])
+    verdicts = {
+        "reading without a permit": "SUCCEEDED",
+        "framing a neighbour": "SUCCEEDED",
+        "an equivocating publisher": "stopped",  # this defence was left alone
+        "fake unsubscribe": "SUCCEEDED",
+        "a broker reorders parcels on disk": "SUCCEEDED",
+        "a ledger put back to an older copy": "SUCCEEDED",
+    }
     (tmp_path / "start").mkdir()
     of_node = ("the guard of fetches", "the contract's judgement of claims", "the guard of unsubscribing")
     of_readers = (
@@ -62,17 +66,10 @@ def test_without_its_defences_the_attacks_succeed_and_the_demo_fails(
         *("the proof of a range", "the chain of a lane"),
     )
     with processes_without(tmp_path / "start", *of_node), without(*of_readers):
-        code, document = told(tmp_path / "demo", capsys)
-    verdicts = {one["attack"]: one["verdict"] for one in document["scenes"]}
-    assert verdicts == {
-        "reading without a permit": "SUCCEEDED",
-        "framing a neighbour": "SUCCEEDED",
-        "an equivocating publisher": "stopped",  # this defence was left alone
-        "fake unsubscribe": "SUCCEEDED",
-        "a broker reorders parcels on disk": "SUCCEEDED",
-        "a ledger put back to an older copy": "SUCCEEDED",
-        "all of the above, to honest readers": "UNCLEAR",  # one of them was silenced
-    }
+        chosen = [word for name in verdicts for word in ("--attack", name)]
+        code, document = told(tmp_path / "demo", capsys, *chosen)
+    verdicts["all of the above, to honest readers"] = "UNCLEAR"  # one of them was silenced
+    assert {one["attack"]: one["verdict"] for one in document["scenes"]} == verdicts
     assert (code, document["good"]) == (1, False)
 
 
@@ -179,3 +176,12 @@ def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path, capsys: pytest.Ca
     assert main.run(["demo", *SMALL, "--folder", str(tmp_path)]) == 2
     assert "not empty" in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_an_attack_that_there_is_not_is_named_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["demo", *SMALL, "--attack", "phishing", "--folder", str(tmp_path / "demo")]) == 2
+    shown = capsys.readouterr().err
+    assert "no such attack: phishing" in shown
+    assert "fake unsubscribe" in shown

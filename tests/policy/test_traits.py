@@ -9,6 +9,7 @@ import pytest
 from formulas import ACME, CONTENT, RANDOMS, some_formula, some_holding
 from hypothesis import given
 from hypothesis import strategies as st
+from watching import calls_of
 
 from tallystick import wire
 from tallystick.errors import Misuse
@@ -103,18 +104,9 @@ def test_a_formula_of_very_many_traits_is_given_up_in_bounded_work(
     step = (1 << 64) // 2_048
     intervals = tuple((number * step + 1, (number + 1) * step - 2) for number in range(2_048))
     formula = Formula.of(Within("acme.n", intervals), space)
-    made = 0
-
-    def counted(value: object) -> bytes:
-        nonlocal made
-        made += 1
-        return encode(value)
-
-    encode = wire.encode
-    monkeypatch.setattr(wire, "encode", counted)
-    with pytest.raises(Misuse, match="more than 16384 traits"):
+    with calls_of(wire.encode) as made, pytest.raises(Misuse, match="more than 16384 traits"):
         trait_tree(formula)
-    assert TREE_TRAITS_MAX < made <= TREE_TRAITS_MAX + 256  # an interval further: two comparisons of 64 bits
+    assert TREE_TRAITS_MAX < len(made) <= TREE_TRAITS_MAX + 256  # an interval further: two comparisons of 64 bits
 
 
 def test_reals_have_no_traits() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from actors import Hand, Topic, publish, read_rows, reason, row_of, rows, stored
@@ -18,11 +17,12 @@ from tallystick.authority.possession import sign_rekey
 from tallystick.client.session import Session
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Refused, Unavailable
-from tallystick.identity.folder import Identity
+from tallystick.errors import Refused
+from tallystick.identity.folder import Identity, draw_new_keys
 from tallystick.identity.rekey import rekey
 from tallystick.ledger.contracts.identity import KEYS
 from tallystick.runtime.http1 import UNAUTHENTICATED
+from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation
 
 
@@ -117,20 +117,15 @@ def test_a_subscriber_reads_on_under_new_keys_and_the_old_permit_is_gone(stack: 
 # --- cut short ---
 
 
-def test_an_answer_that_was_lost_is_asked_for_again_under_the_new_key(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def ask(stack: Stack, identity: Identity) -> Certificate:
+    """The first two steps of `rekey`: the new keys are drawn, and the authority has certified them."""
+    keys = draw_new_keys(identity, stack.entropy)
+    return rekeying._ask(identity, identity.signing_key, keys, stack.clock, stack.entropy, insecure=False)
+
+
+def test_an_answer_that_was_lost_is_asked_for_again_under_the_new_key(stack: Stack, topic: Topic) -> None:
     home = topic.publisher("interrupted").identity.home
-    ask = rekeying._ask
-
-    def lose(*arguments: Any) -> None:
-        ask(*arguments)
-        raise Unavailable("the answer was lost")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(rekeying, "_ask", lose)
-        with pytest.raises(Unavailable):
-            rekey(Identity.load(home), clock=stack.clock, entropy=stack.entropy)
+    ask(stack, Identity.load(home))  # and the answer is lost
     with Session(Identity.load(home)) as stranded, pytest.raises(Refused):
         stranded.authority.names()
     renewed = rekey(Identity.load(home), clock=stack.clock, entropy=stack.entropy)
@@ -139,20 +134,10 @@ def test_an_answer_that_was_lost_is_asked_for_again_under_the_new_key(
     assert sorted(path.name for path in home.glob("keys*")) == ["keys"]
 
 
-def test_new_keys_take_their_place_though_the_last_step_was_cut_short(
-    stack: Stack, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_keys_take_their_place_though_the_last_step_was_cut_short(stack: Stack, topic: Topic) -> None:
     home = topic.publisher("hurried").identity.home
-
     identity = Identity.load(home)
-
-    def die(home: Path) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Identity, "load", die)
-        with pytest.raises(KeyboardInterrupt):
-            rekey(identity, clock=stack.clock, entropy=stack.entropy)
+    replace(identity, certificate=ask(stack, identity)).write_file()
     assert (home / "keys.new").exists()
     with Session(Identity.load(home)) as session:
         publish(session, "brakes", [50])

@@ -128,7 +128,7 @@ def write_varint(number: int) -> bytes:
 
 
 def read_varint(view: memoryview, position: int) -> tuple[int, int]:
-    """The number at `position`, and where it ends; raises `Malformed`."""
+    """The number at `position`, and where it ends. Raises `Malformed`."""
     number = 0
     for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
         if position >= len(view):

@@ -95,7 +95,7 @@ class AttributeEpochs:
         return number
 
     def last(self) -> int:
-        """The last one announced; 0 before the first."""
+        """The last one announced, or 0 before the first."""
         return self._store.scalar("SELECT max(epoch) FROM attribute_epochs WHERE announced = 1") or 0
 
     def tick(self) -> None:

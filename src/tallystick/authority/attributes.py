@@ -134,7 +134,7 @@ class AttributeSpaces:
             core.store.write("INSERT OR REPLACE INTO attribute_spaces VALUES (?, ?, ?, ?)", values)
 
     def find(self, tenant: bytes) -> AttributeSpace | None:
-        """What the tenant declared; `CannotOpen` if the row was moved or altered."""
+        """What the tenant declared. Raises `CannotOpen` if the row was moved or altered."""
         wrapped = self._store.scalar("SELECT space FROM attribute_spaces WHERE tenant = ?", (tenant,))
         if wrapped is None:
             return None
@@ -160,7 +160,7 @@ class AttributeSpaces:
         return next((one for one in known if one.name == attribute.name), None)
 
     def joined(self, tenants: tuple[bytes, ...], seen: int = 0) -> bytes:
-        """The spaces of these tenants as one, bare names meaning the first's; empty where none changed since `seen`."""
+        """The spaces of these tenants as one, bare names meaning the first's, empty where none changed since `seen`."""
         spaces = [space for space in map(self.find, dict.fromkeys(tenants)) if space is not None]
         if not spaces or all(self._changed(tenant) <= seen for tenant in tenants):
             return b""
@@ -266,7 +266,7 @@ class Attributes:
         return self._proven(self._store.rows(f"{_SELECT} WHERE principal = ? AND state = ?", (principal, LIVE)))
 
     def _proven(self, rows: list[_Row]) -> list[HeldAttribute]:
-        """The attributes of these rows that the ledger has now; `CannotOpen` if a row was moved or altered."""
+        """The attributes of these rows that the ledger has now. Raises `CannotOpen` if a row was moved or altered."""
         found = [held for held in map(self._prove, rows) if held is not None]
         now_ms = self._core.now_ms
         living = [held for held in found if not held.not_after_ms or now_ms < held.not_after_ms]

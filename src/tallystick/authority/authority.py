@@ -210,7 +210,7 @@ class Authority:
     # --- following the ledger ---
 
     def follow(self) -> None:
-        """Take over everything up to the newest checkpoint; `Withheld` if the ledger contradicts itself."""
+        """Take over everything up to the newest checkpoint. Raises `Withheld` if the ledger contradicts itself."""
         core = self.core
         with core.store.lock:
             while True:

@@ -125,7 +125,7 @@ def read_all(
 
 
 def read_opened(spec: Spec, data: bytes, what: str) -> Any:
-    """What was sealed; raises `Malformed`."""
+    """What was sealed. Raises `Malformed`."""
     return spec.read(Fields([wire.decode(data, what)], what, 1), AuthorityLimits())
 
 

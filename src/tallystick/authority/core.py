@@ -169,7 +169,7 @@ class Core:
         self.refused[place] = refusal
 
     def _is_so_already(self, entry: bytes) -> bool:
-        """Whether the proven state has what the entry would take away gone already; true of entries that give."""
+        """Whether the proven state is as the entry would make it. Entries that only add are taken to be done."""
         match wire.decode(entry, "queue"):
             case [EntryKind.UNDO_PERMIT | EntryKind.REVOKE_PERMIT, identifier]:
                 permit = self.ledger.row(PERMITS(identifier))

@@ -167,7 +167,7 @@ class Enrolment:
     # --- new keys ---
 
     def begin_rekey(self, caller: Caller, signing_key: bytes, sealing_key: bytes, signature: bytes) -> bytes | None:
-        """The challenge, sealed to the new sealing key; None where the caller has these keys already."""
+        """The challenge, sealed to the new sealing key, or None where the caller has these keys already."""
         core = self._core
         certificate = self._subjects.require_caller(caller)
         if (certificate.signing_key, certificate.sealing_key) == (signing_key, sealing_key):

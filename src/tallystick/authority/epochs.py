@@ -73,7 +73,7 @@ class Epochs:
         return None
 
     def seed(self, token: bytes, epoch: Epoch) -> bytes:
-        """The private half; `CannotOpen` if the row was moved or its public half exchanged."""
+        """The private half. Raises `CannotOpen` if the row was moved or its public half exchanged."""
         assert epoch.secret is not None
         assert epoch.public is not None
         return self._core.keys.master.unwrap_key_pair(token, _place(epoch.number, epoch.public), epoch.secret)

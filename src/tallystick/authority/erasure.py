@@ -93,7 +93,7 @@ class Erasure:
         return self._store.rows(f"SELECT publisher, period FROM erasure_keys WHERE {erased}", (token, seen))  # noqa: S608
 
     def seed(self, token: bytes, key: ErasureKey) -> bytes:
-        """The private half; `CannotOpen` if the row was moved or its public half exchanged."""
+        """The private half. Raises `CannotOpen` if the row was moved or its public half exchanged."""
         return self._core.keys.master.unwrap_key_pair(token, _place(key.publisher, key.period, key.public), key.secret)
 
     # --- destroying ---

@@ -87,7 +87,7 @@ class GrantPolicies:
         return max((number for number, not_before_ms in self.epochs if not_before_ms <= now_ms), default=None)
 
     def topic_policy(self, group: int, now_ms: int) -> GrantTopicPolicy | None:
-        """What the topic asks of a group now; None where it has no policy."""
+        """What the topic asks of a group now, or None where it has no policy."""
         begun = [one for one in self.topics if one.group == group and one.not_before_ms <= now_ms]
         newest = max(begun, key=lambda one: (one.version, one.epoch), default=None)
         return newest if newest is not None and newest.epoch else None

@@ -66,8 +66,8 @@ class Labels:
         return GrantLabels(code.encode() if is_news else b"", keys)
 
     def cover(self, topic: TopicRecord, interest: str, current: int) -> tuple[bytes, ...]:
-        """The labels of a permit for this interest, in epochs around the current one; `Misuse` where the interest makes
-        no sense. There are none where the topic has no labels, or they tell nothing about it."""
+        """The labels of a permit for this interest, in epochs around the current one: none where the topic has none,
+        or they tell nothing about it. Raises `Misuse` where the interest makes no sense."""
         schema = Schema.decode(self._topics.require_text(topic))
         formula = read_interest(interest, schema.arrow)
         code, _ = self._find(topic.token) or (None, 0)

@@ -33,7 +33,7 @@ class LedgerClient(Protocol):
     """What the authority needs of a ledger: a node's `/v1/ledger/*`."""
 
     def submit(self, transaction: bytes) -> None:
-        """Return when the transaction is in a block; `Refused` with the contract's reason, or `Unavailable`."""
+        """Return when the transaction is in a block. Raises `Refused` with the contract's reason, or `Unavailable`."""
         ...
 
     def checkpoint(self) -> bytes:
@@ -149,7 +149,7 @@ class LedgerView:
         return answer.value
 
     def _accept(self, note: bytes) -> Head:
-        """The note's head, if it goes on from the newest that was ever accepted; `Withheld` if it contradicts."""
+        """The note's head. Raises `Withheld` unless it goes on from the newest that was ever accepted."""
         if self.head is None or self.head.note != note:
             self.head = self._memory.accept(note, self.client.consistency)
         return self.head

@@ -135,7 +135,7 @@ def create_master(passphrase: bytes, entropy: Entropy, cost: Cost = Cost()) -> b
 
 
 def open_master(data: bytes, passphrase: bytes) -> MasterKey:
-    """The master key; `CannotOpen` for a wrong passphrase, `Malformed` for what is no master key file."""
+    """The master key. Raises `CannotOpen` for a wrong passphrase, `Malformed` for what is no master key file."""
     fields = Fields.parse(data, "master key file", 3)
     fields.version(1)
     if fields.text() != FILE_KIND:

@@ -23,7 +23,7 @@ A = TypeVar("A")
 
 
 def operator_identity(folder: Path, passphrase: bytes) -> RequestSigner:
-    """Who signs the operator's requests; `CannotOpen` for a wrong passphrase."""
+    """Who signs the operator's requests. Raises `CannotOpen` for a wrong passphrase."""
     key = open_master((folder / MASTER_FILE).read_bytes(), passphrase).operator_key
     return RequestSigner(operator_id(key.public), key)
 

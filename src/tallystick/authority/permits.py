@@ -180,7 +180,7 @@ class Permits:
         return grant.encode()
 
     def update(self, caller: Caller, identifier: bytes, seen: int) -> bytes | None:
-        """What changed since version `seen`; None where nothing did."""
+        """What changed since version `seen`, or None where nothing did."""
         grant = self._build(caller, identifier, seen, update=True)
         return None if grant is None else grant.encode()
 

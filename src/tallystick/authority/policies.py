@@ -216,7 +216,7 @@ class Policies:
         return public, capsule, sealed
 
     def _formula(self, policy: Policy) -> bytes:
-        """The formula that the ledger's commitment is to; `CannotOpen` if the row was moved or altered."""
+        """The formula that the ledger's commitment is to. Raises `CannotOpen` if the row was moved or altered."""
         assert policy.content is not None
         formula: bytes = wire.decode(self._core.keys.master.unwrap_at(policy.place, policy.content), "policy")[0]
         return formula

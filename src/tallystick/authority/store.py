@@ -92,7 +92,7 @@ class AuthorityStore:
     """The tables, behind one lock: a method that reads and then writes does so inside `transaction`."""
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
-        """Open or create; raises `Misuse` for a file that a newer program wrote."""
+        """Open or create. Raises `Misuse` for a file that a newer program wrote."""
         self.lock = threading.RLock()
         try:
             self._connection = apsw.Connection(path, vfs=vfs)

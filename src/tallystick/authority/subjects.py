@@ -40,7 +40,7 @@ class Subjects:
         return certificate
 
     def require_caller(self, caller: Caller) -> Certificate:
-        """The certificate of the principal that asks; `Refused` unless it may act now."""
+        """The certificate of the principal that asks. Raises `Refused` unless it may act now."""
         certificate = self.find(caller.principal)
         if certificate is None or certificate.kind is not SubjectKind.PRINCIPAL:
             raise Refused("the principal is not enrolled or was revoked", reason="unknown-principal")

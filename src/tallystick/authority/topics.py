@@ -60,7 +60,7 @@ class Topics:
         return None if row is None else TopicRecord(*row)
 
     def require_owned(self, caller: Caller, token: bytes) -> TopicRecord:
-        """The topic, if the caller owns it or its tenant; else as if it did not exist."""
+        """The topic, if the caller owns it or its tenant. To others it does not exist."""
         certificate, topic = self._subjects.require_caller(caller), self.find(token)
         if topic is None or topic.tenant != certificate.tenant:
             raise unknown(token)
@@ -69,7 +69,7 @@ class Topics:
         return topic
 
     def require_described(self, caller: Caller, token: bytes) -> TopicRecord:
-        """The topic, if the caller owns it or may describe it; else as if it did not exist."""
+        """The topic, if the caller owns it or may describe it. To others it does not exist."""
         certificate, topic = self._subjects.require_caller(caller), self.find(token)
         if topic is not None and self.granted(certificate.subject, token) & Right.DESCRIBE:
             return topic
@@ -269,7 +269,7 @@ class Topics:
         return None if wrapped is None else self._core.keys.master.unwrap_schema(token, version, wrapped)
 
     def require_text(self, topic: TopicRecord) -> bytes:
-        """The text of the newest version; `Refused` where a restored store lacks it."""
+        """The text of the newest version. Raises `Refused` where a restored store lacks it."""
         text = self.schema_text(topic.token, topic.schema_version)
         if text is None:
             raise Refused(
@@ -280,7 +280,7 @@ class Topics:
         return text
 
     def schemas(self, topic: TopicRecord, seen: int = 0) -> list[bytes]:
-        """All versions' texts; none where nothing is newer than `seen`."""
+        """All versions' texts, or none where nothing is newer than `seen`."""
         known = "SELECT max(changed) FROM schemas WHERE token = ? AND version <= ?"
         newest = self._store.scalar(known, (topic.token, topic.schema_version))
         if newest is None or newest <= seen:

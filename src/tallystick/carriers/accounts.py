@@ -95,7 +95,7 @@ class Quotas:
         self._buckets: Buckets[bytes] = Buckets(TENANTS_MAX)
 
     def charge(self, tenant: bytes, n_bytes: int, stored: int, now: float) -> None:
-        """Take `n_bytes` from the tenant's allowance; `Unavailable` (come back later) or `Refused` (full)."""
+        """Take `n_bytes` from the tenant's allowance. Raises `Unavailable` (come back later) or `Refused` (full)."""
         quota = self._by_tenant.get(tenant, self._default)
         if stored + n_bytes > quota.bytes_stored_max:
             raise Refused(

@@ -34,7 +34,7 @@ def join_frames(items: Sequence[bytes | memoryview]) -> bytes:
 
 
 def split_frames(data: bytes | memoryview, items_max: int = ITEMS_MAX) -> list[bytes]:
-    """The items of a framed body; raises `Malformed` unless it is made of whole frames."""
+    """The items of a framed body. Raises `Malformed` unless it is made of whole frames."""
     return [bytes(item) for item in frame_views(data, items_max)]
 
 
@@ -220,7 +220,7 @@ class Reading(Protocol):
     def lane_front(self, sought: LaneSought) -> LaneFront | None: ...
 
     def verdict(self, token: bytes, partition: int, offset: int) -> str:
-        """Why what lies at an anchored offset was refused; empty if it was not."""
+        """Why what lies at an anchored offset was refused, empty if it was not."""
 
     def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """The path of each offset in the tree of `size` parcels."""

@@ -126,8 +126,8 @@ class Storage(Protocol):
     def read(
         self, place: Place, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None
     ) -> list[Entry]:
-        """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, at least one; none
-        at the end. A short answer is not the end."""
+        """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, and at least one
+        unless it is the end. A short answer is not the end."""
 
     def find(self, place: Place, parcel: bytes) -> int | None:
         """The offset of the parcel with this hash."""
@@ -260,7 +260,7 @@ class AnchorBook:
         return [self._storage.tree(place).inclusion(offset, size) for offset in offsets]
 
     def verdict(self, place: Place, offset: int) -> str:
-        """Why what lies at an anchored offset was refused; empty if it was not."""
+        """Why what lies at an anchored offset was refused, empty if it was not."""
         entries = self._storage.read(place, offset, 1, headers_only=True)
         if not entries or entries[0].offset != offset:
             raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)

@@ -25,13 +25,23 @@ if TYPE_CHECKING:
 @output.default_option("--sensors", type=click.IntRange(1), default=200, help="Of each of the two tenants.")
 @output.default_option("--minutes", type=click.FloatRange(1), default=10.0, help="Simulated.")
 @output.default_option("--seed", type=click.IntRange(0), default=0, help="Of the simulation.")
+@click.option(
+    "--attack", "attacks", multiple=True, help="Act out this one alone, by its name in the table; repeatable."
+)
 @click.option("--skip-spark", is_flag=True, help="Leave Spark out: no jobs, no report, subscribers' findings alone.")
 @click.option(
     "--folder", type=FOLDER, help="Where everything goes, new or empty [default: a new folder in build/demo]."
 )
 @output.json_option
 def command(
-    vehicles: int, sensors: int, minutes: float, seed: int, skip_spark: bool, folder: Path | None, tell: output.Tell
+    vehicles: int,
+    sensors: int,
+    minutes: float,
+    seed: int,
+    attacks: tuple[str, ...],
+    skip_spark: bool,
+    folder: Path | None,
+    tell: output.Tell,
 ) -> int:
     """Run the whole story: an instance, two tenants, a fleet, a group of subscribers, every attack, the Spark jobs.
 
@@ -43,6 +53,7 @@ def command(
     Examples:
       tally demo
       tally demo --vehicles 20 --minutes 1 --skip-spark --json
+      tally demo --skip-spark --attack "fake unsubscribe"
     """
     from tallystick.demo.show import Show
     from tallystick.demo.traffic import Size
@@ -57,7 +68,8 @@ def command(
     with_spark = not skip_spark and has_spark()
     say(f"everything goes to {folder}")
     with ending_in_order():
-        told = Show(folder, Size(vehicles, sensors, minutes, seed), with_spark=with_spark, say=say).run()
+        size = Size(vehicles, sensors, minutes, seed)
+        told = Show(folder, size, with_spark=with_spark, say=say, attacks=attacks).run()
     tell(_document(told), *_lines(told))
     bad = sum(scene.verdict != "stopped" for scene in told.scenes)
     if bad:

@@ -126,7 +126,7 @@ class Grants:
         return self._keep(name, held)
 
     def _updated(self, kept: Held) -> Held | None:
-        """What was kept, with what came since; None where its permit does not count any more."""
+        """What was kept, with what came since, or None where its permit does not count any more."""
         try:
             update = self._authority.keys(kept.permit.identifier, 0)
         except Refused as error:
@@ -212,7 +212,7 @@ class Advertised:
         return Held.of(self._authority.permit(Operation.ADVERTISE, name))
 
     def obtain_again(self) -> None:
-        """New permits, where those at hand ended; `Refused` if the right is gone."""
+        """New permits, where those at hand ended. Raises `Refused` if the right is gone."""
         self.held = [self._obtain(name) for name in self._names]
 
     def show(self) -> None:

@@ -117,7 +117,7 @@ class Member:
         return _standing(self._view.row(self._place(partition)))[0]
 
     def _move_to(self, partition: int, new: int) -> None:
-        """Move the offset; `Refused` (`fenced`, `not-holder`, `offset-moved`) if it is no longer ours to move."""
+        """Move the offset. Raises `Refused` (`fenced`, `not-holder`, `offset-moved`) if it is not ours any more."""
         old = self._committed[partition]
         while old != new:
             try:

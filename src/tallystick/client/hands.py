@@ -374,7 +374,7 @@ class Sender:
 
     def _check(self, effect: effects.CheckAnchor) -> tuple[list[tuple[Spooled, int]], tuple[Spooled, NotStored] | None]:
         """What the partition's proved anchor covers, and the first parcel of which the notary says that it refused it.
-        One proved anchor, one path per parcel; raises `Forged` where something else is anchored in a promised place."""
+        One proved anchor, one path per parcel. Raises `Forged` where something else is anchored in a promised place."""
         anchor = self._ties.view.row(ANCHORS(effect.token, effect.partition))
         below = [(one, offset) for one, offset in effect.parcels if anchor is not None and offset < anchor.size]
         if anchor is None or not below:

@@ -72,7 +72,7 @@ class OwnPolicy:
 
     @classmethod
     def of(cls, policy: PolicyText | None, hidden: bool, grants: Sequence[Held], schema: Schema) -> OwnPolicy | None:
-        """The policy that the text means in the attribute space of the publisher's grants; None for no text. Raises
+        """The policy that the text means in the attribute space of the publisher's grants, or None for no text. Raises
         `Misuse`: with the position of a mistake, for what nobody or everybody satisfies, for a column's group that
         would have two."""
         if not policy:
@@ -124,7 +124,7 @@ def _policies(grants: Sequence[Held]) -> list[GrantPolicies]:
 
 
 def policy_state(grants: Sequence[Held], schema: Schema, own: OwnPolicy | None, now_ms: int) -> bytes:
-    """What policy locks drawn now would depend on; empty where there would be none."""
+    """What policy locks drawn now would depend on, empty where there would be none."""
     policies = _policies(grants)
     if not policies:
         return b""
@@ -350,7 +350,7 @@ class Labelling:
         return held[0].grant.labels if len(held) == 1 else None
 
     def _code(self, data: bytes, schema: Any) -> TopicCode | None:
-        """What it means over this schema; None where there is nothing to label by."""
+        """What it means over this schema, or None where there is nothing to label by."""
         read = self._read
         if read[0] != data or read[1] != schema:
             code = TopicCode.decode(data)

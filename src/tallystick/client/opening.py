@@ -102,7 +102,7 @@ class Opener:
 
     def rows(self, verified: VerifiedParcel) -> Opened:
         """The records of a data parcel, in the schema that the subscriber wants, without the columns that are closed to
-        it; `MissingKey` or `CannotOpen`, and `NotEntitled` where closed columns are an error."""
+        it. Raises `MissingKey` or `CannotOpen`, and `NotEntitled` where closed columns are an error."""
         schema = self.schema(verified.header.schema_version, verified.header.schema_hash)
         target, begun = self._target_schema(schema), self._begun.pop(verified, None)
         if begun is not None:
@@ -120,11 +120,11 @@ class Opener:
         return open_columns(verified, keys, schema, fast=fast)
 
     def content(self, verified: VerifiedParcel) -> bytes:
-        """What a gap or a commit parcel says; `MissingKey` or `CannotOpen`."""
+        """What a gap or a commit parcel says. Raises `MissingKey` or `CannotOpen`."""
         return self._opened(lambda: open_content(verified, self.ring))
 
     def _opened(self, opening: Callable[[], T]) -> T:
-        """Open a parcel, asking once for keys that we lack; `Unavailable` if one is to come."""
+        """Open a parcel, asking once for keys that we lack. Raises `Unavailable` if one is to come."""
         try:
             return ask_once(opening, self.update_keys)
         except MissingKey as error:
@@ -228,14 +228,14 @@ class Interest:
         return bool(self.text)
 
     def formula(self, schema: Schema) -> Formula:
-        """What the text means over this schema; raises `Misuse`."""
+        """What the text means over this schema. Raises `Misuse`."""
         if self._read is None or self._read[0] != schema:
             self._read = schema, read_interest(self.text, schema.arrow)
         return self._read[1]
 
     def only(self, batch: Batch, schema: Schema) -> tuple[Batch, Places | None]:
-        """The rows that are meant and their places in the batch; None where it is all of them. `schema` is the topic's,
-        of whose columns the batch may lack some."""
+        """The rows that are meant and their places in the batch, or None where it is all of them. The batch may lack
+        columns of `schema`, the topic's."""
         if not self.text:
             return batch, None
         mask = wanted_rows(self.formula(schema), batch.data)

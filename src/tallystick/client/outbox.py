@@ -298,7 +298,7 @@ class Outbox:
         self.waiting_bytes += sum(one.size_bytes for one in orders if isinstance(one, Rows))
 
     def is_kept(self, commit: Commit) -> bool:
-        """Whether a commit parcel is durable; raises what kept it from being sealed."""
+        """Whether a commit parcel is durable. Raises what kept it from being sealed."""
         if commit.error is not None:
             raise commit.error
         one = commit.parcel

@@ -196,7 +196,7 @@ class Publisher:
 
     def set_policy(self, policy: PolicyText | None, *, hide: bool | None = None) -> None:
         """Say anew who may open: a formula over attributes, formulas by column, or None. What was produced before is
-        sealed under the old policy first; raises `Misuse` for one that cannot be, and then nothing changes."""
+        sealed under the old policy first. Raises `Misuse` for one that cannot be, and then nothing changes."""
         hide = self._settings.hide_policy if hide is None else hide
         own = OwnPolicy.of(policy, hide, self._advertised.held, self.schema)
         with self._telling():

@@ -111,13 +111,13 @@ class Finding:
 
 
 def is_late(sealed_ms: int, anchored_ms: int, late_s: float = LATE_S) -> bool:
-    """Whether a parcel was sealed, by its publisher's clock, long before it was anchored; 0 is no claim."""
+    """Whether a parcel was sealed, by its publisher's clock, long before it was anchored. 0 claims nothing."""
     return bool(sealed_ms) and anchored_ms - sealed_ms > late_s * 1000
 
 
 def is_suspect(revoked: int, height: int | None) -> bool:
-    """Whether what is anchored at this height, or not yet at all, came after its publisher's key was revoked; 0 is
-    never."""
+    """Whether what is anchored at this height, or not yet at all, came after its publisher's key was revoked.
+    A key that never was has 0."""
     return bool(revoked) and (height is None or height >= revoked)
 
 
@@ -311,7 +311,7 @@ class PartitionReader(Generic[V]):
         return self._proved_end, len(self._unproved)
 
     def confirm(self, count: int, proof: Sequence[bytes], anchor: AnchorRow) -> None:
-        """The first `count` unproved parcels are what was anchored; `Withheld` if the node showed us others."""
+        """The first `count` unproved parcels are what was anchored. Raises `Withheld` if the node showed us others."""
         try:
             verify_range(self._unproved[:count], self._proved_end, anchor.size, list(proof), anchor.root)
         except Forged as error:
@@ -454,8 +454,8 @@ def decode(reading: ReadingForm[V], data: bytes | memoryview) -> Parcel | Void:
 def parse(
     reading: ReadingForm[V], fetched: Fetched, partition: int, offset: int, anchor: AnchorRow | None
 ) -> list[Parcel | Void]:
-    """(a): the parcels from `offset` on that were fetched, whose hashes are the anchored ones; else `Withheld`. Without
-    an anchor they are only read."""
+    """(a): the parcels from `offset` on that were fetched. Raises `Withheld` unless their hashes are the anchored ones;
+    without an anchor they are only read."""
     if fetched.first != offset or (anchor is not None and fetched.first + len(fetched.parcels) > anchor.size):
         raise withheld(partition, f"offset {offset} was asked for, {fetched.first} came", "altered")
     if anchor is None:

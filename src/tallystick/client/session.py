@@ -126,7 +126,7 @@ class Session(ReaderTies):
 
     def history(self, token: bytes) -> tuple[list[tuple[int, int, bytes]], Head]:
         """Every operation on a topic as (height, index, entry), newest first, and the checkpoint under which none is
-        missing; `Withheld` if the node leaves one out."""
+        missing. Raises `Withheld` if the node leaves one out."""
         proved = self.node.state(HISTORIES(token))
         self.memory.accept(proved.note, self.node.consistency)
         head = proved.verify(self.identity.trust)

@@ -133,8 +133,8 @@ class Spool:
             segments.append(_Segment(first, file))
 
     def sync(self) -> None:
-        """Make durable what was appended so far, while more may be appended; `UnsureSpool` if the disk does not say
-        that it did."""
+        """Make durable what was appended so far, while more may be appended. Raises `UnsureSpool` if the disk does not
+        confirm it."""
         with self._lock:
             segments = [segment for segments in self._lanes.values() for segment in segments]
         for segment in segments:

@@ -279,7 +279,7 @@ class Subscriber:
         return [*found, replace(item, written=rest)] if rest.names else found
 
     def _named(self, item: _Committed, data: bytes | memoryview, name: bytes) -> VerifiedParcel | None:
-        """The parcel of this name; None where its front came, and the permit's labels do not ask for more."""
+        """The parcel of this name, or None where its front came, and the permit's labels do not ask for more."""
         try:
             parcel = self._fetcher.reading.decode(data)
             if is_front(parcel) and parcel.hash == name:

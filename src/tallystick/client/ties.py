@@ -63,7 +63,7 @@ class View:
         return None if head is None else (head.size, head.root)
 
     def refresh(self) -> Head:
-        """The newest checkpoint; `Withheld` if it contradicts an earlier one, or is too old."""
+        """The newest checkpoint. Raises `Withheld` if it contradicts an earlier one, or is too old."""
         return self._check_age(self._memory.accept(self._source.checkpoint(), self._source.consistency))
 
     def row(self, key: Key[R]) -> R | None:
@@ -139,9 +139,9 @@ class Author:
         return self._identity.principal
 
     def write(self, *entry: bytes) -> None:
-        """Submit one transaction of these entries; returns when it is in a block.
+        """Submit one transaction of these entries, and return when it is in a block.
 
-        `Unavailable` if numbers of other processes of this name stay in the way; `Refused` as the contracts say.
+        Raises `Refused` as the contracts say, and `Unavailable` if others who write in this name stay in the way.
         """
         identity = self._identity
         deadline = self._clock.monotonic() + PUBLISHED_S

@@ -93,7 +93,7 @@ def seal(public: PublicKey, plaintext: bytes, info: bytes) -> bytes:
 
 
 def open_(private: PrivateKey, sealed: bytes, info: bytes) -> bytes:
-    """What was sealed to this key under this `info`; raises `CannotOpen`."""
+    """What was sealed to this key under this `info`. Raises `CannotOpen`."""
     try:
         return _SUITE.decrypt(sealed, private._key, info)
     except (InvalidTag, ValueError):

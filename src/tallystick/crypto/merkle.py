@@ -289,7 +289,7 @@ def siblings(index: int, size: int) -> list[tuple[int, int]]:
 
 
 def fold_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], hash_nodes: NodeHash) -> bytes:
-    """RFC 9162, section 2.1.3.2, for any node hash: the root that the proof leads to; raises `Forged`."""
+    """RFC 9162, section 2.1.3.2, for any node hash: the root that the proof leads to. Raises `Forged`."""
     what = f"inclusion of leaf {index} in a tree of {size}"
     if not 0 <= index < size <= SIZE_MAX:
         raise Forged(f"{what}: out of range")

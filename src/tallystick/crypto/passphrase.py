@@ -52,7 +52,7 @@ def lock_secret(secret: bytes, passphrase: bytes, entropy: bytes, cost: Cost = C
 
 
 def unlock_secret(data: bytes, passphrase: bytes) -> bytes:
-    """The secret; `CannotOpen` for a wrong passphrase, `Malformed` for what is no locked secret."""
+    """The secret. Raises `CannotOpen` for a wrong passphrase, `Malformed` for what is no locked secret."""
     match wire.decode(data, "locked secret"):
         case [bytes(head), bytes(wrapped)]:
             pass

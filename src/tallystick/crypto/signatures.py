@@ -78,7 +78,7 @@ class VerifyKey:
         self._key = Ed25519PublicKey.from_public_bytes(self.raw)
 
     def verify(self, context: str, signature: bytes, message: bytes) -> None:
-        """Returns if `signature` was given for `message` in `context`; raises `Forged`."""
+        """Returns if `signature` was given for `message` in `context`. Raises `Forged`."""
         self._check(signature, framed(context, message), context)
 
     def verify_raw(self, signature: bytes, message: bytes) -> None:
@@ -120,7 +120,7 @@ class SigningKey:
         return self._key.sign(framed(context, message))
 
     def sign_raw(self, message: bytes) -> bytes:
-        """For a message whose form another standard fixes; `Misuse` if it could pass for one of ours."""
+        """For a message whose form another standard fixes. Raises `Misuse` if it could pass for one of ours."""
         if message[1 : 1 + len(CONTEXT_PREFIX)] == CONTEXT_PREFIX.encode():
             raise Misuse("raw signature: the message reads like a context of ours")
         return self._key.sign(message)
@@ -142,7 +142,7 @@ class RootVerifyKey:
             raise Malformed("root key: not an ML-DSA-65 key") from error
 
     def verify(self, context: str, signature: bytes, message: bytes) -> None:
-        """Returns if both halves hold; raises `Forged`."""
+        """Returns if both halves hold. Raises `Forged`."""
         if len(signature) != ROOT_SIGNATURE_BYTES:
             raise Forged(f"root signature: expected {ROOT_SIGNATURE_BYTES} bytes, found {len(signature)}")
         bound = _bound(self.raw, message)
@@ -236,6 +236,6 @@ class SignedObject:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """The object, not yet verified; raises `Malformed`."""
+        """The object, not yet verified. Raises `Malformed`."""
         body, signature = split_signed(data, cls.what, cls.bytes_max)
         return wire.read_as(cls, body, cls.what, body=body, signature=signature)

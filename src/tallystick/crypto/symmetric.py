@@ -110,7 +110,7 @@ def encrypt(key: bytes, plaintext: Buffer, aad: Buffer = b"") -> bytes:
 
 
 def decrypt(key: bytes, ciphertext: Buffer, aad: Buffer = b"") -> bytes:
-    """The plaintext; raises `CannotOpen`."""
+    """The plaintext. Raises `CannotOpen`."""
     try:
         return _cipher(key).decrypt(_NONCE, ciphertext, aad)
     except InvalidTag:
@@ -152,7 +152,7 @@ def wrap(key: bytes, plaintext: bytes, aad: bytes, entropy: bytes) -> bytes:
 
 
 def unwrap(key: bytes, wrapped: bytes, aad: bytes) -> bytes:
-    """What was wrapped under the same key and associated data; raises `CannotOpen`."""
+    """What was wrapped under the same key and associated data. Raises `CannotOpen`."""
     if len(wrapped) < WRAP_BYTES:
         raise CannotOpen
     return decrypt(derive(key, "tallystick one-time key 1", wrapped[:SALT_BYTES]), wrapped[SALT_BYTES:], aad)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from tallystick.demo.scene import NotObserved, Performed, Scene, Seen, Verdict, 
 from tallystick.demo.spark import SparkProcess
 from tallystick.demo.stage import READ, Stage
 from tallystick.demo.traffic import GROUP, Pace, ReaderGroup, Size, check_clean, publish_all, read_all
+from tallystick.errors import Misuse
 from tallystick.ledger import entries
 
 OVER_THE_NETWORK: list[Scene] = [*permits.READING, *policies.scenes(), *publishing.SCENES, *permits.UNDOING]
@@ -40,10 +41,21 @@ class ToldScene:
 
 
 class Show:
-    """`run` once. `say` takes a line at every step."""
+    """`run` once. `say` takes a line at every step; `attacks` names those to act out, or is empty for all."""
 
-    def __init__(self, folder: Path, size: Size, *, with_spark: bool, say: Callable[[str], None]) -> None:
-        self._size, self._with_spark, self._say = size, with_spark, say
+    def __init__(
+        self,
+        folder: Path,
+        size: Size,
+        *,
+        with_spark: bool,
+        say: Callable[[str], None],
+        attacks: Collection[str] = (),
+    ) -> None:
+        known = [scene.attack for scene in (*OVER_THE_NETWORK, *ON_THE_DISK)]
+        if unknown := set(attacks).difference(known):
+            raise Misuse(f"no such attack: {', '.join(sorted(unknown))}", hint=f"known are {', '.join(known)}")
+        self._size, self._with_spark, self._say, self._attacks = size, with_spark, say, attacks or known
         self._rows: Counter[str] = Counter()  # published by honest people, by topic
         self.told = ToldScene(folder)
 
@@ -59,9 +71,9 @@ class Show:
             self._set_out(stage)
             group = ReaderGroup(stage)
             self._work(stage, group, self._size)
-            self._perform(stage, OVER_THE_NETWORK)
+            self._perform(stage, self._chosen(OVER_THE_NETWORK))
             self._copy(stage, group)
-            self._perform(stage, ON_THE_DISK)
+            self._perform(stage, self._chosen(ON_THE_DISK))
             self._perform(stage, [_afterwards(group, self._rows)])
             group.close()
             if stage.spark is not None:
@@ -70,6 +82,9 @@ class Show:
                 self.told.report = report if report.exists() else None
         self.told.seconds = stage.clock.monotonic() - began
         return self.told
+
+    def _chosen(self, scenes: list[Scene]) -> list[Scene]:
+        return [scene for scene in scenes if scene.attack in self._attacks]
 
     def _set_out(self, stage: Stage) -> None:
         stage.enrol_cast()

@@ -188,7 +188,7 @@ class Stage:
     # Waiting.
 
     def wait_until(self, condition: Callable[[], T], what: str, patience_s: float = PATIENCE_S) -> T:
-        """Wait until the condition holds. Returns what it came to; raises `NotObserved` after `patience_s`."""
+        """Wait until the condition holds. Returns what it came to. Raises `NotObserved` after `patience_s`."""
         deadline = self.clock.monotonic() + patience_s
         while not (found := condition()):
             if self.clock.monotonic() > deadline:

@@ -118,7 +118,7 @@ class Dbc:
     @staticmethod
     @lru_cache(maxsize=8)
     def parse(text: str) -> Dbc:
-        """From the text of a DBC file; raises `Misuse` where it is none, or `cantools` is not installed."""
+        """From the text of a DBC file. Raises `Misuse` where it is none, or `cantools` is not installed."""
         try:
             import cantools
         except ImportError as error:

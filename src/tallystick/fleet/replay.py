@@ -67,7 +67,7 @@ class RecordingReplay:
     torn: int = 0  # rows left out because their line was cut off
 
     def batches(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """All rows in order of time, by the schema `positions` or `drives`; raises `Misuse`, `Malformed`."""
+        """All rows in order of time, by the schema `positions` or `drives`. Raises `Misuse`, `Malformed`."""
         return rechunked(self._files(), chunk_rows)
 
     def _files(self) -> Iterator[pa.RecordBatch]:

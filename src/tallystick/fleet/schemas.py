@@ -78,7 +78,7 @@ TEXTS = {"telemetry": TELEMETRY, "can": CAN, "vitals": VITALS, "home": HOME, "po
 
 
 def schema(name: str) -> Schema:
-    """The schema of that name; raises `Misuse` for another."""
+    """The schema of that name. Raises `Misuse` for another."""
     if name not in TEXTS:
         raise Misuse(f'the fleet has no schema "{name}", expected one of {", ".join(TEXTS)}')
     return Schema.parse(" ".join(TEXTS[name].split()))

@@ -27,7 +27,7 @@ class Window:
         self._order: deque[tuple[float, bytes, bytes]] = deque()
 
     def check(self, signer: bytes, identifier: bytes, now: float) -> None:
-        """Remember a verified envelope's identifier; `Refused` if it was seen, or the signer's share is full."""
+        """Remember a verified envelope's identifier. Raises `Refused` if it was seen, or the signer's share is full."""
         self._forget(now)
         seen = self._seen.setdefault(signer, set())
         if identifier in seen:

@@ -25,7 +25,7 @@ def addresses(identity: Identity) -> list[Address]:
 
 
 def ask_node(url: str, trust: TrustFile, clock: Clock, entropy: Entropy, insecure: bool) -> Certificate:
-    """The certificate of the node that answers at an address; `Unavailable` where none does."""
+    """The certificate of the node that answers at an address. Raises `Unavailable` where none does."""
     with HttpClient([Address(url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
         certificate = Certificate.decode(http.request("GET", "/v1/certificate", attempts_max=1).body)
     certificate.verify(trust.root_verifier, instance=trust.instance)

@@ -27,7 +27,7 @@ from tallystick.trust.certificate import Certificate
 
 
 def rekey(identity: Identity, *, clock: Clock, entropy: Entropy, insecure: bool = False) -> Identity:
-    """The identity under new keys, its folder rewritten; `Refused` or `Unavailable` leave it as it was."""
+    """The identity under new keys, its folder rewritten. After `Refused` or `Unavailable` it is as it was."""
     keys = draw_new_keys(identity, entropy)
     try:
         certificate = _ask(identity, identity.signing_key, keys, clock, entropy, insecure)

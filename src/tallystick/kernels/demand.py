@@ -25,7 +25,7 @@ class OnDemand(Generic[T]):
         return self._load()
 
     def after(self, work: int) -> T | None:
-        """What is loaded, if all work of this process, `work` included, is enough for it; else None."""
+        """What is loaded, if all work of this process, `work` included, is enough for it, or None."""
         if self._left > 0:
             self._left -= work
         return self._load() if self._left <= 0 else None

@@ -279,7 +279,7 @@ class Puller:
         return None
 
     def _layout_of(self, rows: list[Any]) -> _Layout | None:
-        """That of the row with most keys among the first, most often the same as last time; None if it is odd."""
+        """That of the row with most keys among the first, most often the same as last time, or None if it is odd."""
         models = [row for row in rows[:_MODELS_MAX] if type(row) is dict]
         if not models:
             return None

@@ -82,7 +82,7 @@ class Transaction:
         _verify(key, self.head, self.signature)
 
     def decode_entries(self, first: int = 0, end: int | None = None) -> Iterator[Any]:
-        """The entries' values, one after the other; raises `Malformed` at the first that is none."""
+        """The entries' values, one after the other. Raises `Malformed` at the first that is none."""
         return wire.decode_each(self.entries[first:end], "entry")
 
 
@@ -104,7 +104,7 @@ def compose(instance: bytes, author: bytes, number: int, entries: Sequence[bytes
 
 
 def parse(data: bytes) -> Transaction:
-    """The well-formed transaction in `data`; raises `Malformed`, or `Forged` where the root does not fit."""
+    """The well-formed transaction in `data`. Raises `Malformed`, or `Forged` where the root does not fit."""
     if len(data) > BYTES_MAX:
         raise Malformed(f"transaction: {len(data)} bytes, at most {BYTES_MAX} expected")
     frame = Fields(next(wire.decode_each([data], "transaction")), "transaction", 3)
@@ -268,7 +268,7 @@ def compiled_for(entries: int) -> CompiledLedger | None:
 
 
 def load_compiled(self_test: Callable[[CompiledLedger], None]) -> CompiledLedger | None:
-    """The compiled way if it passes the test; None, and a warning, where it cannot be had."""
+    """The compiled way if it passes the test, or None, with a warning, where it cannot be had."""
     try:
         found = CompiledLedger()
         self_test(found)
@@ -279,7 +279,7 @@ def load_compiled(self_test: Callable[[CompiledLedger], None]) -> CompiledLedger
 
 
 def _self_test(found: CompiledLedger) -> None:
-    """Compare every loop with the reference; raises RuntimeError. Compiles everything on the way."""
+    """Compare every loop with the reference. Raises RuntimeError. Compiles everything on the way."""
     entries = [bytes([size]) * size for size in range(200)]  # messages of one to four blocks
     hashes, root = found.digest(entries)
     octets, places = np.frombuffer(hashes, np.uint8), np.array([0, 32, 0, 64, 32])

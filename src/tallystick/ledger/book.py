@@ -121,7 +121,7 @@ class Book:
     """Tree, state and newest block of one ledger file; not for several threads at once."""
 
     def __init__(self, store: LedgerStore, instance: bytes | None = None) -> None:
-        """Load a file that `found` or an earlier process has begun; raises `Forged` where it does not fit together, and
+        """Load a file that `found` or an earlier process has begun. Raises `Forged` where it does not fit together, and
         `Misuse` where it is of another instance than the one that is asked for."""
         height = store.last_height()
         assert height is not None

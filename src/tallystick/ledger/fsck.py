@@ -140,7 +140,7 @@ class Replay:
 
     @classmethod
     def decode(cls, data: bytes, first: TrustFile) -> Replay:
-        """The replay that was put down; raises `Malformed` unless its parts fit together and are of this instance."""
+        """The replay that was put down. Raises `Malformed` unless its parts fit together and are of this instance."""
         fields = Fields.parse(data, "replay", 4)
         fields.version(1)
         replay = cls(first)
@@ -185,7 +185,7 @@ class FsckReport:
 
 
 def fsck(path: str, trust: TrustFile, vfs: str | None = None) -> FsckReport:
-    """Replay the ledger in `path`, of the instance of `trust`; raises `Forged`, naming the first difference."""
+    """Replay the ledger in `path`, of the instance of `trust`. Raises `Forged`, naming the first difference."""
     try:
         store = LedgerStore(path, vfs, create=False)
         try:

@@ -47,7 +47,7 @@ class StateProof:
     note: bytes
 
     def verify(self, trust: TrustFile) -> Head:
-        """The head under which the value stands; raises `Forged`."""
+        """The head under which the value stands. Raises `Forged`."""
         head = read_head(self.note, trust)
         verify_map(head.state_root, self.key, self.value, self.proof)
         return head

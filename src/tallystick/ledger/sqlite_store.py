@@ -260,7 +260,7 @@ class LedgerStore:
         return [line for (line,) in self._all("PRAGMA integrity_check") if line != "ok"]
 
     def _one(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
-        """The first row, or its value where it has but one; None where there is none."""
+        """The first row, or its value where it has but one, or None where there is none."""
         with _translated("ledger file"):
             return self.db.execute(statement, values).get
 

@@ -125,7 +125,7 @@ def encode_request(old: int, proof: Sequence[bytes], note: bytes) -> bytes:
 
 
 def decode_request(body: bytes) -> tuple[int, list[bytes], Note]:
-    """Old size, consistency proof and note; raises `Malformed`."""
+    """Old size, consistency proof and note. Raises `Malformed`."""
     if len(body) > REQUEST_BYTES_MAX:
         raise Malformed(f"witness request: {len(body)} bytes, at most {REQUEST_BYTES_MAX} expected")
     head, blank, note = body.partition(b"\n\n")
@@ -143,7 +143,7 @@ def decode_request(body: bytes) -> tuple[int, list[bytes], Note]:
 
 
 def read_answer(status: int, body: bytes) -> tuple[NoteSignature, ...] | int:
-    """The cosignatures, or the size from which the witness wants a proof; raises `Refused` or `Unavailable`."""
+    """The cosignatures, or the size from which the witness wants a proof. Raises `Refused` or `Unavailable`."""
     if status == 200:
         try:
             return decode_signatures(body.decode("utf-8"))

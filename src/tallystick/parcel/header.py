@@ -157,7 +157,7 @@ class Header:
 
     @property
     def label_place(self) -> tuple[int, int] | None:
-        """The epoch and the version of the code under which the header was labelled; None where it was not."""
+        """The epoch and the version of the code under which the header was labelled, or None where it was not."""
         return (self.topics[0].epoch, self.labels[0][0]) if self.labels and len(self.topics) == 1 else None
 
     def partition(self, partitions: int) -> int:
@@ -265,7 +265,7 @@ def lane_partition(lane: bytes, partitions: int) -> int:
 def check_equivocation(
     header_a: bytes, signature_a: bytes, header_b: bytes, signature_b: bytes, key: VerifyKey
 ) -> tuple[bytes, int]:
-    """The lane and sequence at which `key` signed two different headers; raises `Forged` if it did not."""
+    """The lane and sequence at which `key` signed two different headers. Raises `Forged` if it did not."""
     a, b = Header.decode(header_a), Header.decode(header_b)
     if (a.lane, a.sequence, a.instance) != (b.lane, b.sequence, b.instance) or a.hash == b.hash:
         raise Forged("equivocation: not two headers of one lane and sequence")

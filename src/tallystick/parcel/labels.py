@@ -44,7 +44,7 @@ class Labeller:
         self._known: dict[Subspace, bytes] = {}
 
     def labels(self, columns: Mapping[str, Any], draw: Draw) -> tuple[bytes, ...]:
-        """The labels of a parcel with these columns; none where it holds too many subspaces. `draw` brings entropy."""
+        """The labels of a parcel with these columns, none where it holds too many subspaces. `draw` brings entropy."""
         subspaces = self._code.describe(columns)
         if not subspaces:
             return ()

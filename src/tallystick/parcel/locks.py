@@ -111,7 +111,7 @@ def seal_seed(
 
 
 def open_seed(key: AttributeKey, capsule: bytes, sealed: bytes, epoch: int, place: PolicyPlace) -> bytes:
-    """The seed of the private half; `CannotOpen` if the key does not satisfy the formula, or a place is another's."""
+    """The seed of the private half. Raises `CannotOpen` if the key does not satisfy the formula, or was moved here."""
     parsed = Capsule.decode(capsule)
     if parsed.epoch != epoch:
         raise CannotOpen
@@ -203,7 +203,7 @@ class OwnPolicyLock:
         return fields.octets(at_most=CAPSULE_BYTES_MAX)
 
     def open(self, capsule: Capsule, key: AttributeKey | None, permits: Sequence[bytes]) -> bytes:
-        """The secret; `NotEntitled` if the key does not satisfy the formula."""
+        """The secret. Raises `NotEntitled` if the key does not satisfy the formula."""
         if key is None or not satisfies(key, capsule):
             raise NotEntitled(capsule.epoch)
         return decapsulate(key, capsule, _context(self.instance, self.lane, permits))
@@ -260,7 +260,7 @@ class TopicLock:
         )
 
     def open(self, keys: Mapping[tuple[bytes, int], hpke.PrivateKey]) -> bytes:
-        """The secret, by whichever topic key is at hand; `MissingKey` if none is."""
+        """The secret, by whichever topic key is at hand. Raises `MissingKey` if none is."""
         for token, epoch, sealed in self.wraps:
             private = keys.get((token, epoch))
             if private is not None:

@@ -48,7 +48,7 @@ def encode_section(codec: int, count: int, time_ms: int, raw_bytes: int, content
 
 
 def decode_section(plaintext: memoryview) -> Section:
-    """The section in `plaintext`, decompressed within its declared size; `Malformed` if it lies about any."""
+    """The section in `plaintext`, decompressed within its declared size. Raises `Malformed` if it lies about any."""
     from tallystick.record.codec import decompress  # brings Arrow, which whoever only carries parcels does without
 
     if len(plaintext) < _FRAME.size:
@@ -92,7 +92,7 @@ class Parcel:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Parcel:
-        """Parse a whole parcel; raises `Malformed` for anything but exactly one."""
+        """Parse a whole parcel. Raises `Malformed` for anything but exactly one."""
         parcel = cls.decode_front(data)
         body = memoryview(data)[len(data) - parcel.header.body_bytes :] if parcel.header.body_bytes else b""
         expected = front_bytes(data) + parcel.header.body_bytes

@@ -146,7 +146,7 @@ class Prover:
         self._receipt = None if receipt is None else receipt.encode()
 
     def prove(self, leaf: int) -> Proof:
-        """The proof of one row; raises `Misuse` where there is none of that number."""
+        """The proof of one row. Raises `Misuse` where there is none of that number."""
         count, header = self.batch.rows, self._verified.header
         if not 0 <= leaf < count:
             raise Misuse(f"{describe(header)}: has {count} records, none with number {leaf}")
@@ -176,7 +176,7 @@ def _encode_row(batch: Batch, leaf: int) -> bytes:
 
 
 def verify_proof(data: bytes, trust: TrustFile) -> ProvenRecord:
-    """The record that `data` proves under `trust`; raises `Malformed`, `Forged` or `Refused`."""
+    """The record that `data` proves under `trust`. Raises `Malformed`, `Forged` or `Refused`."""
     proof = Proof.decode(data)
     # 1. The header is of this instance; the root certified the authority, the authority the publisher, and the
     #    publisher signed the header.

@@ -91,7 +91,7 @@ class Attribute:
 
     @property
     def namespace(self) -> str:
-        """The tenant whose attribute it is; empty for content."""
+        """The tenant whose attribute it is, empty for content."""
         return self.name.partition(".")[0] if "." in self.name else ""
 
     @property
@@ -109,7 +109,7 @@ class Attribute:
         return self.kind is not AttributeKind.REAL
 
     def text(self, value: Value) -> str:
-        """`value` as one of a text attribute's values; raises `Misuse`."""
+        """`value` as one of a text attribute's values. Raises `Misuse`."""
         if self.kind is AttributeKind.FLAG and isinstance(value, bool):
             value = "true" if value else "false"
         if not isinstance(value, str):
@@ -122,7 +122,7 @@ class Attribute:
         return value
 
     def ordinal(self, value: Value) -> int:
-        """`value` as the ordinal of an ordered attribute; raises `Misuse` if it is out of range."""
+        """`value` as the ordinal of an ordered attribute. Raises `Misuse` if it is out of range."""
         if self.kind is AttributeKind.REAL and isinstance(value, int | float) and not isinstance(value, bool):
             return _real_ordinal(self.name, value)
         if self.kind is AttributeKind.DATE:

@@ -38,7 +38,7 @@ def content_space(schema: Any, names: dict[str, list[str]] | None = None) -> Att
 
 
 def read_interest(text: str, schema: Any) -> Formula:
-    """The interest that a text means over an Arrow schema's columns; raises `Misuse` with what is wrong where."""
+    """The interest that a text means over an Arrow schema's columns. Raises `Misuse` with what is wrong where."""
     interest = parse(text, content_space(schema), "interest")
     check_interest(interest)
     return interest

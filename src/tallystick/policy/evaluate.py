@@ -43,7 +43,7 @@ def node_holds(node: Node, held: Mapping[str, int | tuple[str, ...]]) -> bool:
 def mask(formula: Formula, columns: Mapping[str, Any]) -> Mask:
     """For each row whether it satisfies the formula.
 
-    `columns` maps the attributes' names to Arrow arrays or numpy arrays of one length; raises `Misuse` for a missing
+    `columns` maps the attributes' names to Arrow arrays or numpy arrays of one length. Raises `Misuse` for a missing
     column or one of another type than the space declares.
     """
     found: dict[Leaf, Mask] = {}

@@ -73,7 +73,7 @@ class Formula:
 
     @classmethod
     def of(cls, root: Node, space: AttributeSpace) -> Formula:
-        """The canonical form of `root`; raises `Misuse` if nothing can satisfy it."""
+        """The canonical form of `root`. Raises `Misuse` if nothing can satisfy it."""
         check_size(root)
         root = canonical(root, space)
         if root == NEVER:
@@ -242,7 +242,7 @@ def _union(first: Leaf, second: Leaf) -> Leaf:
 
 
 def intersection(first: Leaf, second: Leaf) -> Leaf | None:
-    """What satisfies both leaves over one single-valued attribute; None if nothing does."""
+    """What satisfies both leaves over one single-valued attribute, or None if nothing does."""
     if isinstance(first, OneOf) and isinstance(second, OneOf):
         values = tuple(value for value in first.values if value in second.values)
         return OneOf(first.attribute, values) if values else None

@@ -65,7 +65,7 @@ class _Token:
 
 
 def parse(text: str, space: AttributeSpace, what: str = "formula") -> Formula:
-    """The formula that `text` writes down, typed by `space`; raises `Misuse`.
+    """The formula that `text` writes down, typed by `space`. Raises `Misuse`.
 
     >>> from tallystick.policy.attribute import category, integer
     >>> acme = AttributeSpace.of("acme", category("role", ["garage", "insurer"]), integer("clearance", 8))

@@ -91,7 +91,7 @@ class AttributeSpace:
         return self._by_name[name]
 
     def resolve(self, name: str) -> Attribute:
-        """By its full name, or bare within the namespace; raises `Misuse` with a suggestion."""
+        """By its full name, or bare within the namespace. Raises `Misuse` with a suggestion."""
         found = self._by_name.get(f"{self.namespace}.{name}") or self._by_name.get(name)
         if found is None:
             raise Misuse(f'unknown attribute "{name}"', hint=suggestion(name, self.names()))
@@ -103,7 +103,7 @@ class AttributeSpace:
         return [one.name.removeprefix(own) if self.namespace else one.name for one in self.attributes]
 
     def values(self, held: Mapping[str, Value | Iterable[Value]]) -> AttributeSet:
-        """The typed set of `held`, by full or bare names; raises `Misuse`."""
+        """The typed set of `held`, by full or bare names. Raises `Misuse`."""
         typed: dict[str, int | tuple[str, ...]] = {}
         for name, value in held.items():
             attribute = self.resolve(name)
@@ -132,7 +132,7 @@ class AttributeSpace:
                     attribute.text(one)
 
     def grant(self, held: Mapping[str, Value | Iterable[Value]]) -> AttributeSet:
-        """As `values`, for attributes that this namespace may grant; raises `Refused` for another's."""
+        """As `values`, for attributes that this namespace may grant. Raises `Refused` for another's."""
         granted = self.values(held)
         for name, _ in granted.values:
             if self[name].namespace != self.namespace or not self.namespace:
@@ -159,7 +159,7 @@ class AttributeSpace:
 
     @classmethod
     def read(cls, text: str) -> AttributeSpace:
-        """The space that a TOML text declares: `namespace`, and a table for each attribute; raises `Misuse`.
+        """The space that a TOML text declares: `namespace`, and a table for each attribute. Raises `Misuse`.
 
         [clearance]
         kind = "integer"
@@ -219,7 +219,7 @@ def _made(name: str, kind: AttributeKind, table: dict[str, Any], encoding: Encod
 
 
 def decode_versioned(data: bytes, what: str, length: int) -> list[Any]:
-    """The fields behind the version of an array of `length` fields; raises `Malformed` for another version than 1."""
+    """The fields behind the version of an array of `length` fields. Raises `Malformed` for another version than 1."""
     value = wire.decode(data, what)
     if not (isinstance(value, list) and len(value) == length and type(value[0]) is int and value[0] == 1):
         raise Malformed(f"{what}: version 1 expected", reason="version")

@@ -59,7 +59,7 @@ class Dimension:
 
     @classmethod
     def of(cls, attribute: Attribute, bits: int, low: Value | None = None, high: Value | None = None) -> Dimension:
-        """The cells between two values, or over all values of the attribute; raises `Misuse`."""
+        """The cells between two values, or over all values of the attribute. Raises `Misuse`."""
         if attribute.many:
             raise Misuse(f'attribute "{attribute.name}" may hold many values, and an event has one place')
         if not 1 <= bits <= BITS_MAX:

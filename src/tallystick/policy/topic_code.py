@@ -141,7 +141,7 @@ class TopicCode:
         return groups
 
     def describe(self, columns: Mapping[str, Any]) -> frozenset[Subspace]:
-        """Every string that covers one of the rows; empty where they are too many for a parcel to name."""
+        """Every string that covers one of the rows, empty where they are too many for a parcel to name."""
         found: set[Subspace] = set()
         for place in np.unique(self._places(columns)).tolist():
             found |= self._subspaces(place)

@@ -54,7 +54,7 @@ def traits_of(attributes: AttributeSet, space: AttributeSpace) -> frozenset[byte
 
 
 def trait_tree(formula: Formula) -> TraitTree:
-    """The formula over traits; raises `Misuse` if one of its attributes can have none, or if they are too many."""
+    """The formula over traits. Raises `Misuse` if one of its attributes can have none, or if they are too many."""
     return _Trees(formula.space).tree(formula.root)
 
 

@@ -60,12 +60,12 @@ class Batch:
 
     @classmethod
     def of(cls, schema: Schema, data: Any) -> Batch:
-        """`data` (a `pa.RecordBatch`) as a checked batch of `schema`; raises `Misuse`."""
+        """`data` (a `pa.RecordBatch`) as a checked batch of `schema`. Raises `Misuse`."""
         return cls(schema, data)
 
     @classmethod
     def join(cls, schema: Schema, parts: Sequence[Batch]) -> Batch:
-        """The batch of `schema` whose groups, in order, are `parts`; raises `Misuse` unless they fit."""
+        """The batch of `schema` whose groups, in order, are `parts`. Raises `Misuse` unless they fit."""
         columns = {field.name: part.data.column(i) for part in parts for i, field in enumerate(part.data.schema)}
         if sorted(columns) != sorted(schema.arrow.names) or len({part.rows for part in parts}) != 1:
             raise Misuse("the parts of a batch must have the schema's columns and equally many rows")
@@ -132,7 +132,7 @@ def to_message(data: Any) -> Any:
 
 
 def from_message(message: Any, arrow_schema: Any, rows: int) -> Any:
-    """The `pa.RecordBatch` that `message` holds, without copying; raises `Malformed` for anything but a valid
+    """The `pa.RecordBatch` that `message` holds, without copying. Raises `Malformed` for anything but a valid
     one.
 
     `message` is a buffer (`pa.Buffer`, bytes, memoryview), `rows` the number of records that the header
@@ -153,7 +153,7 @@ def from_message(message: Any, arrow_schema: Any, rows: int) -> Any:
 
 
 def open_batch(message: Any, schema: Schema, rows: int) -> Batch:
-    """`from_message` as a `Batch`: what is opened from a parcel; raises `Malformed`."""
+    """`from_message` as a `Batch`: what is opened from a parcel. Raises `Malformed`."""
     data = from_message(message, schema.arrow, rows)
     try:
         _check_presence(schema, data)
@@ -169,7 +169,7 @@ def _aligned(buffer: Any) -> Any:
 
 
 def check_message(view: memoryview, rows: int) -> None:
-    """Read the envelope and the flatbuffer's deciding fields; raises `Malformed`.
+    """Read the envelope and the flatbuffer's deciding fields. Raises `Malformed`.
 
     The envelope: 0xFFFFFFFF, the metadata's length (int32), the flatbuffer, the body. Arrow.fbs, Message:
     version, header_type, header, bodyLength, custom_metadata; RecordBatch: length, nodes, buffers,

@@ -65,7 +65,7 @@ def compress_parts(message: Any, codec: int, regions: Sequence[Region] = ()) -> 
 
 
 def decompress(data: Any, codec: int, raw_size: int) -> Any:
-    """The `raw_size` bytes that `data` (a buffer) holds, as a `pa.Buffer`; raises `Malformed` for any other
+    """The `raw_size` bytes that `data` (a buffer) holds, as a `pa.Buffer`. Raises `Malformed` for any other
     number.
     """
     buffer = _buffer(data)

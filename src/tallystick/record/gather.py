@@ -32,7 +32,7 @@ _plans: dict[int, _Plan] = {}
 
 
 def to_batches(rows: Any, arrow_schema: pa.Schema) -> pa.RecordBatch:
-    """One batch with exactly `arrow_schema` from rows (a list of dicts) or columns; raises `Misuse`.
+    """One batch with exactly `arrow_schema` from rows (a list of dicts) or columns. Raises `Misuse`.
 
     >>> to_batches([{"vin": "W1", "speed": 3}], schema.arrow).num_rows
     1
@@ -56,7 +56,7 @@ def to_batches(rows: Any, arrow_schema: pa.Schema) -> pa.RecordBatch:
 
 
 def gather_dicts(rows: list[Any] | tuple[Any, ...], arrow_schema: pa.Schema) -> pa.RecordBatch:
-    """One batch with exactly `arrow_schema` from dicts, one a row; raises `Misuse` naming row and column."""
+    """One batch with exactly `arrow_schema` from dicts, one a row. Raises `Misuse` naming row and column."""
     plan = _plan(arrow_schema)
     # A list of our own: no other thread changes it, and it keeps every row alive.
     held = list(rows)
@@ -98,7 +98,7 @@ def _plan(schema: pa.Schema) -> _Plan:
 
 
 def load() -> type[Puller] | None:
-    """The compiled loop, which rows pass from now on, however few; None where numba is missing."""
+    """The compiled loop, which rows pass from now on, however few, or None where numba is missing."""
     return _kernel.now()
 
 

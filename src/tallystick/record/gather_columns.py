@@ -36,7 +36,7 @@ def comes_from(value: object, package: str) -> bool:
 
 
 def named_columns(source: Any) -> dict[str, Any] | None:
-    """The columns of `source` by name, or `None` if it has none; raises `Misuse` on a name given twice."""
+    """The columns of `source` by name, or `None` if it has none. Raises `Misuse` on a name given twice."""
     if isinstance(source, pa.Table | pa.RecordBatch):
         return _unique(source.schema.names, source.columns)
     if comes_from(source, "pandas") and hasattr(source, "columns"):
@@ -60,7 +60,7 @@ def _unique(names: Iterable[Any], columns: Iterable[Any]) -> dict[str, Any]:
 
 
 def column_of(source: Any, field: pa.Field) -> pa.Array:
-    """One array of exactly `field`'s type, contiguous and from its beginning; raises `Misuse`.
+    """One array of exactly `field`'s type, contiguous and from its beginning. Raises `Misuse`.
 
     Whether a column may hold nulls is for the caller to check; inside nested values it is checked here.
     """

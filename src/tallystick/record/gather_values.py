@@ -57,7 +57,7 @@ def misuse(row: int | None, field: pa.Field, found: str, *, path: str = "", **mo
 
 
 def array_of(values: Sequence[object], field: pa.Field) -> pa.Array:
-    """One array of `field`'s type from Python values, `None` for null; raises `Misuse` naming the row.
+    """One array of `field`'s type from Python values, `None` for null. Raises `Misuse` naming the row.
 
     Whether the column may hold nulls is for the caller to check; inside nested values it is checked here.
     """
@@ -87,7 +87,7 @@ def _plain_array(values: Sequence[object], kind: pa.DataType) -> pa.Array | None
 
 
 def _few(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
-    """The array of a few plain values (or None), laid out here; None for many, and for kinds that are not plain.
+    """The array of a few plain values (or None), laid out here, or None for many, and for kinds that are not plain.
 
     Arrow would import pandas for them, where that is installed, to see whether a list is a Series: half a second of a
     core, in a process that may have ten rows to publish. Raises as Arrow does.

@@ -75,7 +75,7 @@ def _with_bitmap(values: Sequence[bytes | None]) -> bytes:
 
 
 def _pieces(array: Any) -> list[bytes | None]:
-    """The encoding of each value of an Arrow array; None where it is null."""
+    """The encoding of each value of an Arrow array, or None where it is null."""
     kind = kind_name(array.type)
     if kind == "struct":
         children = [_pieces(array.field(i)) for i in range(array.type.num_fields)]
@@ -119,7 +119,7 @@ def _list_pieces(array: Any) -> list[bytes]:
 
 
 def decode_row(arrow_schema: Any, data: bytes) -> dict[str, Any]:
-    """The row whose canonical bytes are `data`; raises `Malformed` unless every byte is accounted for.
+    """The row whose canonical bytes are `data`. Raises `Malformed` unless every byte is accounted for.
 
     Dates and timestamps come as integers (days; units since the epoch), since Python's own types cannot hold
     them all; decimals as `Decimal`.
@@ -305,7 +305,7 @@ def _features() -> Any:
 
 
 def openssl_transform() -> int:
-    """The address of SHA256_Transform in the libcrypto that Python itself has loaded; 0 if it shows none."""
+    """The address of SHA256_Transform in the libcrypto that Python itself has loaded, or 0 if it shows none."""
     try:
         import _hashlib
 
@@ -316,7 +316,7 @@ def openssl_transform() -> int:
 
 
 def self_test(compiled: CompiledLeaves) -> None:
-    """Compare a small batch with the reference; raises RuntimeError. Compiles everything on the way."""
+    """Compare a small batch with the reference. Raises RuntimeError. Compiles everything on the way."""
     schema = Schema.parse("text string, number int64, small int16, flag bool, tags list<int8>")
     rows = [
         {"text": "x" * i, "number": i if i % 3 else None, "small": -i, "flag": i % 2 == 0, "tags": [i]}

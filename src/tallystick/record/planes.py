@@ -119,7 +119,7 @@ def _reference(source: NDArray[np.uint8], target: NDArray[np.uint8], table: NDAr
 
 
 def load() -> ModuleType | None:
-    """The compiled twin, used from now on, however little there is; None if it does not work here or disagrees with
+    """The compiled twin, used from now on, however little there is, or None if it does not work here or disagrees with
     the reference."""
     return _kernel.now()
 
@@ -138,7 +138,7 @@ _kernel = OnDemand(_load, enough=1 << 20)  # bytes, some milliseconds for numpy
 
 
 def _self_test(kernel: ModuleType) -> None:
-    """Compare a region of every kind with the reference; raises RuntimeError. Compiles everything on the way."""
+    """Compare a region of every kind with the reference. Raises RuntimeError. Compiles everything on the way."""
     source = (np.arange(40_000, dtype=np.uint32) * np.uint32(2_654_435_761) >> np.uint32(13)).astype(np.uint8)
     source.flags.writeable = False
     kinds = [(width, delta) for width in WIDTHS for delta in (0, 1)]

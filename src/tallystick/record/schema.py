@@ -63,7 +63,7 @@ class Schema:
 
     @classmethod
     def parse(cls, text: str, version: int = 1, groups: Iterable[Iterable[str]] = ()) -> Schema:
-        """The schema that `text` describes (see `schema_text`); raises `Misuse` with the position of a
+        """The schema that `text` describes (see `schema_text`). Raises `Misuse` with the position of a
         mistake.
         """
         return cls(pa.schema(schema_text.read(text)), version, tuple(tuple(group) for group in groups))
@@ -84,7 +84,7 @@ class Schema:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Schema:
-        """The schema whose encoding is `data`; raises `Malformed`."""
+        """The schema whose encoding is `data`. Raises `Malformed`."""
         fields = wire.decode(data, "schema")
         if not isinstance(fields, list) or len(fields) != 4 or fields[0] != _FORMAT:
             raise Malformed("schema: expected [1, version, fields, groups]")
@@ -135,7 +135,7 @@ parse = Schema.parse
 
 
 def _normal_groups(names: list[str], groups: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """`groups` as tuples in the order of the columns; raises `Misuse` unless they partition `names`."""
+    """`groups` as tuples in the order of the columns. Raises `Misuse` unless they partition `names`."""
     if not groups:
         return (tuple(names),)
     number = {name: i for i, name in enumerate(names)}

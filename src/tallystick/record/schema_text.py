@@ -53,7 +53,7 @@ _TYPE_WORDS = [*SIMPLE, "timestamp", "decimal128", "list", "struct"]
 
 
 def read(text: str) -> list[Any]:
-    """The columns (`pa.Field`s) that `text` describes; raises `Misuse` with the position of the mistake."""
+    """The columns (`pa.Field`s) that `text` describes. Raises `Misuse` with the position of the mistake."""
     reader = _Reader(text)
     columns = reader.columns(1)
     reader.expect_end()

@@ -66,7 +66,7 @@ def simple_names() -> dict[Any, str]:
 
 
 def normal_fields(fields: Iterable[Any]) -> list[Any]:
-    """`fields` (`pa.Field`s) in normal form, list elements named `item`; raises `Misuse` for what a topic may
+    """`fields` (`pa.Field`s) in normal form, list elements named `item`. Raises `Misuse` for what a topic may
     not use.
     """
     checked = [_normal_field(field, field.name, 1) for field in fields]
@@ -175,7 +175,7 @@ def kind_name(type_: Any) -> str:
 
 
 def decode_fields(nodes: Any) -> list[Any]:
-    """The fields whose nodes are `nodes`; raises `Malformed`. Whoever calls compares a fresh encoding with
+    """The fields whose nodes are `nodes`. Raises `Malformed`. Whoever calls compares a fresh encoding with
     the old.
     """
     if not isinstance(nodes, list) or len(nodes) > FIELDS_MAX:

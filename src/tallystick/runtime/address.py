@@ -92,7 +92,7 @@ def client_tls(ca_pem: str | None = None) -> ssl.SSLContext:
 
 
 def server_tls(certificate_file: str, key_file: str) -> ssl.SSLContext:
-    """TLS 1.3 with this certificate chain; raises `Misuse` if the files do not fit."""
+    """TLS 1.3 with this certificate chain. Raises `Misuse` if the files do not fit."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -103,7 +103,7 @@ def server_tls(certificate_file: str, key_file: str) -> ssl.SSLContext:
 
 
 def check_tls(context: ssl.SSLContext) -> ssl.SSLContext:
-    """`context` itself; raises `Misuse` if it would speak less than TLS 1.3."""
+    """`context` itself. Raises `Misuse` if it would speak less than TLS 1.3."""
     if context.minimum_version != ssl.TLSVersion.TLSv1_3:
         raise Misuse(f"TLS context: expected at least TLS 1.3, found {context.minimum_version.name}")
     return context

@@ -99,7 +99,7 @@ class HttpClient:
         timeout_s: float | None = None,
         attempts_max: int | None = None,
     ) -> Response:
-        """The good answer to one request; raises `Refused` (with the peer's reason) or `Unavailable`.
+        """The good answer to one request. Raises `Refused` (with the peer's reason) or `Unavailable`.
 
         `path` and `query` are percent-encoded already. A request may arrive more than once; one whose caller has
         its own way to try again says `attempts_max=1`.
@@ -198,7 +198,7 @@ def _closed(started: bool) -> OSError:
 
 
 def _translated(error: Exception, endpoint: Endpoint, *, reused: bool) -> Unavailable:
-    """The world's failure as ours; raises `Refused` where the peer's certificate or TLS version is at fault."""
+    """The world's failure as ours. Raises `Refused` where the peer's certificate or TLS version is at fault."""
     where = endpoint.address.url
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         raise Refused(f"{where}: TLS failed: {error.reason or error}", reason="tls") from error

@@ -97,7 +97,7 @@ class Conversation:
     def converse(
         self, method: str, path: str, query: str, body: bytes, content_type: str, attempts_max: int | None = None
     ) -> Steps:
-        """Yields the steps of one request and returns its good answer; raises `Refused` or `Unavailable`."""
+        """Yields the steps of one request and returns its good answer. Raises `Refused` or `Unavailable`."""
         left = self._limits.attempts_max if attempts_max is None else attempts_max
         failures, followed = 0, False
         while True:
@@ -159,7 +159,7 @@ class Conversation:
         return True
 
     def _wait_s(self, error: Unavailable, failures: int) -> float | None:
-        """How long to wait before the next attempt; None: the node wants more patience than we have."""
+        """How long to wait before the next attempt, or None if the node wants more patience than we have."""
         if error.retry_after_s is not None:
             return error.retry_after_s if error.retry_after_s <= self._limits.retry_after_max_s else None
         self._preferred = (self._preferred + 1) % len(self._endpoints)

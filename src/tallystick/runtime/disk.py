@@ -55,7 +55,7 @@ class Disk(Protocol):
     """One folder as the root of all paths."""
 
     def open(self, path: str, create: bool = False) -> File:
-        """Open an existing file, or make an empty one if `create`; else `FileNotFoundError`."""
+        """Open a file. One that is missing is made if `create`, or else a `FileNotFoundError`."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -82,7 +82,7 @@ class Disk(Protocol):
 
 
 def check_path(path: str) -> str:
-    """`path` itself, if it is relative and stays below the root; else `Misuse`."""
+    """`path` itself, which is relative and stays below the root. Raises `Misuse` for any other."""
     if path and any(part in ("", ".", "..") for part in path.split("/")):
         raise Misuse(f'disk path "{path}": expected a plain relative path')
     return path

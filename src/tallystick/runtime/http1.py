@@ -42,7 +42,7 @@ class Response:
 
 
 def encode_head(method: str, target: str, authority: str, headers: Iterable[tuple[bytes, bytes]], length: int) -> bytes:
-    """The head of a request; raises `Misuse` for anything that would end a line early."""
+    """The head of a request. Raises `Misuse` for anything that would end a line early."""
     first = f"{method} {target} HTTP/1.1\r\nhost: {authority}\r\ncontent-length: {length}\r\n"
     lines = [b"%b: %b" % header for header in headers]
     if first.count("\n") != 3 or first.count("\r") != 3 or any(_BREAK.search(line) for line in lines):
@@ -184,7 +184,7 @@ def _status(error: TallystickError, reason: str) -> int:
 
 
 def check_answer(response: Response) -> Response:
-    """A good answer itself; raises `RefusedByPeer` for the peer's no, `Unavailable` for "later"."""
+    """A good answer itself. Raises `RefusedByPeer` for the peer's no, `Unavailable` for "later"."""
     if 200 <= response.status < 300:
         return response
     reason, message, hint, extra = _refusal(response)

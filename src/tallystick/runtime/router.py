@@ -62,7 +62,7 @@ class Buckets(Generic[K]):
         self._buckets: OrderedDict[K, tuple[float, float]] = OrderedDict()  # what is left, and when
 
     def wait_s(self, key: K, rate: Rate, needed: float, now: float) -> float:
-        """How long until the bucket holds what is needed; 0 if it does."""
+        """How long until the bucket holds what is needed, or 0 if it does."""
         return max(0.0, (needed - self._left(key, rate, now)) / rate.per_s)
 
     def take(self, key: K, rate: Rate, count: float, now: float) -> None:
@@ -96,7 +96,7 @@ class Rates:
         self._buckets: Buckets[bytes] = Buckets(principals_max)
 
     def charge(self, principal: bytes, now: float, count: int = 1) -> None:
-        """Take `count` at `now` (seconds that never fall); `Unavailable` if the bucket has not that many."""
+        """Take `count` at `now` (seconds that never fall). Raises `Unavailable` if the bucket has not that many."""
         wait_s = self._buckets.charge(principal, self._rate, count, now)
         if wait_s:
             raise Unavailable("too many requests of this principal", retry_after_s=wait_s)
@@ -132,7 +132,7 @@ class Request:
         self._whole = False
 
     def header(self, name: bytes) -> bytes | None:
-        """The one header of that name; raises `Refused` if there are two."""
+        """The one header of that name. Raises `Refused` if there are two."""
         values = [value for key, value in self.headers if key == name]
         if len(values) > 1:
             raise Refused(f"request: header {name.decode()} appears {len(values)} times", reason="malformed")
@@ -151,7 +151,7 @@ class Request:
         return int(text) if text.isdigit() and len(text) < 20 else 0
 
     async def body(self) -> bytes:
-        """The whole body; raises `Refused` (`too-large`) before it takes more than it may."""
+        """The whole body. Raises `Refused` (`too-large`) before it takes more than it may."""
         if self.announced_bytes > self._body_bytes_max:
             raise self._too_large(self.announced_bytes)
         parts: list[bytes] = []
@@ -204,7 +204,7 @@ class Routes(Generic[H]):
             self._exact[method, pattern] = handler
 
     def find(self, method: str, path: str) -> tuple[H, Mapping[str, str]]:
-        """The handler, and the parts of the path that its route names; raises `Refused` (`not-found`)."""
+        """The handler, and the parts of the path that its route names. Raises `Refused` (`not-found`)."""
         exact = self._exact.get((method, path))
         if exact is not None:
             return exact, {}

@@ -120,7 +120,7 @@ class RoutingGuard:
         return len(self._window)
 
     def accept(self, data: bytes, now: float) -> ForwardedMessage:
-        """The message, from now on a duplicate; raises `Refused`. Cheapest first, and only the signed is remembered."""
+        """The message, from now on a duplicate. Raises `Refused`. Cheapest first, and only the signed is remembered."""
         message = ForwardedMessage.decode(data)
         if message.principal in self._blacklist:
             raise Refused("message: its principal is blacklisted", reason="blacklisted")

@@ -62,7 +62,7 @@ class Host:
     # Power.
 
     def start(self) -> None:
-        """Start the node and let it recover; `Unavailable` if the power fails meanwhile."""
+        """Start the node and let it recover. Raises `Unavailable` if the power fails meanwhile."""
         with self._powered():
             self._vfs = DiskVFS(f"sim-{next(_lives)}", self.disk)
             now_ms, ledger_rules = int(self._clock.now() * 1000), ledger_settings(self._settings)
@@ -131,7 +131,7 @@ class Host:
     # The door.
 
     def serve(self, head: bytes, body: bytes) -> Response:
-        """The answer to one HTTP request; `Unavailable` if nobody is there to give it, or died over it."""
+        """The answer to one HTTP request. Raises `Unavailable` if nobody is there to give it, or died over it."""
         core = self.open_core
         self._notes.clear()
         with self._powered():

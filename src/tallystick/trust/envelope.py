@@ -166,7 +166,7 @@ def sign_request(
     now: float,
     nonce: bytes,
 ) -> Headers:
-    """The four headers that make a request an envelope; raises `Misuse` for a target that has no one form."""
+    """The four headers that make a request an envelope. Raises `Misuse` for a target that has no one form."""
     unsigned = Envelope(
         method, authority, path, query, sha256(body).digest(), node_id, principal_id, int(now), nonce, b""
     )
@@ -182,7 +182,7 @@ def sign_request(
 
 
 def verify_head(head: RequestHead, resolve_key: ResolveKey, node_id: bytes) -> Envelope:
-    """The envelope of a request whose signature holds; raises `Refused`, whose reason the module's docstring explains.
+    """The envelope of a request whose signature holds. Raises `Refused`, whose reason the module's docstring explains.
 
     The body may not have been read yet: `check_body` and `check_fresh` remain to be called.
     """

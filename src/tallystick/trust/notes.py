@@ -127,7 +127,7 @@ class NoteVerifier:
         return cls(name, VerifyKey(raw[1:]), Algorithm(raw[0]))
 
     def verify(self, text: str, signature: bytes) -> int | None:
-        """The time of a cosignature, None for a plain signature; raises `Forged`."""
+        """The time of a cosignature, None for a plain signature. Raises `Forged`."""
         if self.algorithm is Algorithm.ED25519:
             self.key.verify_raw(signature, text.encode())
             return None
@@ -190,7 +190,7 @@ class Note:
         return note
 
     def add(self, signature: NoteSignature) -> Note:
-        """The note with one more signature; `Misuse` if that key has signed already or there are too many."""
+        """The note with one more signature. Raises `Misuse` if that key has signed already or there are too many."""
         if any((one.name, one.key_id) == (signature.name, signature.key_id) for one in self.signatures):
             raise Misuse(f'note: "{signature.name}" has signed already')
         if len(self.signatures) == SIGNATURES_MAX:
@@ -221,7 +221,7 @@ class Note:
         return cls(text, decode_signatures(lines))
 
     def verify(self, verifiers: Iterable[NoteVerifier]) -> tuple[Signed, ...]:
-        """Who of `verifiers` signed; raises `Forged` if nobody did, or if a signature of one of them fails."""
+        """Who of `verifiers` signed. Raises `Forged` if nobody did, or if a signature of one of them fails."""
         known = {(verifier.name, verifier.key_id): verifier for verifier in verifiers}
         signed = []
         for one in self.signatures:
@@ -273,7 +273,7 @@ class Checkpoint:
 
 
 def decode_signatures(text: str) -> tuple[NoteSignature, ...]:
-    """Signature lines, as a note or a witness's answer (c2sp.org/tlog-witness) holds them; raises `Malformed`."""
+    """Signature lines, as a note or a witness's answer (c2sp.org/tlog-witness) holds them. Raises `Malformed`."""
     lines = text.split("\n")[:-1]
     if not lines or not text.endswith("\n"):
         raise Malformed("note: expected signature lines")
@@ -363,7 +363,7 @@ def witness_verifiers(trust: TrustFile) -> list[NoteVerifier]:
 
 
 def verify_checkpoint(note: bytes, trust: TrustFile) -> AcceptedCheckpoint:
-    """The checkpoint in `note`; raises `Malformed`, or `Forged` where the trust file asks for more signatures."""
+    """The checkpoint in `note`. Raises `Malformed`, or `Forged` where the trust file asks for more signatures."""
     parsed = Note.decode(note)
     checkpoint = Checkpoint.decode(parsed.text)
     if checkpoint.origin != trust.origin:

@@ -69,7 +69,7 @@ class EntryProof:
         return wire.read_as(cls, data, "entry proof")
 
     def verify(self, trust: TrustFile) -> ProvenEntry:
-        """The entry, if it lies under a checkpoint that `trust` accepts; raises `Forged` or `Malformed`."""
+        """The entry, if it lies under a checkpoint that `trust` accepts. Raises `Forged` or `Malformed`."""
         checkpoint = verify_checkpoint(self.note, trust)
         head = Fields.parse(self.head, "transaction head", 6)
         head.version(1)
@@ -122,7 +122,7 @@ class Receipt:
         return cls(offset, path, anchor)
 
     def verify(self, parcel_hash: bytes, token: bytes, trust: TrustFile) -> AnchoredAt:
-        """Where and by when the parcel of this hash was anchored in the topic; raises `Forged` or `Malformed`."""
+        """Where and by when the parcel of this hash was anchored in the topic. Raises `Forged` or `Malformed`."""
         proven = self.anchor.verify(trust)
         anchor = Anchor.decode_entry(self.anchor.entry)
         if anchor.token != token:

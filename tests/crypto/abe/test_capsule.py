@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from formulas import ACME, RANDOMS, some_formula, some_holding
 from hypothesis import HealthCheck, given, settings
+from watching import calls_of
 from without import without
 
 from tallystick import wire
@@ -55,12 +56,12 @@ def pooled(one: AttributeKey, other: AttributeKey) -> AttributeKey:
     ],
 )
 def test_opening_takes_three_pairings_and_one_for_each_repetition(
-    master: AttributeMasterKey, text: str, pairings: int, monkeypatch: pytest.MonkeyPatch
+    master: AttributeMasterKey, text: str, pairings: int
 ) -> None:
     capsule, secret = encapsulate(master.public, parse(text, LETTERS), EPOCH, CONTEXT, ENTROPY)
-    key, pair, paired = key_for(master, dict.fromkeys("abpq", True), space=LETTERS), group.pair, []
-    monkeypatch.setattr(group, "pair", lambda *points: paired.append(points) or pair(*points))
-    assert decapsulate(key, capsule, CONTEXT) == secret
+    key = key_for(master, dict.fromkeys("abpq", True), space=LETTERS)
+    with calls_of(group.pair) as paired:
+        assert decapsulate(key, capsule, CONTEXT) == secret
     assert len(paired) == pairings
 
 

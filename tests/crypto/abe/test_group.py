@@ -162,11 +162,12 @@ def test_tables_give_what_multiplication_gives() -> None:
         assert [base.power(exponent) for exponent in exponents] == plain
 
 
-def test_the_target_has_a_table_too(monkeypatch: pytest.MonkeyPatch, master: AttributeMasterKey) -> None:
-    monkeypatch.setattr(group, "TABLE_USES", 1)
+def test_the_target_has_a_table_too(master: AttributeMasterKey) -> None:
     target = group.TargetBase(master.public.point)
     exponents = [group.scalar(value) for value in _some(4)]
     plain = [group.pair(group.generator1().point * exponent, master.public.point) for exponent in exponents]
+    assert [target.power(exponent) for exponent in exponents] == plain
+    target.make_table()
     assert [target.power(exponent) for exponent in exponents] == plain
 
 

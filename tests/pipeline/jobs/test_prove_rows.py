@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from lake import Lake, fails, rows
 from tables import pipeline
+from watching import calls_of
 
 from tallystick.cli import main
 from tallystick.parcel.prove import Prover, verify_proof
@@ -113,12 +114,10 @@ def test_a_parcel_is_opened_once_for_all_its_rows(lake: Lake, warehouse: Path) -
 
     frame = lake.spark.read.parquet(str(warehouse / "bronze" / "batch=0"))
     schema: StructType = frame.schema
-    table, opened = frame.toArrow(), []
-    with closing(admit(str(lake.home), "proven")) as access, pytest.MonkeyPatch.context() as patch:
+    table = frame.toArrow()
+    with closing(admit(str(lake.home), "proven")) as access, calls_of(Prover.__init__) as opened:
         identity = access.session.identity
         opener = job._Opener(access, identity.trust, identity.authority.encode())
-        init = Prover.__init__
-        patch.setattr(Prover, "__init__", lambda self, *given: opened.append(1) or init(self, *given))
         found = [one for part in job._by_parcel(table) for one in job._prove_parcel(opener, Projection(schema), part)]
     assert {one["status"] for one in found} == {"proved"}
     assert len(found) == table.num_rows

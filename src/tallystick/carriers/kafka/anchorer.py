@@ -97,7 +97,8 @@ class KafkaAnchorer:
         turns: Turns,
     ) -> None:
         self._front, self._storage, self.notary, self._ledger, self._turns = front, storage, notary, ledger, turns
-        self._sealed, self._shared, self._reconciler, self._checked_ms = sealed, shared, reconciler, 0
+        self._sealed, self._shared, self._reconciler = sealed, shared, reconciler
+        self.check_ms, self._checked_ms = CHECK_MS, 0
         self._drift: list[bytes] = []  # found, and not yet on the ledger
         self._followed = -1
         self._made: dict[bytes, Carried] = {}
@@ -139,7 +140,7 @@ class KafkaAnchorer:
 
     def _keep(self, now_ms: int) -> None:
         """Hold Kafka's own rules to the ledger's; what was changed behind its back is written down there."""
-        if now_ms - self._checked_ms < CHECK_MS:
+        if now_ms - self._checked_ms < self.check_ms:
             return
         self._checked_ms = now_ms
         try:

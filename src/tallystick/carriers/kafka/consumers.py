@@ -42,7 +42,7 @@ def record_of(message: Any) -> Record:
 
 
 def is_end(message: Any) -> bool:
-    """Whether it is no record but only tells that the partition ends here; raises what any other error means."""
+    """Whether it is no record but only tells that the partition ends here. Raises what any other error means."""
     error = message.error()
     if error is None:
         return False
@@ -111,7 +111,7 @@ class RangeReader:
 
 
 def choose(readers: list[RangeReader], place: Place, first: int) -> RangeReader | None:
-    """Take out of `readers` who is there already, or else who is free; None asks for a new one."""
+    """Take out of `readers` who is there already, or else who is free. Returns None to ask for a new one."""
     there = [one for one in readers if one.is_at(place, first)] or [one for one in readers if one.is_free]
     if not there and len(readers) >= KEPT_MAX:
         there = readers[:1]  # the one that was left first

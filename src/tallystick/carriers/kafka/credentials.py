@@ -33,7 +33,7 @@ class Credentials:
         self._kafka, self._rules, self._path, self._entropy = kafka, rules, path, entropy
 
     def issue(self, principal: bytes, certificate: bytes) -> bytes:
-        """Settings with a new password, sealed to the principal; raises `Refused`."""
+        """Settings with a new password, sealed to the principal. Raises `Refused`."""
         shown = Certificate.decode(certificate)
         authority = self._rules.authority(shown.issuer)
         if shown.kind is not SubjectKind.PRINCIPAL or shown.subject != principal or authority is None:

@@ -83,13 +83,13 @@ def translated(act: str, ignore: Sequence[str] = ()) -> Iterator[None]:
         raise Unavailable("kafka: too many records wait to be sent", retry_after_s=0.2) from error
 
 
-def library(module: str = "confluent_kafka") -> Any:
+def library(module: str = "confluent_kafka", oldest: int = LIBRARY_OLDEST) -> Any:
     remedy = "pip install --upgrade 'tallystick[kafka]'"
     try:
         found = import_module(module)
     except ImportError:
         raise Misuse("Kafka needs the package confluent-kafka", hint=remedy) from None
     version, number = import_module("confluent_kafka").libversion()
-    if number < LIBRARY_OLDEST:
+    if number < oldest:
         raise Misuse(f"Kafka needs librdkafka 2.6 or newer, found {version}", hint=remedy)
     return found

@@ -139,8 +139,8 @@ class Partition:
         return self._end
 
     def read(self, offset: int, bytes_max: int, headers_only: bool = False, *, below: int | None = None) -> list[Entry]:
-        """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, at least one; none
-        at the end.
+        """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, and at least one
+        unless it is the end.
 
         A read stays within one segment, so a short answer is not the end. Raises `Retired` for bodies below the
         mark, and `Damaged` if the very first entry is; otherwise the answer ends before a damaged one.
@@ -273,7 +273,7 @@ class Partition:
         return frame.rest
 
     def _frames(self, plan: _Plan, head_only: bool, bytes_max: int = 0) -> list[Frame]:
-        """The planned frames up to the first damaged one; raises `Damaged` if that is the first."""
+        """The planned frames up to the first damaged one. Raises `Damaged` if that is the first."""
         last = plan.rows[-1]
         start = plan.rows[0].position
         span = last.position + (last.head_bytes if head_only else last.frame_bytes) - start

@@ -192,7 +192,7 @@ def parse_frame(data: bytes, at: int, position: int, offset: int, *, head_only: 
 
 
 def frames(data: bytes, base: int) -> Iterator[Frame]:
-    """The frames of a segment from its first on; raises `Damaged` at the first that is not whole."""
+    """The frames of a segment from its first on. Raises `Damaged` at the first that is not whole."""
     position, offset = FILE_HEADER_BYTES, base
     while position < len(data):
         frame = parse_frame(data, position, position, offset)

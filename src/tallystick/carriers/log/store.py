@@ -70,7 +70,7 @@ class Blobs:
         return name in self._offsets
 
     def get(self, name: bytes) -> bytes | None:
-        """The blob of this name, or None; raises `Damaged` if its bytes are."""
+        """The blob of this name, or None. Raises `Damaged` if its bytes are."""
         offset = self._offsets.get(name)
         if offset is None:
             return None
@@ -334,7 +334,7 @@ class LogStore:
         return self.tree(place).find(parcel) if self.end(place) else None
 
     def tree(self, place: Place) -> Partition:
-        """The partition itself, for its tree; raises `Misuse` if nothing was ever stored in it."""
+        """The partition itself, for its tree. Raises `Misuse` if nothing was ever stored in it."""
         partition = self._partitions.get(place)
         if partition is None:
             raise Misuse(f"{place}: does not exist")

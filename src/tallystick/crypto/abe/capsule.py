@@ -108,7 +108,7 @@ class Capsule:
 
 @lru_cache(maxsize=256)
 def program_for(formula: Formula, epoch: int) -> Program:
-    """The rows of a formula joined with an attribute epoch; raises `Misuse` if they are too many."""
+    """The rows of a formula joined with an attribute epoch. Raises `Misuse` if they are too many."""
     return program_of(TraitGate(2, (epoch_trait(epoch), trait_tree(formula))))
 
 
@@ -159,7 +159,7 @@ def _rows(rows: Sequence[ShareRow], split: Sequence[int], occurrences: Sequence[
 
 
 def decapsulate(key: AttributeKey, capsule: Capsule, context: bytes) -> bytes:
-    """The secret; raises `CannotOpen` if the key does not satisfy the formula in the capsule's epoch.
+    """The secret. Raises `CannotOpen` if the key does not satisfy the formula in the capsule's epoch.
 
     Altered points give another secret, or `Malformed` if they are no points; only those that are needed are read.
     """

@@ -171,13 +171,13 @@ def encode_point(point: Point) -> bytes:
 
 
 def decode_g1(data: bytes, what: str) -> Point:
-    """A point of G1 from the wire; raises `Malformed`."""
+    """A point of G1 from the wire. Raises `Malformed`."""
     require()
     return _decode(pymcl.G1, data, G1_BYTES, what)
 
 
 def decode_g2(data: bytes, what: str) -> Point:
-    """A point of G2 from the wire; raises `Malformed`."""
+    """A point of G2 from the wire. Raises `Malformed`."""
     require()
     return _decode(pymcl.G2, data, G2_BYTES, what)
 

@@ -127,7 +127,7 @@ class AttributeKey:
     epochs: Mapping[int, group.Point]  # epoch: H(epoch)^r
 
     def with_epoch(self, epoch: int, part: bytes) -> AttributeKey:
-        """This key in one more epoch; raises `Forged` if `part` was made for another key or epoch."""
+        """This key in one more epoch. Raises `Forged` if `part` was made for another key or epoch."""
         point = group.decode_g1(part, "epoch part")
         expected = group.pair(group.hashed(epoch_trait(epoch)), self.randomness)
         if group.pair(point, group.generator2().point) != expected:

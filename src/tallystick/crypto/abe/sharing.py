@@ -52,7 +52,7 @@ class Program:
 
 
 def program_of(tree: TraitTree) -> Program:
-    """The same program for the same tree, on both sides; raises `Misuse` if they are too many."""
+    """The same program for the same tree, on both sides. Raises `Misuse` if they are too many."""
     found: list[Traits] = []
     root = _numbered(tree, found)
     return Program(tuple(_bounded(_with_occurrences(found))), root)
@@ -66,7 +66,7 @@ def shares(program: Program, secret: int, randoms: Iterator[int]) -> list[int]:
 
 
 def coefficients(program: Program, held: Container[bytes]) -> dict[int, Fraction] | None:
-    """{row: coefficient} such that the shares times these sum up to the secret; None if `held` does not satisfy it.
+    """{row: coefficient} such that the shares times these sum up to the secret, or None if `held` does not satisfy it.
 
     Of several ways it takes one that asks for few rows and few occurrences (each of which costs a pairing).
     """

@@ -184,7 +184,7 @@ def check_commit(block: LightBlock) -> None:
 
 
 def check_power(block: LightBlock, validators: tuple[tuple[bytes, int], ...], thirds: int) -> None:
-    """More than `thirds` thirds of the power of `validators` signed the block; raises `Forged`."""
+    """More than `thirds` thirds of the power of `validators` signed the block. Raises `Forged`."""
     powers = {sha256(key).digest()[:20]: (key, power) for key, power in validators}
     signed: set[bytes] = set()
     for one in block.signatures:
@@ -230,7 +230,7 @@ class LightClient:
         clock: Clock,
         settings: LightSettings = LightSettings(),
     ) -> None:
-        """`trusted` is a height and the hash of its header; raises `Forged` if the primary shows another."""
+        """`trusted` is a height and the hash of its header. Raises `Forged` if the primary shows another."""
         self._chain_id, self._clock, self._settings = chain_id, clock, settings
         self._primary, self._witnesses = primary, witnesses
         height, digest = trusted
@@ -322,7 +322,7 @@ def compare_witnesses(block: LightBlock, witnesses: list[RpcEndpoint], chain_id:
 
 
 def fetch(endpoint: RpcEndpoint, height: int) -> LightBlock:
-    """Header, votes and validators of a height, as the endpoint tells; raises `Malformed` or `Unavailable`."""
+    """Header, votes and validators of a height, as the endpoint tells. Raises `Malformed` or `Unavailable`."""
     try:
         signed = endpoint.call("commit", height=str(height))["signed_header"]
         validators: list[Any] = []

@@ -45,7 +45,7 @@ class RpcEndpoint:
         self._identifiers = itertools.count(1)
 
     def call(self, method: str, timeout_s: float = ANSWER_S, **params: Any) -> Any:
-        """The result; raises `Unavailable` where the node cannot be reached, `Refused` where it says no."""
+        """The result. Raises `Unavailable` where the node cannot be reached, `Refused` where it says no."""
         body = {"jsonrpc": "2.0", "id": next(self._identifiers), "method": method, "params": params}
         return self._post("/", "application/json", orjson.dumps(body), timeout_s)
 

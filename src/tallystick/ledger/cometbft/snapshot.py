@@ -112,7 +112,7 @@ class Restore:
     """A snapshot on its way in."""
 
     def __init__(self, description: Description, app_hash: bytes, agreed: bytes) -> None:
-        """`agreed` is the block on which two thirds of the validators agree; raises `Forged`."""
+        """`agreed` is the block on which two thirds of the validators agree. Raises `Forged`."""
         if app_hash_of(description.block) != app_hash:
             raise Forged("snapshot: its block is not the one under the verified app hash")
         if description.block.encoded != agreed:
@@ -122,7 +122,7 @@ class Restore:
         self._items: dict[int, dict[bytes, bytes]] = {}
 
     def apply(self, index: int, chunk: bytes) -> None:
-        """Take a chunk; raises `Forged` or `Malformed` where it is not the one that is wanted."""
+        """Take a chunk. Raises `Forged` or `Malformed` where it is not the one that is wanted."""
         if not 0 <= index < self.description.chunks or len(chunk) > CHUNK_BYTES_MAX:
             raise Malformed(f"snapshot: no chunk {index} of {len(chunk)} bytes")
         first_state = len(self.description.leaf_roots)

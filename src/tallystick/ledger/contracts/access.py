@@ -79,7 +79,7 @@ def granted(state: State, principal: bytes, token: bytes) -> int:
 
 
 def changed_ms(state: State, principal: bytes, token: bytes) -> int:
-    """Block time of the last change of these rules; 0 where there never were any."""
+    """Block time of the last change of these rules, or 0 where there never were any."""
     return _row(state, token, principal).changed_ms
 
 

@@ -133,7 +133,7 @@ def operation(call: Call, entry: list[Any]) -> None:
 
 
 def is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
-    """Whether the operation belongs to a topic's history; raises `Refused` unless the author may write it.
+    """Whether the operation belongs to a topic's history. Raises `Refused` unless the author may write it.
 
     A refused request may name a topic or partition that does not exist. It is recorded all the same, else one such
     request would spoil the batch that tells of it; but a topic that does not exist gets no history, else strangers
@@ -266,7 +266,7 @@ RUNS: dict[Handler, Callable[[OperationRun, Call], bool]] = {operation: Operatio
 
 
 def find_runs(transaction: Transaction) -> Iterator[OperationRun]:
-    """The transaction's long runs of plain operations, in order; none where there is no compiled way."""
+    """The transaction's long runs of plain operations, in order, or none where there is no compiled way."""
     entries = transaction.entries
     found = compiled_for(len(entries))
     if found is None:

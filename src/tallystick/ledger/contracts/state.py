@@ -39,7 +39,7 @@ class Key(bytes, Generic[R]):
     table: Table[R]
 
     def read(self, value: Any) -> R | None:
-        """The row of a value that was found under this key; None where there is none."""
+        """The row of a value that was found under this key, or None where there is none."""
         return None if value is None else self.table.read(value)
 
 
@@ -206,7 +206,7 @@ Handler = Callable[[Call, list[Any]], None]
 
 
 def fields_of(entry: list[Any], what: str, length: int) -> Fields:
-    """The fields of an entry of `length`, from the one behind its kind on; raises `Malformed`."""
+    """The fields of an entry of `length`, from the one behind its kind on. Raises `Malformed`."""
     fields = Fields(entry, what, length)
     fields.number()
     return fields

@@ -58,7 +58,7 @@ class Warehouse:
             _write(self.folder / "warehouse.json", {**found, **mine})
 
     def facts(self) -> dict[str, Any]:
-        """Whose it is; empty where it is not one yet."""
+        """Whose it is, empty where it is not one yet."""
         path = self.folder / "warehouse.json"
         return _read(path) if path.exists() else {}
 
@@ -117,7 +117,7 @@ class WarehouseTable:
         return _read(self.place(number) / _FACTS)
 
     def last(self) -> dict[str, Any]:
-        """The facts of the newest batch; empty where there is none yet."""
+        """The facts of the newest batch, empty where there is none yet."""
         numbers = self.batches()
         return self.facts(numbers[-1]) if numbers else {}
 
