@@ -50,9 +50,9 @@ def is_blacklisted(state: State, principal: bytes) -> bool:
 
 def rise(call: Call, accepted: Mapping[bytes, int]) -> None:
     """So many requests of each principal were accepted."""
-    most = settings.read(call.state, "reputation_max")
+    most, newcomer = settings.read(call.state, "reputation_max"), _newcomer(call.state)
     for principal, count in accepted.items():
-        standing = _standing(call.state, principal)
+        standing = call.state.row(STANDINGS(principal)) or newcomer
         if count and standing.score < most and not standing.blacklisted:
             _rise(call, principal, standing, count, most)
 
@@ -98,7 +98,11 @@ def lift(call: Call, entry: list[Any]) -> None:
 
 
 def _standing(state: State, principal: bytes) -> Standing:
-    return state.row(STANDINGS(principal)) or Standing(settings.read(state, "reputation_start"), 0, 0, 0)
+    return state.row(STANDINGS(principal)) or _newcomer(state)
+
+
+def _newcomer(state: State) -> Standing:
+    return Standing(settings.read(state, "reputation_start"), 0, 0, 0)
 
 
 class EquivocationRow(NamedTuple):

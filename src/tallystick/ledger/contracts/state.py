@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tallystick import wire
@@ -31,6 +32,7 @@ R = TypeVar("R", covariant=True)
 
 ID, HASH = 16, 32  # bytes of a part of a key
 U8, U32, U64 = -1, -4, -8  # a number of so many bytes
+KEYS_MAX = 4_096  # remembered of each table, some 0.5 MB
 
 
 class Key(bytes, Generic[R]):
@@ -49,9 +51,13 @@ class Table(Generic[R]):
         in a key; a family without parts is one row."""
         self._prefix, self._row, self._parts = (f"{family}/" if parts else family).encode(), row, parts
         self._is_tuple = isinstance(row, type) and issubclass(row, tuple)
+        self._keys = lru_cache(maxsize=KEYS_MAX)(self._key)  # a block asks for the same few again and again
 
     def __call__(self, *parts: bytes | int) -> Key[R]:
         """The key with these parts."""
+        return self._keys(*parts)
+
+    def _key(self, *parts: bytes | int) -> Key[R]:
         key: Key[R] = Key(self.prefix(*parts))
         key.table = self
         return key
