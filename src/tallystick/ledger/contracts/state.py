@@ -103,7 +103,10 @@ class State:
 
     def row(self, key: Key[R]) -> R | None:
         """The row under a table's key, or None."""
-        return key.read(self.get(key))
+        value = self._known.get(key, _MISSING)  # as `get`, without the call: blocks ask for many
+        if value is _MISSING:
+            value = self._fetch(key)
+        return None if value is None else key.table.read(value)
 
     def put(self, key: bytes, value: Any) -> None:
         """Set `key` for the running transaction; None removes it."""
