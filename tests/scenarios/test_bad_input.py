@@ -7,6 +7,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -208,8 +209,9 @@ def test_broken_http_gets_one_face_or_none_and_hinders_nobody(topic: Topic, hand
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
             answer = b""
-            while part := connection.recv(1 << 16):
-                answer += part
+            with suppress(ConnectionResetError):  # where it did not read to the end, the kernel may drop the answer
+                while part := connection.recv(1 << 16):
+                    answer += part
         assert re.fullmatch(rb"(HTTP/1\.1 (400|403) .*)?", answer, re.DOTALL), answer[:200]
         assert topic.token.hex().encode() not in answer
     assert send_bytes(address, f"GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n".encode()).status == 200
