@@ -31,11 +31,13 @@ $(BIN)/python:
 	"$$python" -m venv $(VENV)
 
 # Two calls, so that the build backends too (ours, and that of Spark, which comes as source) are under the constraints.
+# What pip and the builds say goes to a file, and is shown where they fail.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt
 $(STAMP): | $(BIN)/python
 	@echo "installing tallystick[$(EXTRAS)] under constraints.txt (a minute or more the first time)"
-	@$(PIP_INSTALL) hatchling editables setuptools wheel
-	@$(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRAS)]'
+	@{ $(PIP_INSTALL) hatchling editables setuptools wheel && \
+	  $(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRAS)]'; } > $(VENV)/pip.log 2>&1 || \
+	  { tail -n 40 $(VENV)/pip.log >&2; echo "error: pip failed; all that it said is in $(VENV)/pip.log" >&2; exit 1; }
 	@rm -f $(VENV)/.stamp-*
 	@touch $@
 
@@ -94,13 +96,16 @@ bench-spark: setup warm ## reading and writing in Spark against JSON; writes bui
 bench-kafka: setup engines warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
 	@$(BIN)/python benchmarks/kafka.py $(ARGS)
 
-.PHONY: bench-pages bench-compare
+.PHONY: bench-pages bench-compare bench-isolation
 bench-pages: setup ## take the results of build/bench to benchmarks/results, and write the tables of the pages from there
 	@$(BIN)/python benchmarks/pages.py
 
 bench-compare: setup ## BASE=commit and the working tree in turns: every row that moved beyond its noise (ARGS="--only sealing")
 	@[ -n "$(BASE)" ] || { echo "error: no BASE" >&2; echo "hint: make bench-compare BASE=HEAD~1" >&2; exit 2; }
 	@$(BIN)/python benchmarks/compare.py $(BASE) $(ARGS)
+
+bench-isolation: setup warm ## an honest tenant beside a hostile one; writes build/bench/isolation.json (ARGS="--quick")
+	@$(BIN)/python benchmarks/isolation.py $(ARGS)
 
 soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
 	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \

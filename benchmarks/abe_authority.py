@@ -13,7 +13,7 @@ HTTP adds. Principals hold ten attributes; the ledger has 8,192 more, so that pr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import cycle
 
@@ -32,7 +32,9 @@ from tallystick.authority.settings import AuthoritySettings
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
-from tallystick.ledger.block import ENTRIES_MAX, compose
+from tallystick.ledger.block import compose
+from tallystick.ledger.contracts.settings import SETTINGS
+from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.policy.attribute import category
 from tallystick.policy.parse import parse
@@ -56,6 +58,9 @@ class Ledger:
         self.blocks, self.state = engine.blocks, engine.state
         self._flush, self._submit, self._now = engine.flush, engine.submit, clock.now
 
+    def states(self, keys: Sequence[bytes]) -> list[StateProof]:
+        return [self.state(key) for key in keys]
+
     def submit(self, transaction: bytes) -> None:
         now_ms = int(self._now() * 1000)
         self._submit(transaction, now_ms)
@@ -65,7 +70,7 @@ class Ledger:
 class Tenant:
     """An authority with one tenant, whose owner grants."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: int) -> None:
         self.clock, self.entropy = ManualClock(), SeededEntropy("abe authority")
         now_ms = int(self.clock.now() * 1000)
         instance = Instance.create(now_ms)
@@ -82,7 +87,7 @@ class Tenant:
         self.owner = self.person(self.authority.enrolment.create_tenant("acme"))
         self.owner.declare_attributes(SPACE.encode())
         self.people = [self._insurer() for _ in range(PRINCIPALS)]
-        self._fill()
+        self._fill(others)
         self.authority.work()
 
     def person(self, invite: str) -> AuthorityClient:
@@ -91,7 +96,7 @@ class Tenant:
         certificate = Certificate.decode(enrolled.certificate)
         assert certificate.kind is SubjectKind.PRINCIPAL
         self.tenant = certificate.tenant
-        holder = Holder(self.instance, certificate.subject, key, sealing)
+        holder = Holder(self.instance, certificate.subject, key, sealing, certificate.tenant)
         return AuthorityClient(self.authority, self.authority.certificate, holder, self.entropy)
 
     def act(self, key: SigningKey, author: bytes, *group: bytes) -> None:
@@ -109,22 +114,23 @@ class Tenant:
         self.own(*grant_entries(self.owner, self.tenant, person._holder.principal, held, salt))
         return person
 
-    def _fill(self) -> None:
+    def _fill(self, others: int) -> None:
         holder = self.people[0]._holder.principal
-        for start in range(0, OTHERS, ENTRIES_MAX):
-            names = [sha256(b"%d" % number).digest() for number in range(start, min(start + ENTRIES_MAX, OTHERS))]
+        most = SETTINGS["transaction_entries"].default  # of a principal
+        for start in range(0, others, most):
+            names = [sha256(b"%d" % number).digest() for number in range(start, min(start + most, others))]
             self.own(*(entries.grant_attribute(self.tenant, holder, name[:16], name) for name in names))
 
     def lock_topic(self) -> None:
-        draft = self.owner.create_topic("drives", Schema.parse("vin string").encode())
+        draft = self.owner.bind_topic("drives", Schema.parse("vin string").encode())
         self.own(*topic_entries(draft, self.owner._holder))
         self.authority.work()
         self.own(policy_entry(self.owner, draft.token, 0, parse(POLICY, SPACE), self.entropy.bytes(32)))
         self.authority.work()
 
 
-def authority_cases() -> Iterator[harness.Rate | harness.Figure]:
-    tenant = Tenant()
+def authority_cases(others: int = OTHERS) -> Iterator[harness.Rate | harness.Figure]:
+    tenant = Tenant(others)
     known = [(person, person.attribute_key().identifier) for person in tenant.people]
     turn = cycle(known)
 

@@ -208,7 +208,7 @@ class Direct(Ours):
     def __init__(self, folder: Path, cluster: KafkaCluster, notary_nice: int = NOTARY_NICE) -> None:
         super().__init__(
             folder,
-            carrier=cluster.url,
+            carrier=cluster.carrier,
             carrier_settings={
                 "kafka_settings": str(cluster.operator_file),
                 "kafka_client_settings": str(cluster.client_file),

@@ -97,7 +97,7 @@ class _Counted:
         self.requests += bool(parcels)
 
 
-class _Server:
+class Served:
     """A server of this file in a process of its own; it prints its address."""
 
     def __init__(self, kind: str, folder: Path, *arguments: str) -> None:
@@ -118,7 +118,7 @@ class _Server:
         self._process.communicate()
 
 
-class Ours(_Server):
+class Ours(Served):
     """A node, an authority, one publisher and one reader for each size."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
@@ -140,7 +140,7 @@ class Ours(_Server):
         return self._folders.node
 
     def __enter__(self) -> Ours:
-        self._authority = _Server("authority", self._folders.authority, self.url)
+        self._authority = Served("authority", self._folders.authority, self.url)
         self._sessions: list[Session] = []
         self._owner = self._enrol("owner", self._authority.read_line())
         self.car = self._enrol("car", self._authority.read_line())
@@ -190,14 +190,12 @@ class Ours(_Server):
 
     def create(self, name: str, partitions: int = 1) -> None:
         """A topic that the car writes and the reader reads."""
-        from tallystick.authority.client import topic_entries
         from tallystick.ledger import entries
 
-        draft = self._owner.authority.create_topic(name, data.SCHEMA.encode(), partitions)
-        self._owner.author.write(*topic_entries(draft, self._owner.holder))
+        token = self._owner.create_topic(name, data.SCHEMA.encode(), partitions)
         self._owner.author.write(
-            entries.grant(draft.token, self.car.identity.principal, 6),
-            entries.grant(draft.token, self.reader.identity.principal, 5),
+            entries.grant(token, self.car.identity.principal, 6),
+            entries.grant(token, self.reader.identity.principal, 5),
         )
         while not self._is_known(name):  # to the authority, which follows the ledger
             time.sleep(0.05)
@@ -234,7 +232,7 @@ class Ours(_Server):
         return self._sessions[-1]
 
 
-class _Plain(_Server):
+class _Plain(Served):
     """The peer."""
 
     def __init__(self, folder: Path) -> None:
@@ -291,8 +289,8 @@ def _serve_node(folder: Path) -> None:
     node.run()
 
 
-def _serve_authority(folder: Path, node_url: str) -> None:
-    """Prints invitations for three principals of a new tenant, and serves."""
+def _serve_authority(folder: Path, node_url: str, *tenants: str) -> None:
+    """Prints invitations for three principals of each new tenant, the owner's first, and serves."""
     from tallystick.errors import Unavailable
     from tallystick.node.authority import AuthorityProcess
     from tallystick.runtime.address import Address
@@ -309,13 +307,10 @@ def _serve_authority(folder: Path, node_url: str) -> None:
             break
         except Unavailable:
             time.sleep(0.05)
-    print(process.url, process.authority.enrolment.create_tenant("bench"), sep="\n")
-    print(
-        process.authority.enrolment.invite_to("bench"),
-        process.authority.enrolment.invite_to("bench"),
-        sep="\n",
-        flush=True,
-    )
+    print(process.url)
+    enrolment = process.authority.enrolment
+    for tenant in tenants or ("bench",):
+        print(enrolment.create_tenant(tenant), *(enrolment.invite_to(tenant) for _ in range(2)), sep="\n", flush=True)
     process.run()
 
 

@@ -24,12 +24,13 @@ from pathlib import Path
 
 import chain
 import harness
+import isolation
 import kafka_report
 import sizing
 from harness import ROOT, Row, number
 
 RESULTS = ROOT / "benchmarks" / "results"
-SUITES = ("spine", "chain", "spark", "kafka", "abe")
+SUITES = ("spine", "chain", "spark", "kafka", "abe", "isolation")
 PAGES = (
     *("README.md", "docs/benchmarks.md", "docs/sizing.md"),
     *("docs/guides/policies.md", "docs/guides/interests.md"),
@@ -181,6 +182,7 @@ TABLES: dict[str, tuple[str, Callable[[Suite], str], bool]] = {
     "kafka processor": ("kafka", kafka_report.processor, False),
     "kafka others": ("kafka", kafka_report.others, False),
     "labels": ("abe", labels, False),
+    "hostile tenant": ("isolation", isolation.attack_table, False),
 }
 
 

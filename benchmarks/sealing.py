@@ -115,6 +115,15 @@ class Allowing:
     def topic(self, token: bytes) -> TopicRules | None:
         return TopicRules(TENANT, 4, closed=False)
 
+    def carries(self, token: bytes, partition: int) -> bool:
+        return True
+
+    def carried(self, token: bytes) -> int | None:
+        return 0
+
+    def consents(self, tenant: bytes) -> bool:
+        return True
+
     def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool:
         return True
 

@@ -35,6 +35,14 @@ def spread(values: Sequence[float], form: str = ".2f") -> str:
     return f"{mean(values):{form}}{around}"
 
 
+def lines(rows: Iterable[Any], label: str, x: str, y: str) -> dict[str, list[tuple[float, float]]]:
+    """A plot's lines from two fields of the rows; `label` names other fields in braces, and tells the lines apart."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        found.setdefault(label.format(**asdict(row)), []).append((getattr(row, x), getattr(row, y)))
+    return found
+
+
 def write_csv(rows: Sequence[Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -18,7 +18,10 @@ FRAME = struct.Struct("<IIIQQQB32sII")  # crc of head and header, length, crc of
 
 
 def main(instance: Path) -> None:
-    segment = max((instance / "node" / "log" / "topics").rglob("*.segment"), key=lambda path: path.stat().st_size)
+    alter(max((instance / "node" / "log" / "topics").rglob("*.segment"), key=lambda path: path.stat().st_size))
+
+
+def alter(segment: Path) -> None:
     data = bytearray(segment.read_bytes())
     start = FILE_HEADER.size
     *_, header_bytes, body_bytes = FRAME.unpack_from(data, start)

@@ -8,7 +8,6 @@ out the same attacks: tallystick.demo.forgery, disk, hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ import pyarrow as pa
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.carrier import NotStored, Outcome, Stored
+from tallystick.carriers.storage import Place
 from tallystick.client.grants import Grants
 from tallystick.client.session import HEAD_AGE_MAX_S, Session
 from tallystick.client.subscribe import Received, Subscriber, SubscriberSettings
@@ -24,9 +24,13 @@ from tallystick.client.ties import Author, ReaderTies, View
 from tallystick.demo import hand as demo
 from tallystick.errors import Refused, Unavailable
 from tallystick.identity.folder import Identity
+from tallystick.ledger import entries
+from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.contracts.execute import newest
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.reputation import STANDINGS
+from tallystick.ledger.contracts.settings import VERSIONS
 from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.engine import Query, Submitted
 from tallystick.ledger.proofs import CheckpointMemory
@@ -99,13 +103,19 @@ def publish(session: Session, topic: str, numbers: Sequence[int], **settings: An
 def read_rows(subscriber: Subscriber, count: int) -> list[int]:
     """The `seq` of that many rows; a carrier that is away for a moment is asked again."""
     received: list[Received] = []
+    away: list[str] = []
 
     def enough() -> bool:
-        with suppress(Unavailable):
+        try:
             received.extend(subscriber.poll(100))
+        except Unavailable as error:
+            away.append(str(error))
         return sum(one.batch.rows for one in received) >= count
 
-    wait_until(enough)
+    try:
+        wait_until(enough)
+    except AssertionError as error:
+        raise AssertionError(f"{len(received)} parcels came; {len(away)} times it was away: {away[-1:]}") from error
     return [row["seq"] for one in received for row in one.to_pylist()]
 
 
@@ -154,6 +164,13 @@ def write_as_node(node: Node, *entry: bytes) -> Submitted:
             if error.reason != "replayed":
                 raise
     raise AssertionError("the node's own thread was quicker each time")
+
+
+def give_up(owner: Session, node: Node, place: Place, below: int) -> None:
+    """The owner lets go of what lies below an offset, and the node gives it up."""
+    owner.author.write(entries.release(*place, below))
+    write_as_node(node, entries.retire(*place, below, node.carrier.storage.tree(place).root(below)))
+    node.carrier.storage.retire(place, below)
 
 
 def row_of(view: View, key: Key[R]) -> R:
@@ -211,6 +228,28 @@ def reputation(stack: Stack, principal: bytes) -> tuple[int, int]:
     return (100, 0) if row is None else (row.score, row.blacklisted)
 
 
+def operate(stack: Stack, *entry: bytes) -> None:
+    """Write entries as the instance's operator."""
+    core = stack.authority.authority.core
+    number = int(stack.clock.now() * 1_000_000)
+    stack.node.core._submit(
+        compose(core.instance, core.keys.certificate.subject, number, entry, core.keys.signing).data
+    )
+
+
+def count_each_refusal(stack: Stack) -> None:
+    """As if a principal's requests lay minutes apart, and it knew of every right that was withdrawn."""
+    wait_until(lambda: is_in_force(stack, "settings"))
+    operate(stack, entries.set_("fall_window_ms", 0), entries.set_("grace_ms", 0))
+
+
+def is_in_force(stack: Stack, contract: str) -> bool:
+    """Whether the newest version of a contract counts."""
+    versions = stack.node.ledger.query(lambda state: state.row(VERSIONS())) or []
+    height = stack.node.ledger.height
+    return any(name == contract and number == newest()[name] and start <= height for name, number, start in versions)
+
+
 # --- nodes that lie ---
 
 
@@ -221,11 +260,13 @@ class Liar:
     checkpoint: Any
     consistency: Any
     fetch: Any
+    inclusion: Any
     lane_front: Any
     lane_fronts: Any
     permits: Any
     publish: Any
     state: Any
+    states: Any
 
     def __init__(self, honest: Any) -> None:
         self.honest = honest

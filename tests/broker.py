@@ -30,7 +30,7 @@ _started: dict[int, KafkaCluster] = {}
 def node_settings(cluster: KafkaCluster) -> dict[str, Any]:
     """What makes a node a gateway and notary of this cluster."""
     files = {"kafka_settings": cluster.operator_file, "kafka_client_settings": cluster.client_file}
-    return {"carrier": cluster.url, "carrier_settings": {key: str(path) for key, path in files.items()}}
+    return {"carrier": cluster.carrier, "carrier_settings": {key: str(path) for key, path in files.items()}}
 
 
 def broker(brokers: int = 1) -> KafkaCluster:

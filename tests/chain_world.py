@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ledger_world import World
+from ledger_world import NOW_MS, World
 
 from engines import cometbft
 from engines.cache import cache_folder
-from tallystick.ledger.cometbft.application import ChainSettings
+from tallystick.abci import messages as m
+from tallystick.ledger.block import Transaction
+from tallystick.ledger.cometbft import queries
+from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication, genesis_state
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses
 from tallystick.node.processes import free_ports
 from tallystick.node.validator import Validator, ValidatorCard, create_validator, join_chain, make_genesis, threshold
 from tallystick.runtime.sources import SystemClock
+from tallystick.wire import encode
 
 PROGRAM = cache_folder() / cometbft.NAME / "cometbft"  # read before the suite moves HOME
 QUICK = ChainTiming(commit_ms=20, block_ms=500)
@@ -103,6 +109,43 @@ class Chain:
 
     def heights(self) -> dict[int, int]:
         return {index: one.application.book.last.height for index, one in self.validators.items()}
+
+
+class Node:
+    """One validator's application without a chain: what CometBFT does, in order."""
+
+    def __init__(self, path: Path, world: World, settings: ChainSettings = ChainSettings()) -> None:
+        self.path, self.world, self.settings = path, world, settings
+        self.application = LedgerApplication(str(path), world.trust, world.ledger_key, settings)
+        self.height = self.application.info(m.RequestInfo()).last_block_height
+        if self.height == 0:
+            state = json.dumps(genesis_state(world.trust)).encode()
+            time = m.Timestamp(NOW_MS // 1000)
+            self.hash = self.application.init_chain(
+                m.RequestInitChain(time, app_state_bytes=state, initial_height=1)
+            ).app_hash
+
+    def finalize(self, *transactions: bytes) -> m.ResponseFinalizeBlock:
+        time = m.Timestamp(NOW_MS // 1000 + self.height + 1)
+        return self.application.finalize_block(
+            m.RequestFinalizeBlock(tuple(transactions), height=self.height + 1, time=time)
+        )
+
+    def block(self, *transactions: Transaction) -> m.ResponseFinalizeBlock:
+        done = self.finalize(*(one.data for one in transactions))
+        self.application.commit(m.RequestCommit())
+        self.height += 1
+        self.hash = done.app_hash
+        return done
+
+    def restart(self) -> Node:
+        """As after `kill -9`: nothing is closed in order."""
+        return Node(self.path, self.world, self.settings)
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        response = self.application.query(m.RequestQuery(path=queries.PREFIX + name, data=encode(list(arguments))))
+        facts = {"code": response.code, "log": response.log, "info": response.info, "codespace": response.codespace}
+        return queries.read_answer(facts, response.value)
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:

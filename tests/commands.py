@@ -49,11 +49,12 @@ def done(*arguments: object, stdin: bytes = b"") -> Said:
 
 
 def refused(code: int, *arguments: object, stdin: bytes = b"") -> list[str]:
-    """The lines on stderr of a command that must end with `code` and say nothing on stdout."""
+    """The lines on stderr of a command that must end with `code` and say nothing on stdout, without those that show
+    what it was about to sign."""
     said = tally(*arguments, stdin=stdin)
     assert (said.code, said.out) == (code, ""), f"{arguments}: {said}"
     assert "Traceback" not in said.err
-    return said.err.splitlines()
+    return [line for line in said.err.splitlines() if not line.startswith("signing ")]
 
 
 class Fleet:

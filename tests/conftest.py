@@ -66,8 +66,10 @@ FOLDER_MARKERS = {
 }
 
 # The name of a test that needs an engine: a folder on its path, a parameter, or a file of commands.
-SPARK_NAME = re.compile(r"/pipeline/")
-BROKER_NAME = re.compile(r"/(kafka|cometbft)/|\[[\w-]*\b(kafka|cometbft)\b[\w-]*\]|/test_chain_commands\.py")
+SPARK_NAME = re.compile(r"/pipeline/|::test_the_guides_of_an_engine.*\[spark")
+BROKER_NAME = re.compile(
+    r"/(kafka|cometbft)/|\[[\w-]*\b(kafka|cometbft)\b[\w-]*\]|/test_chain_commands\.py|::test_the_guides.*\[chain"
+)
 
 # What several processes share begins with what takes longest, so that none is left with it while the others are done:
 # few tests that take minutes.
@@ -204,7 +206,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    group = str(dict(report.user_properties)["budget"])
+    group = str(dict(report.user_properties).get("budget", "crashed"))  # xdist reports a dead worker's test itself
     _spent_s[group] = _spent_s.get(group, 0.0) + report.duration
 
 

@@ -6,7 +6,7 @@ Keys are derived from names; the root's signatures are randomised, so two worlds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import pytest
@@ -16,14 +16,18 @@ from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.block import Transaction, compose, parse
 from tallystick.ledger.contracts import identity
-from tallystick.ledger.contracts.execute import WHOLE, Result, execute
+from tallystick.ledger.contracts.execute import WHOLE, Result, execute, newest
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.contracts.topics import Binding, Terms
 from tallystick.trust.certificate import ALL_TENANTS, ROOT_ID, Certificate, SubjectKind, subject_id
+from tallystick.trust.envelope import Envelope, check_evidence
+from tallystick.trust.right import Right
 from tallystick.trust.trustfile import TrustFile
 
 NOW_MS = 1_791_000_000_000
+NOW_S = NOW_MS // 1000
 YEARS_MS = 10 * 365 * 86_400_000
 HOSPITAL, HOME = b"tenant: hospital", b"tenant: the home"
 ROLES = ("authority", "doctor", "monitor", "landlord", "sensor", "node", "stranger")  # of a world; see `World.row`
@@ -139,10 +143,26 @@ class World:
             self.landlord.sign(self.topic("air", self.landlord, HOME, partitions=4)),
         ]
 
-    def topic(self, name: str, owner: Actor, tenant: bytes, *, partitions: int = 1, flags: int = 0) -> bytes:
+    def bind(self, name: str, tenant: bytes, by: Actor | None = None) -> Binding:
+        """An authority's binding of a topic's name, the operator's unless another is named."""
+        authority = by or self.authority
+        return entries.bind_topic(self.instance, tenant, authority.id, seed(f"word {name}"), authority.key)
+
+    def topic(
+        self,
+        name: str,
+        owner: Actor,
+        tenant: bytes,
+        *,
+        partitions: int = 1,
+        flags: int = 0,
+        binding: Binding | None = None,
+        terms: Terms = Terms(),
+    ) -> bytes:
+        """The entry that makes a topic: of version 2 where there is a binding."""
         return entries.topic(
             self.instance,
-            token(name),
+            binding.token if binding else token(name),
             tenant,
             owner.id,
             owner.key,
@@ -150,6 +170,8 @@ class World:
             schema_hash=seed("schema " + name),
             partitions=partitions,
             flags=flags,
+            binding=binding,
+            terms=terms,
         )
 
     def row(self, role: str, may: str, written: bytes, reason: str) -> Row:
@@ -182,6 +204,11 @@ class Bench:
         self.state.seal()
         self.height += 1
         return result
+
+    def bring_into_force(self) -> None:
+        """Activate every contract of this release, from the next block on."""
+        found = newest().items()
+        self.accept(self.world.authority.sign(*(entries.activate(*one, self.height + 1) for one in found)))
 
     def accept(self, transaction: Transaction) -> Result:
         result = self.run(transaction)
@@ -240,3 +267,41 @@ def operation_batch(world: World, count: int, tokens: Sequence[bytes], operators
         )
         for i in range(count)
     ]
+
+
+def request(
+    who: Actor,
+    node: Actor,
+    *,
+    path: str = f"/v1/topics/{token('heart').hex()}/parcels",
+    now: int = NOW_S,
+    nonce: int = 0,
+) -> Envelope:
+    """A signed request of `who` to publish, as a node receives it."""
+    target = {"method": "POST", "authority": "node", "path": path, "query": ""}
+    chosen = nonce.to_bytes(16, "big")
+    unsigned = Envelope(
+        **target,
+        digest=sha256(b"").digest(),
+        node=node.id,
+        principal=who.id,
+        created=now,
+        nonce=chosen,
+        signature=b"",
+    )
+    signed = replace(unsigned, signature=who.key.sign_raw(unsigned.base))
+    return check_evidence(signed.evidence(), lambda principal: who.key.public)
+
+
+def refusal(who: Actor, envelope: Envelope, *, reason: str = "no-right", token_: bytes | None = None) -> bytes:
+    return entries.operation(
+        who.id,
+        OperatorRole.PUBLISHER,
+        token_ or token("heart"),
+        Right.WRITE,
+        time_ms=NOW_MS,
+        request=envelope.base_hash,
+        reason=reason,
+        host="10.0.0.9",
+        evidence=envelope.evidence(),
+    )

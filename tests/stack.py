@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tallystick.authority.client import topic_entries
 from tallystick.authority.settings import AuthoritySettings
 from tallystick.carriers.log.store import LogStore
 from tallystick.client.session import Session
@@ -165,9 +164,7 @@ class Stack:
     def topic(self, owner: Session, name: str, schema: str | Schema, *, partitions: int = 1, flags: int = 0) -> bytes:
         """A new topic; its token."""
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
-        draft = owner.authority.create_topic(name, parsed.encode(), partitions, flags)
-        owner.author.write(*topic_entries(draft, owner.holder))
-        return draft.token
+        return owner.create_topic(name, parsed.encode(), partitions, flags)
 
     def grant(self, owner: Session, token: bytes, to: Session, operations: int) -> None:
         owner.author.write(entries.grant(token, to.identity.principal, int(operations)))

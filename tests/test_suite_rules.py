@@ -102,7 +102,9 @@ def commands_of_ci() -> list[list[str]]:
     targets = re.findall(r"^(?:exec )?make (\S+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     calls = []
     for target in targets:
-        recipe = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        recipe = subprocess.run(
+            ["make", "-n", target, "ARGS="], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
         [call] = re.findall(r"-m (pytest .*)$", recipe, re.MULTILINE)
         calls.append(shlex.split(call))
     return calls

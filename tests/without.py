@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from tallystick.errors import Refused
 from tallystick.guards.publish import Accepted
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.permit import UndoOrder
+from tallystick.trust.promise import Anchor
 
 DEFENCES: dict[str, list[Removal]] = {}
 
@@ -225,24 +227,159 @@ def _take_any_sequence(self: Any, principal: Any, header: Any) -> bool:
     return False
 
 
+@defence("the end of certificates", "tallystick.ledger.contracts.identity:IdentityRow.is_live")
+def _certificates_for_ever(self: Any, time_ms: Any) -> bool:
+    return True
+
+
+@defence("a tenant's share of a disk", "tallystick.carriers.accounts:Quotas.charge")
+def _store_whatever_comes(self: Any, tenant: Any, n_bytes: Any, stored: Any, now: Any) -> None:
+    pass
+
+
+@defence("the count of locks from before a restart", "tallystick.carriers.accounts:LockBytes._load")
+def _count_locks_from_nothing(self: Any) -> dict[bytes, int]:
+    return {}
+
+
 @defence("the end of permits", "tallystick.carriers.rules:LedgerRules.permit_ended")
 def _permits_for_ever(self: Any, identifier: Any) -> bool:
     return False
 
 
+# --- lanes ---
+
+HEADS = "tallystick.carriers.heads"
+
+
+@defence("the index of sequences", f"{HEADS}:LaneIndex.find")
+def _look_for_the_sequence(self: Any, place: Any, principal: Any, header: Any, work: Any) -> Any:
+    """As before there was an index: through the headers, newest first."""
+    for offset, other in _headers_back(self, place, self._storage.end(place)):
+        if (other.lane, other.sequence) == (header.lane, header.sequence) and self._principal_of(other) == principal:
+            return offset
+    return None
+
+
+@defence("the index of lanes below an offset", f"{HEADS}:LaneIndex.last_below")
+def _look_for_the_lane(self: Any, place: Any, principal: Any, lane: Any, below: Any, work: Any) -> Any:
+    for offset, other in _headers_back(self, place, below):
+        if other.lane == lane and self._principal_of(other) == principal:
+            return offset
+    return None
+
+
+def _headers_back(index: Any, place: Any, below: int) -> Iterator[tuple[int, Any]]:
+    from tallystick.carriers.storage import headers_of
+
+    for entry in reversed(list(headers_of(index._storage, place, 0, below))):
+        yield entry.offset, Parcel.decode_front(entry.header).header
+
+
+@defence("the charge for questions about lanes", f"{FRONT}:Front.asking")
+@contextmanager
+def _ask_for_nothing(self: Any, principal: Any, now: Any) -> Iterator[Any]:
+    from tallystick.carriers.heads import ReadsLeft
+
+    yield ReadsLeft()
+
+
+@defence("the question whether a node carries it", "tallystick.carriers.rules:LedgerRules.carries")
+def _carry_everything(self: Any, token: Any, partition: Any) -> bool:
+    return True
+
+
+@defence("the standing aside of refused anchors", "tallystick.carriers.scribe:Scribe._stand_aside")
+def _offer_it_again(self: Any, anchor: Any, now_ms: Any) -> None:
+    pass
+
+
 # --- the ledger and its contracts ---
 
 
-@defence("the contract's judgement of claims", "tallystick.ledger.contracts.operations:_judge")
+@defence("the contract's judgement of claims", "tallystick.ledger.contracts.operations:_judge_patiently")
 def _believe_claims(call: Any, operator: Any, token: Any, kind: Any, request: Any, evidence: Any) -> None:
     from tallystick.ledger.contracts import reputation
 
     reputation.fall(call, operator)
 
 
+@defence("the contract's patience", "tallystick.ledger.contracts.operations:_judge_patiently")
+def _count_each(call: Any, operator: Any, token: Any, kind: Any, request: Any, evidence: Any) -> None:
+    """As version 1 did."""
+    from tallystick.ledger.contracts import operations
+
+    operations._judge(call, operator, token, kind, request, evidence)
+
+
 @defence("the owner's say over a topic", "tallystick.ledger.contracts.topics:is_owner_or_admin")
 def _everybody_is_owner(state: Any, topic: Any, subject: Any) -> bool:
     return True
+
+
+@defence("the binding of a token to its tenant", "tallystick.ledger.contracts.topics:_check_binding")
+def _take_any_token(call: Any, token: Any, tenant: Any, binding: Any) -> None:
+    pass
+
+
+@defence("the owner's word on what is retired", "tallystick.ledger.contracts.anchors:_check_let_go")
+def _retire_at_will(token: Any, partition: Any, below: Any, allowed: Any) -> None:
+    pass
+
+
+@defence("the finding of what was retired", "tallystick.client.fetching:Fetcher._tell_retired")
+def _skip_without_a_word(self: Any, reader: Any, below: Any) -> None:
+    pass
+
+
+@defence(
+    "the mark of a revoked key", "tallystick.client.fetching:is_suspect", defined="tallystick.client.reader:is_suspect"
+)
+def _trust_revoked_keys(revoked: Any, height: Any) -> bool:
+    return False
+
+
+@defence(
+    "the proof of what was anchored before a revocation",
+    "tallystick.client.fetching:stands_below",
+    defined="tallystick.trust.receipt:stands_below",
+)
+def _believe_any_anchor(publisher: Any, place: Any, revocation: Any, anchor: Any, later: Any, path: Any) -> int:
+    return Anchor.decode_entry(anchor.proof.entry).size
+
+
+@defence("the look at keys while one reads on", "tallystick.client.fetching:Revocations._is_known")
+def _look_once(self: Any, publisher: Any, anchor: Any) -> bool:
+    return publisher in self._known
+
+
+@defence("the tenure of a node that promised", "tallystick.ledger.contracts.anchors:_check_tenure")
+def _blame_whoever_promised(call: Any, promise: Any) -> None:
+    pass
+
+
+@defence("the tenant behind a name", "tallystick.authority.topics:Topics.token")
+def _first_token(self: Any, tenant: Any, name: Any) -> bytes:
+    return bytes(self._first_token(tenant, name))
+
+
+@defence("the tenant in a grant", "tallystick.authority.client:AuthorityClient._check_own")
+def _take_another_tenant_s(self: Any, name: Any, permit: Any) -> None:
+    pass
+
+
+@defence("the client's check of a binding", "tallystick.authority.client:AuthorityClient._check_binding")
+def _believe_bindings(self: Any, draft: Any) -> None:
+    pass
+
+
+@defence(
+    "the tenant of a proved topic",
+    "tallystick.parcel.prove:verify_tenant",
+    defined="tallystick.trust.receipt:verify_tenant",
+)
+def _believe_the_permit(data: Any, token: Any, trust: Any) -> Any:
+    return None
 
 
 @defence("the comparison before an offset moves", "tallystick.ledger.contracts.groups:_move")
@@ -273,14 +410,88 @@ def _forget_the_older(self: Any, old: Any, new: Any, consistency: Any) -> None:
     pass
 
 
+@defence("the old roots' word on a new trust file", "tallystick.trust.trustfile:TrustFile.check_successor")
+def _follow_anybody(self: Any, new: Any, signatures_of_old: Any = None) -> None:
+    pass
+
+
 @defence("the comparison with others' checkpoints", "tallystick.ledger.proofs:CheckpointMemory.check_seen")
 def _believe_each_history(self: Any, size: Any, root: Any, consistency: Any) -> bool:
+    return True
+
+
+@defence("a tenant's quota on the ledger", "tallystick.ledger.contracts.quotas:_hold")
+def _share_everything(call: Any, setting: Any, wanted: Any, what: Any) -> None:
+    pass
+
+
+@defence("the bound on a group's offset", "tallystick.ledger.contracts.groups:_check_ahead")
+def _skip_ahead(call: Any, entry: Any) -> None:
+    pass
+
+
+# --- names and what is printed ---
+
+
+@defence(
+    "the client's look at a new name",
+    "tallystick.authority.client:check_no_identifier",
+    defined="tallystick.wire:check_no_identifier",
+)
+@defence(
+    "the authority's look at a new name",
+    "tallystick.authority.enrolment:check_no_identifier",
+    defined="tallystick.wire:check_no_identifier",
+)
+@defence(
+    "the authority's look at a topic's name",
+    "tallystick.authority.topics:check_no_identifier",
+    defined="tallystick.wire:check_no_identifier",
+)
+def _take_any_name(name: Any, what: Any) -> None:
+    pass
+
+
+@defence("the look at an identifier before names", "tallystick.wire:is_identifier")
+def _names_first(text: Any) -> bool:
+    return False
+
+
+@defence("numbers of plain digits", "tallystick.wire:is_number")
+@defence("numbers of plain digits", "tallystick.pipeline.options:is_number", defined="tallystick.wire:is_number")
+def _take_what_python_takes(text: Any) -> bool:
+    return bool(text.isdigit())
+
+
+@defence("the escaping of what is printed", "tallystick.cli.output:shown")
+def _print_as_it_is(text: Any) -> Any:
+    return text
+
+
+@defence("the look at who carries what passed", "tallystick.carriers.rules:LedgerRules.is_carried_by")
+def _believe_any_node(self: Any, node: Any, token: Any, partition: Any) -> bool:
     return True
 
 
 # --- the chain ---
 
 CHAIN = "tallystick.ledger.cometbft"
+
+
+@defence(
+    "the issuer of a stranger who writes",
+    f"{CHAIN}.application:admit",
+    defined="tallystick.ledger.contracts.execute:admit",
+)
+def _pass_strangers_on(state: Any, transaction: Any, height: Any, time_ms: Any) -> None:
+    from tallystick.ledger.contracts.execute import authenticate
+
+    authenticate(state, transaction, height, time_ms, 0)
+
+
+@defence("the patience with who is refused", f"{CHAIN}.application:LedgerApplication._check_patience")
+def _never_tire(self: Any, author: Any, now_s: Any) -> None:
+    pass
 
 
 @defence("the form of a header", f"{CHAIN}.light:check_form")
@@ -319,6 +530,29 @@ def _believe_endpoints(proof: Any, trust: Any) -> None:
     pass
 
 
+@defence("listeners that wait for the checkpoint", f"{CHAIN}.client:CometbftLedger._tell")
+def _tell_at_once(self: Any) -> None:
+    while self._untold:
+        told = self._untold.popleft()
+        for listener in self._listeners:
+            listener(*told)
+
+
+@defence("the second validator behind an answer", f"{CHAIN}.queries:voices_needed")
+def _believe_the_first(trust: Any) -> int:
+    return 1
+
+
+@defence("the signature under an answer", f"{CHAIN}.queries:check_vouch")
+def _believe_any_key(trust: Any, key: Any, signature: Any, statement: Any) -> None:
+    pass
+
+
+@defence("the deadline of a whole answer", f"{CHAIN}.rpc:_Socket.recv_into")
+def _wait_for_each_byte(self: Any, *arguments: Any, **options: Any) -> Any:
+    return socket.socket.recv_into(self, *arguments, **options)
+
+
 # --- readers ---
 
 
@@ -334,6 +568,16 @@ def _believe_ranges(leaf_hashes: Any, first: Any, size: Any, proof: Any, root: A
 )
 @defence("the chain of a lane", "tallystick.parcel.verify:check_follows")
 def _take_any_successor(header: Any, sequence: Any, previous: Any) -> None:
+    pass
+
+
+@defence("the bound on what a frame opens to", "tallystick.parcel.parcel:check_ratio")
+def _open_whatever_is_declared(raw_bytes: Any, content_bytes: Any) -> None:
+    pass
+
+
+@defence("the room of a round", "tallystick.parcel.parcel:Room.take")
+def _have_room_for_all(self: Any, size: Any) -> None:
     pass
 
 
@@ -357,7 +601,55 @@ def _write_as_it_is(s: Any, quote: Any) -> Any:
     return s
 
 
+# --- answers of the authority ---
+
+
+@defence("the signature on an answer", "tallystick.runtime.conversation:Conversation._check_vouched")
+def _believe_whoever_answers(self: Any, endpoint: Any, head: Any, answer: Any) -> None:
+    pass
+
+
+@defence(
+    "the request in an answer's signature",
+    "tallystick.runtime.conversation:asked_hash",
+    defined="tallystick.trust.envelope:asked_hash",
+)
+@defence(
+    "the request in an answer's signature",
+    "tallystick.runtime.router:asked_hash",
+    defined="tallystick.trust.envelope:asked_hash",
+)
+def _sign_the_answer_alone(head: Any) -> bytes:
+    return bytes(32)
+
+
+@defence("the comparison of keys with the ledger", "tallystick.client.grants:announced_keys")
+def _compare_no_keys(grant: Any, before: Any, authority: Any) -> list[Any]:
+    return []
+
+
+@defence("the comparison of erasure and policy keys", "tallystick.client.grants:announced_beside")
+def _compare_no_keys_beside(grant: Any, before: Any) -> list[Any]:
+    return []
+
+
+@defence("entries built by who signs them", "tallystick.authority.client:check_built")
+def _sign_what_is_suggested(built: Any, suggested: Any, what: Any) -> None:
+    pass
+
+
 # --- keys ---
+
+
+@defence("the share of others' grants in a key", "tallystick.authority.attributes:Attributes._traits")
+def _make_keys_of_everything(self: Any, principal: Any) -> Any:
+    found = [self._traits_of(one.tenant, ((one.name, one.value),)) for one in self.held(principal)]
+    return frozenset().union(*found)
+
+
+@defence("the share of others' grants in a draft", "tallystick.authority.attributes:Attributes._check_share")
+def _draft_everything(self: Any, tenant: Any, principal: Any, wanted: Any) -> None:
+    pass
 
 
 @defence("the permits in a lane key", "tallystick.parcel.keys:LaneKey.of")
@@ -400,6 +692,96 @@ def _undo_token_by_one_hash(self: Any, operation: Any, identifier: bytes) -> byt
     return _one_hash(self, identifier.hex())
 
 
+@defence("a topic refused by the name it was asked for", "tallystick.authority.permits:Permits._require_right")
+def _refuse_by_token(self: Any, granted: Any, operation: Any, token: Any, asked: Any, *, honest: Any) -> Any:
+    return honest(self, granted, operation, token, token)
+
+
+# --- shares ---
+
+
+@defence("pools and shares of their own", "tallystick.runtime.router:Pool.run")
+async def _run_among_all(self: Any, who: Any, work: Any) -> Any:
+    """As before there were any: the event loop's own threads, for whoever comes first."""
+    import asyncio
+
+    return await asyncio.to_thread(work)
+
+
+@defence("what was worked for a tenant", "tallystick.runtime.router:Fairness.note")
+def _count_no_work(self: Any, who: Any, worked_s: Any) -> None:
+    pass
+
+
+@defence("keys that a thread asks for", "tallystick.runtime.router:Gate._verified")
+async def _ask_on_the_event_loop(self: Any, head: Any) -> Any:
+    return self.verify(head)
+
+
+@defence("the share of an address", "tallystick.runtime.server:_neighbourhood")
+def _count_each_connection_alone(address: Any) -> str:
+    return str(address)
+
+
+@defence("the network of an address", "tallystick.runtime.server:_neighbourhood")
+def _count_each_address_alone(address: Any) -> str:
+    return "" if address is None else str(address[0])
+
+
+@defence("the rate of a principal", "tallystick.runtime.router:Rates.charge")
+def _answer_as_often_as_asked(self: Any, principal: Any, now: Any, count: Any = 1) -> None:
+    pass
+
+
+@defence("a principal's share of requests under way", "tallystick.runtime.router:Shares.held")
+@contextmanager
+def _hold_as_many_as_one_likes(self: Any, who: Any) -> Iterator[None]:
+    yield
+
+
+@defence("the share of a group", "tallystick.carriers.desk:next_group")
+def _first_come(waiting: Any, most: Any, share: Any) -> Any:
+    return waiting[:most], waiting[most:]
+
+
+@defence("counters without the lock", f"{FRONT}:Front.statistics")
+def _count_under_the_lock(self: Any, *, honest: Any) -> Any:
+    with self.lock:
+        return honest(self)
+
+
+@defence("a reader of its own for whoever searches", "tallystick.ledger.sqlite:SqliteLedger._searching")
+@contextmanager
+def _search_under_the_lock(self: Any) -> Iterator[Any]:
+    with self._lock:
+        yield self._reader
+
+
+@defence("the guards' lock let go of at the disk", f"{FRONT}:Front._sync")
+def _sync_under_the_lock(self: Any, *, honest: Any) -> None:
+    with self.lock:
+        honest(self)
+
+
+@defence("an answer that was overtaken asked for again", "tallystick.authority.ledger_view:LedgerView._is_overtaken")
+def _take_it_as_it_came(self: Any, seen: Any, notes: Any) -> bool:
+    return False
+
+
+@defence("the store's lock let go of while following", "tallystick.authority.authority:Authority.follow")
+def _follow_under_the_lock(self: Any, *, honest: Any) -> None:
+    with self.core.store.lock:
+        honest(self)
+
+
+@defence("the ledger asked before the store's lock", "tallystick.authority.permits:Permits.prepare")
+def _prepare_under_the_lock(
+    self: Any, caller: Any, operation: Any, topic: Any, first_epoch: Any, interest: Any = "", *, honest: Any
+) -> Any:
+    with self._store.lock:
+        return honest(self, caller, operation, topic, first_epoch, interest)
+
+
 # --- disks ---
 
 
@@ -438,16 +820,41 @@ def _go_by_the_name(self: Any, token: Any, found: Any) -> None:
     pass
 
 
-@defence("a gateway's key for a passage", f"{KAFKA}.notary:Notary._is_passed")
-def _anybody_passes(self: Any, record: Any, parcel: Any) -> bool:
+@defence("headers that cannot be read", f"{KAFKA}.consumers:passage_of")
+def _read_all_headers(message: Any) -> Any:
+    from tallystick.carriers.kafka.consumers import read_headers
+    from tallystick.carriers.kafka.passage import PASSAGE
+
+    return dict(read_headers(message) or ()).get(PASSAGE)
+
+
+@defence("a gateway's key for a passage", f"{KAFKA}.notary:is_passed")
+def _anybody_passes(data: Any, parcel: Any, place: Any, rules: Any) -> bool:
     """Whoever is enrolled signs as if it were a gateway."""
     from tallystick.carriers.kafka.passage import Passage
 
-    if record.passage is None:
+    if data is None:
         return False
     try:
-        passage = Passage.decode(record.passage)
-        passage.verify(parcel.hash, self._rules.verify_key(passage.node))
+        passage = Passage.decode(data)
+        passage.verify(parcel, rules.verify_key(passage.node))
     except Refused:
         return False
     return True
+
+
+# --- requests ---
+
+
+@defence(
+    "the one reading of a request",
+    "tallystick.runtime.server:misreading",
+    defined="tallystick.runtime.http1:misreading",
+)
+def _read_as_llhttp_does(version: Any, target: Any, headers: Any) -> None:
+    """Whatever the parser lets pass."""
+
+
+@defence("one request at a time", "tallystick.runtime.server:is_asked")
+def _queue_what_follows(cycle: Any) -> bool:
+    return False

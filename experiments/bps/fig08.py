@@ -109,6 +109,9 @@ class Unasked:
     def blacklisted(self, principal: bytes) -> bool:
         return False
 
+    def is_over(self, principal: bytes, time_ms: int) -> bool:
+        return False
+
     def topic(self, token: bytes) -> TopicRules:
         return TopicRules(TENANT, 1, closed=False)
 

@@ -15,6 +15,9 @@ the command line prints it on a line of its own.
 
 from __future__ import annotations
 
+import errno
+import os
+
 
 class TallystickError(Exception):
     """The root of the family; catch it to catch everything that this package raises on purpose."""
@@ -79,3 +82,39 @@ class Unavailable(TallystickError):
     def __init__(self, message: str, *, retry_after_s: float | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
+
+
+def name_cause(error: TallystickError, cause: str) -> None:
+    """Let an error say what is behind it, where that is known and the error does not say it already: whoever was asked
+    may be well and wait for another, who is not."""
+    if cause and cause.partition(":")[0] not in str(error):
+        error.args = (cause if str(error) in cause else f"{error}; {cause}",)
+
+
+# What mends a file that the system refuses, by the system's reason; what passes by itself is not here.
+_REMEDIES = {
+    errno.EACCES: "name another path, or act as a user who may write there",
+    errno.EPERM: "name another path, or act as a user who may write there",
+    errno.EROFS: "it is mounted read-only: name another path",
+    errno.ENOENT: "check the path: nothing is there, and nothing could be made there",
+    errno.ENOTDIR: "a file stands where a folder is needed: name another path",
+    errno.EISDIR: "a folder stands where a file is needed: name another path",
+    errno.EEXIST: "it stands there already, where a folder may be needed: name another path",
+}
+
+
+def describe(error: OSError) -> str:
+    """The path that the system refuses, where it is known, and its reason."""
+    reason = (error.strerror or str(error)).lower()
+    named = error.filename if isinstance(error.filename, str | bytes | os.PathLike) else None
+    return reason if named is None else f"{os.fsdecode(named)}: {reason}"
+
+
+def blame(error: OSError, what: str = "") -> TallystickError:
+    """An error of the system as one of ours, `what` before it: the caller's where a path is wrong, else the world's."""
+    told = f"{what}{describe(error)}"
+    if error.errno in _REMEDIES:
+        return Misuse(told, hint=_REMEDIES[error.errno])
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable(told, hint="free some space where the command's files or its output go")
+    return Unavailable(told)

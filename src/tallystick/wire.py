@@ -7,25 +7,60 @@ accepted under a hash or a signature has no second form. Work is bounded by the 
 are refused while reading, not afterwards, since the tags for shared values and repeated strings let a few hundred
 bytes stand for a structure that no walk over it, and no second encoding, ever finishes.
 
+`is_number` and `check_no_identifier` hold text from outside to what it is taken for; `show_time` says a time in words.
+
 `Fields` reads such an array field by field. A dataclass whose annotations say how its fields are read, in the order of
 the array, needs no code of its own: `listed` gives the array and `read_as` the object.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from io import BytesIO
 from typing import Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import cbor2
 
-from tallystick.errors import Malformed
+from tallystick.errors import Malformed, Misuse
 
 DEPTH_MAX = 16  # the deepest of our objects has six levels
 OCTETS_MAX = 16 * 1024  # of a byte string, unless its reader says otherwise
 
 Value = int | bytes | str | bool | None | list["Value"]
+
+
+def is_number(text: str) -> bool:
+    """Whether `int` reads this text, and nobody reads it otherwise. Python's `isdigit` takes `²`, which `int` does not,
+    and `isdecimal` the digits of every script; beyond some thousand digits `int` refuses them all."""
+    return text.isascii() and text.isdigit() and len(text) <= 20
+
+
+def is_identifier(text: str) -> bool:
+    """Whether it looks like the identifier of a principal or the token of a topic."""
+    return _IDENTIFIER.fullmatch(text) is not None
+
+
+def check_no_identifier(name: str, what: str) -> None:
+    """Raise `Misuse` if a name looks like an identifier: whoever reads it would take it for another's."""
+    if is_identifier(name.lower()):
+        raise Misuse(f'{what} name "{name}": looks like an identifier', hint="choose a name that is not 32 hex digits")
+
+
+def show_time(time_ms: int) -> str:
+    """A time for people, in UTC.
+
+    A stranger may have written it: where no calendar has such a year, the number itself is shown.
+    """
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError):
+        return f"{time_ms} ms after 1970"
+
+
+_IDENTIFIER = re.compile(r"[0-9a-f]{32}")
 
 
 def _refuse(*_: Any) -> NoReturn:

@@ -38,7 +38,8 @@ def person(world: World, name: str) -> Person | None:
     row = world.authority.core.store.row("SELECT certificate FROM subjects WHERE id = ?", (principal,))
     if row is None:
         return None
-    return world.person(Holder(world.instance, principal, key, sealing), Certificate.decode(row[0]))
+    certificate = Certificate.decode(row[0])
+    return world.person(Holder(world.instance, principal, key, sealing, certificate.tenant), certificate)
 
 
 def scene(world: World) -> tuple[Person, Person, Person, bytes]:

@@ -422,7 +422,7 @@ def test_new_keys_of_a_principal_bring_another_attribute_key(
     stolen = member.client.attribute_key()
     key, sealing = SigningKey.from_seed(world.entropy.bytes(32)), hpke.PrivateKey.generate(world.entropy.bytes(32))
     certificate = member.client.rekey(key, sealing)
-    renewed = world.person(Holder(world.instance, member.id, key, sealing), certificate)
+    renewed = world.person(Holder(world.instance, member.id, key, sealing, certificate.tenant), certificate)
     answer = renewed.client.attribute_key(stolen.identifier)
     assert answer.identifier != stolen.identifier
     assert answer.key

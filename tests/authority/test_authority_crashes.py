@@ -15,6 +15,7 @@ import apsw
 import pytest
 from authority_world import READ, WRITE, Person, PromptClient, World
 from crash_child import person
+from stack import python_path
 
 from tallystick.authority.answers import Caller, answer_info
 from tallystick.authority.asks import Erase, Rotate, Undo
@@ -146,7 +147,7 @@ def _run_and_kill(folder: Path, lines: int, kill_after_s: float) -> list[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": python_path(Path(__file__).parents[1])},
     )
     assert child.stdout is not None
     told = []

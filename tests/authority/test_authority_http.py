@@ -66,7 +66,8 @@ class Site:
         self.service.close()
 
     def http(self, identity: RequestSigner | None, node: bytes | None = None) -> HttpClient:
-        address = Address(self.server.url, node or self.world.authority_certificate.subject)
+        certificate = self.world.authority_certificate
+        address = Address(self.server.url, node or certificate.subject, certificate.verify_key)
         client = HttpClient([address], identity, SystemClock(), SystemEntropy(), limits=ONCE)
         return self.stack.enter_context(client)
 
@@ -78,7 +79,8 @@ class Site:
         key, sealing = SigningKey.from_seed(SystemEntropy().bytes(32)), hpke.PrivateKey.generate(b"q" * 32)
         enrolled = enrol(OverHttp(self.http(None)), self.world.instance, invite, "car", key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
-        return self.world.person(Holder(self.world.instance, certificate.subject, key, sealing), certificate)
+        holder = Holder(self.world.instance, certificate.subject, key, sealing, certificate.tenant)
+        return self.world.person(holder, certificate)
 
 
 class WallClockWorld(World):
@@ -217,6 +219,8 @@ def test_nobody_else_is_the_operator_and_the_operator_is_no_principal(site: Site
         ("/v1/operator/invites", ["acme", 1]),
         ("/v1/operator/backup", [[]]),
         ("/v1/operator/backup/part", [bytes(16), 0]),
+        ("/v1/operator/rules", []),
+        ("/v1/operator/entries", [[]]),
     ):
         with pytest.raises(Refused) as refusal:
             http.request("POST", path, body=wire.encode([b"n" * 16, *fields]))
@@ -225,6 +229,17 @@ def test_nobody_else_is_the_operator_and_the_operator_is_no_principal(site: Site
     with pytest.raises(Refused) as refusal:
         http.request("POST", "/v1/permits", body=wire.encode([b"n" * 16, 1, "brakes", b"", 0, ""]))
     assert refusal.value.reason == UNAUTHENTICATED
+
+
+def test_the_operator_writes_what_is_an_operator_s_and_nothing_else_in_the_authority_s_name(site: Site) -> None:
+    operator = OperatorClient(site.http(operator_identity(site.world.home, PASSPHRASE)), SystemEntropy())
+    for entry in (entries.erase(bytes(16), bytes(16), 1), entries.revoke(bytes(16)), b"\x80", b"\x01"):
+        with pytest.raises(Refused) as refusal:
+            operator.change_rules([entries.set_("rise_max", 9), entry])
+        assert refusal.value.reason == "unknown-kind"
+    assert dict(operator.rules().settings)["rise_max"] == 10
+    operator.change_rules([entries.set_("rise_max", 9)])
+    assert dict(operator.rules().settings)["rise_max"] == 9
 
 
 def test_strangers_all_see_one_face(site: Site) -> None:
@@ -329,6 +344,18 @@ def test_what_anybody_may_ask(site: Site) -> None:
     assert http.request("GET", "/health/ready").body == b"ready\n"
     assert b"tally_authority_ready 1.0" in http.request("GET", "/metrics").body
     assert json.loads(http.request("GET", "/openapi.json").body) == describe()
+
+
+def test_readiness_is_told_while_the_store_and_all_its_threads_are_busy(site: Site) -> None:
+    service, http = site.service, site.http(None)
+    with site.world.authority.core.store.lock:
+        for _ in range(4):  # more than it has threads of its own, and its work waits as well
+            service._own.submit(site.world.authority.statistics)
+        assert [http.request("GET", "/health/ready").body for _ in range(8)] == [b"ready\n"] * 8
+        site.world.authority._is_restored = True
+        with pytest.raises(Unavailable, match="authority behind: the authority was restored"):
+            http.request("GET", "/health/ready")
+        site.world.authority._is_restored = False
 
 
 def test_the_description_covers_every_route() -> None:

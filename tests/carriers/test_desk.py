@@ -21,7 +21,7 @@ FROZEN = {
     ("DELETE", None): Right.DELETE,
 }
 # What is never held against anybody.
-OTHERS = {("POST", "locks"), ("POST", "inclusion"), ("GET", "lanes"), ("GET", "verdict")}
+OTHERS = {("POST", "locks"), ("POST", "inclusion"), ("GET", "lanes"), ("GET", "verdict"), ("GET", "anchored-before")}
 
 
 def test_the_contract_reads_requests_as_the_table_has_them() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from commands import Fleet, done
 from stack import PASSPHRASE, Stack
+from walks import PLAIN, begin_walk
 
 from tallystick.node.instance import write_address
 
@@ -41,15 +41,12 @@ def _begin_quickstart(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def quickstart(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str] | None]:
-    """The quickstart, begun early and looked at by its own test: twenty processes, one after the other, take the second
-    core while the tests take the first. None if nobody will look."""
-    if not any(item.path.name == "test_readme.py" for item in request.session.items):
+    """The quickstart and the guides that need no engine, begun early and looked at by their own test: a hundred
+    processes, one after the other, take the second core while the tests take the first. None if nobody will look."""
+    if not any("quickstart" in item.name for item in request.session.items):
         yield None
         return
-    script = Path(__file__).parents[2] / "scripts" / "quickstart.sh"
-    with subprocess.Popen(
-        ["bash", str(script)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with begin_walk(PLAIN) as process:
         yield process
         if process.poll() is None:
             process.terminate()

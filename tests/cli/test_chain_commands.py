@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from commands import done, refused, tally
 from stack import PASSPHRASE, Stack
 
 from tallystick.engines.chain import running, validator_folders
-from tallystick.node.processes import free_ports
+from tallystick.errors import Misuse
+from tallystick.node.processes import free_ports, ports_from
 from tallystick.node.validator import Validator
 
 
@@ -20,17 +22,37 @@ def _passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_PASSPHRASE", "the passphrase of this test")
 
 
+def _eight_ports() -> int:
+    """The first of eight in a row that are free."""
+    while True:
+        with suppress(Misuse):
+            return ports_from(free_ports(1)[0], 8)[0]
+
+
 @pytest.mark.chain
 def test_a_chain_of_four_is_made_watched_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_COMETBFT", require_cometbft())
     fleet = tmp_path / "fleet"
     try:
-        said = done("dev", "chain", "up", fleet, "--validators", 4, "--json")
+        port = _eight_ports()
+        said = done("dev", "chain", "up", fleet, "--validators", 4, "--port", port, "--json")
         url = said.rows[-1]["ledger"]
-        assert url.count(",") == 3
+        assert url == "cometbft://" + ",".join(f"127.0.0.1:{port + 2 * number}" for number in range(4))
+        assert [one["process"] > 0 for one in done("dev", "chain", "status", fleet, "--json").json] == [True] * 4
+        assert "ok      validators    4 of 4 are well, 3 must be, it goes on" in tally("status", fleet).out
+        assert "its ports were chosen" in refused(2, "dev", "chain", "up", fleet, "--port", port)[0]
         health = done("chain", "status", url, "--trust", fleet / "trust.json", "--json").json
         assert [one["verdict"] for one in health["validators"]] == ["ok"] * 4
         assert health["verdict"] == "it goes on"
+        listed = done("inspect", fleet / "trust.json", "--json").json["ledger_key_ids"]
+        assert sorted(one["key"] for one in health["validators"]) == sorted(listed)
+        verify = ("chain", "verify", url, "--trust", fleet / "trust.json")
+        believed = done(*verify, "--json").json
+        again = done(*verify, "--header", believed["header"], "--json").json
+        assert again["height"] >= believed["height"]
+        height = believed["header"].partition(":")[0]
+        assert "hash 0000" in refused(3, *verify, "--header", f"{height}:{'00' * 32}")[0]
+        assert "expected HEIGHT:HASH" in refused(2, *verify, "--header", "newest")[0]
         assert done("dev", "chain", "up", fleet, "--json").json["ledger"] == url, "it runs already"
         away = validator_folders(fleet)[2]
         assert done("chain", "snapshot", away, "--json").json["snapshots"] == []
@@ -40,6 +62,10 @@ def test_a_chain_of_four_is_made_watched_and_ended(tmp_path: Path, monkeypatch: 
         assert "another process" in refused(4, "chain", "rollback", away)[0]
         assert done("dev", "chain", "down", fleet).out == "4 validators ended\n"
         assert all(running(one) is None for one in validator_folders(fleet))
+        ended = tally("dev", "chain", "status", fleet)
+        assert (ended.code, ended.out.count("away")) == (4, 4)
+        assert "away    validators    0 of 4 are well" in tally("status", fleet).out
+        assert ended.err.splitlines()[-1] == f"hint: tally dev chain up {fleet}"
         assert all("is whole" in done("ledger", "fsck", one).out for one in validator_folders(fleet))
         height = str(said_now["snapshots"][0]["height"])
         assert done("chain", "snapshot", away).out.splitlines()[1].startswith(height), "it outlives the process"
@@ -82,9 +108,9 @@ def test_an_instance_moves_to_a_chain_by_the_steps_of_the_guide(
         moved._node_port, moved._authority_port = stack._node_port, stack._authority_port
         with moved:
             owner = fleet / "homes" / "acme-owner"
-            assert "no signature of a known key" in refused(3, "topic", "list", "--home", owner)[0], "of the old key"
-            shutil.copy(fleet / "trust.json", owner / "trust.json")
             assert "brakes" in done("topic", "list", "--home", owner).out
+            followed = (owner / "trust.json").read_text()
+            assert followed == (fleet / "trust.json").read_text(), "taken up by itself, on the root's word"
             moved.topic(moved.tenant("other"), "wheels", "vin string")
             assert moved.node.ledger.query(lambda state: state.get(b"topic/" + topic)) is not None
             assert moved.node.ledger.height > height

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.cli import doctor, main
+from tallystick.engines.kafka import VERSION as KAFKA
 
 
 def test_this_machine_is_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,6 +23,7 @@ def test_this_machine_is_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "clock",
         "disk",
         "java",
+        *doctor.ENGINES,
     } == checks.keys()
     assert [name for name, check in checks.items() if check["state"] == "bad"] == []
     assert list(tmp_path.iterdir()) == []
@@ -37,6 +39,33 @@ def test_without_java_the_report_says_what_needs_it(monkeypatch: pytest.MonkeyPa
     check = doctor.check_java()
     assert check.state == "missing"
     assert "spark" in (check.hint or "")
+
+
+def test_engines_that_are_not_there_are_told_with_what_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("TALLY_ENGINES", str(tmp_path))
+    monkeypatch.delenv("TALLY_COMETBFT", raising=False)
+    needed_by = {
+        "kafka": "tally dev kafka",
+        "cometbft": "tally chain",
+        "go": "make engines",
+        "litewitness": "witnesses",
+    }
+    for name, what in needed_by.items():
+        check = doctor.check_engine(name)
+        assert (check.name, check.state, check.found) == (name, "missing", "not there")
+        assert what in (check.hint or "")
+
+
+def test_engines_that_are_there_are_told_with_their_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TALLY_ENGINES", str(tmp_path))
+    (tmp_path / "litewitness-v1.2.3").mkdir()
+    (tmp_path / "litewitness-v1.2.3" / "litewitness").touch()
+    (tmp_path / f"kafka-{KAFKA}" / "libs").mkdir(parents=True)
+    assert doctor.check_engine("litewitness").found.startswith("v1.2.3 at ")
+    assert doctor.check_engine("kafka").found.startswith(f"{KAFKA} at ")
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a folder that nobody can write to")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tallystick.cli.entries import FIELDS, decode
+from tallystick.crypto.signatures import SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.topics import Binding, Terms
 
 
 def test_every_kind_of_entry_has_names_for_its_fields() -> None:
@@ -23,3 +25,12 @@ def test_fields_are_those_that_the_writer_writes() -> None:
     assert [decode(entry)["kind"] for entry in written] == kinds
     assert decode(written[1])["not_after_ms"] == 7
     assert (decode(written[3])["group"], decode(written[3])["version"]) == (1, 2)
+
+
+def test_a_topic_of_either_version_has_names_for_its_fields() -> None:
+    place, key = (bytes(32), bytes(16), bytes(16), bytes(16)), SigningKey.from_seed(bytes(32))
+    binding, terms = Binding(bytes(16), bytes(32), bytes(64)), Terms(anchor_pace_ms=500)
+    older = decode(entries.topic(*place, key, nodes=[], schema_hash=bytes(32)))
+    newer = decode(entries.topic(*place, key, nodes=[], schema_hash=bytes(32), binding=binding, terms=terms))
+    assert list(newer) == [*older, "binding", "keep", "anchor_pace_ms", "fees"]
+    assert (newer["binding"], newer["keep"], newer["anchor_pace_ms"]) == ([*binding], [0, 0], 500)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 
 import pyrage
 import pytest
@@ -43,6 +44,7 @@ def test_an_audit_finds_by_principal_topic_kind_and_time(used: Fleet) -> None:
     assert {item["kind"] for item in by_topic} == {"operation"}
     assert done("audit", "--from", "2020-01-01T00:00", "--kind", "topic", "--json", "--home", used.owner).rows
     assert done("audit", "--to", "2020-01-01", "--json", "--home", used.owner).out == ""
+    assert done("audit", "--from", "-1h", "--kind", "topic", "--json", "--home", used.owner).rows
     assert refused(2, "audit", "--kind", "gossip", "--home", used.owner)[1].startswith("hint: known are enrol")
     assert refused(2, "audit", "--from", "noon", "--home", used.owner)
 
@@ -76,13 +78,17 @@ def test_the_authority_is_backed_up_while_it_runs_and_restored_elsewhere(used: F
     counted = done("node", "status", used.folder, "--json").json
     assert counted["ledger_height"] > 0
     assert counted["carrier_lanes"] >= 0
-    identity = pyrage.x25519.Identity.generate()
-    (tmp_path / "age.key").write_text(f"# created\n{identity}\n")
+    made = done("keygen", "-o", tmp_path / "age.key")
+    assert (tmp_path / "age.key").stat().st_mode & 0o777 == 0o600
+    assert made.out.startswith("age1")
+    assert "AGE-SECRET-KEY-" not in made.out + made.err
+    assert refused(2, "keygen", "-o", tmp_path / "age.key")[0].endswith("exists already")
+    assert refused(2, "keygen", "-o", tmp_path / "age.key" / "x")[1] == "hint: name a file that you may write"
     backup = tmp_path / "fleet.age"
-    done("authority", "backup", used.folder, "--to", identity.to_public(), "-o", backup)
+    done("authority", "backup", used.folder, "--to", made.out.strip(), "-o", backup)
     assert backup.stat().st_mode & 0o777 == 0o600
     assert refused(2, "authority", "backup", used.folder, "--to", "me", "-o", tmp_path / "x")[1].startswith(
-        "hint: age-keygen"
+        "hint: tally keygen"
     )
     other = tmp_path / "other"
     other.mkdir()
@@ -95,6 +101,39 @@ def test_the_authority_is_backed_up_while_it_runs_and_restored_elsewhere(used: F
     stranger.write_text(str(pyrage.x25519.Identity.generate()))
     (other / "authority").rename(other / "moved")
     assert refused(3, *restore[:-1], stranger)[0] == "error: backup: cannot open"
+    restore[2] = used.trust
+    assert refused(2, *restore)[0] == f"error: {used.trust}: it is no backup"
+
+
+def test_a_backup_of_another_instance_is_not_restored(used: Fleet, tmp_path: Path) -> None:
+    key = done("keygen", "-o", tmp_path / "age.key").out.strip()
+    done("authority", "backup", used.folder, "--to", key, "-o", tmp_path / "fleet.age")
+    other = tmp_path / "other"
+    done("init", other)
+    (other / "authority").rename(other / "authority.lost")
+    restore = ("authority", "restore", tmp_path / "fleet.age", other, "--identity", tmp_path / "age.key")
+    assert refused(2, *restore)[0].startswith("error: the backup is of instance ")
+    assert not (other / "authority").exists()
+
+
+def test_a_home_with_the_trust_file_of_another_instance_says_so(used: Fleet, tmp_path: Path) -> None:
+    done("init", tmp_path / "other")
+    home = tmp_path / "car"
+    copytree(used.car, home)
+    (home / "trust.json").write_bytes((tmp_path / "other" / "trust.json").read_bytes())
+    error, hint = refused(3, "principal", "show", "--home", home)
+    assert error == f"error: {home}: its trust.json does not fit: certificate: of another instance"
+    assert hint.startswith("hint: put trust.json of its own instance back")
+
+
+def test_a_file_that_is_no_proof_is_named(used: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"vin": "V1"}\n')
+    error, hint = refused(3, "verify", file, "--trust", used.trust)
+    assert error.startswith(f"error: {file}: not a whole proof: ")
+    assert hint == "hint: tally prove writes one; tally inspect says what a file is"
+    (tmp_path / "empty").mkdir()
+    assert refused(2, "inspect", tmp_path / "empty")[0] == f"error: {tmp_path / 'empty'}: no file is in this folder"
 
 
 def test_fsck_of_a_ledger_that_was_edited_names_the_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_without_a_home_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.delenv("TALLY_HOME", raising=False)
     assert refused(2, "topic", "list") == [
         "error: no identity folder is named",
-        "hint: use --home, or set TALLY_HOME",
+        "hint: use --home, or set TALLY_HOME, or choose one for good: tally use DIR",
     ]
     monkeypatch.setenv("TALLY_HOME", str(tmp_path))
     assert refused(2, "topic", "list")[1] == "hint: tally principal enrol makes one"
@@ -141,10 +141,54 @@ def test_a_topic_its_schema_and_its_end(fleet: Fleet) -> None:
     assert "epoch" in done("topic", "rotate", "doors", "--home", fleet.owner).out
     shown = done("topic", "show", "doors", "--home", fleet.owner, "--json").json
     assert (shown["owner"], shown["flags"], shown["schema_version"]) == ("owner", ["padded"], 2)
-    done("topic", "close", "doors", "--home", fleet.owner)
+    chosen = done("topic", "config", "doors", "--home", fleet.owner, "--json").json
+    assert (chosen["partitions"], chosen["replicas"], chosen["keep"], chosen["flags"]) == (1, 1, "forever", ["padded"])
+    assert [one["schema"] for one in chosen["schemas"]] == ["vin string", "vin string, open bool"]
+    assert "schema version 2  vin string, open bool" in done("topic", "config", "doors", "--home", fleet.owner).out
+    done("topic", "delete", "doors", "--home", fleet.owner)
     assert "closed" in next(
         line for line in done("topic", "list", "--home", fleet.owner).out.splitlines() if line.endswith("doors")
     )
+
+
+def test_a_topic_is_made_on_terms_and_shows_them(fleet: Fleet) -> None:
+    make = ("topic", "create", "wipers", "--schema", "a int8", "--home", fleet.owner)
+    assert refused(2, *make, "--keep", "²d")[0] == 'error: --keep "²d" is neither a time nor a number'
+    assert refused(2, *make, "--pace", "1h")[0] == 'error: --pace "1h": a time of at most 30s expected'
+    done(*make, "--keep", "1440min", "--pace", "500ms", "--clear")
+    shown = done("topic", "show", "wipers", "--home", fleet.owner, "--json").json
+    assert (shown["keep"], shown["pace"], shown["flags"]) == ("1d", "500ms", ["clear"])
+    identity = Identity.load(fleet.owner)
+    assert (shown["tenant"], shown["bound_by"]) == (identity.tenant.hex(), identity.authority.subject.hex())
+    plain = done("topic", "show", "brakes", "--home", fleet.owner, "--json").json
+    assert (plain["keep"], plain["pace"]) == ("forever", "0ms")
+
+
+def test_a_name_leads_to_one_s_own_tenant(fleet: Fleet, tmp_path: Path) -> None:
+    """A rival who lets us describe a topic of its own is not taken for us."""
+    rival = tmp_path / "rival"
+    done(
+        "principal", "enrol", "-", "--home", rival, stdin=done("tenant", "create", "mirror", fleet.folder).out.encode()
+    )
+    made = done("topic", "create", "reflections", "--schema", "a int8", "--home", rival, "--json").json
+    principal = done("principal", "show", "--home", fleet.owner, "--json").json["principal"]
+    done("right", "grant", "reflections", principal, "read", "--home", rival)
+    assert refused(2, "topic", "show", "reflections", "--home", fleet.owner) == [
+        'error: topic "reflections" is not known to this identity',
+        f"hint: another tenant's is named by its token: {made['token']}",
+    ]
+    assert done("topic", "show", made["token"], "--home", fleet.owner, "--json").json["topic"] == "reflections"
+    own = done("topic", "create", "reflections", "--schema", "a int8", "--home", fleet.owner, "--json").json
+    assert done("topic", "show", "reflections", "--home", fleet.owner, "--json").json["token"] == own["token"]
+
+
+def test_a_topic_is_closed_under_either_word(fleet: Fleet) -> None:
+    for word in ("close", "delete"):
+        name = fleet.topic(f"end-by-{word}")
+        said = done("topic", word, name, "--home", fleet.owner)
+        assert said.out.startswith(f'closed topic "{name}"')
+        assert "stays readable" in said.err
+        assert refused(3, "topic", word, name, "--home", fleet.owner)
 
 
 def test_a_wrong_schema_says_where(fleet: Fleet) -> None:
@@ -157,13 +201,20 @@ def test_a_topic_that_one_may_not_describe_does_not_exist(fleet: Fleet) -> None:
     assert refused(2, "topic", "show", "secret", "--home", fleet.car)[0] == (
         'error: topic "secret" is not known to this identity'
     )
-    assert refused(3, "subscribe", "secret", "--home", fleet.car)[0] == 'error: topic "secret" does not exist'
-    assert refused(3, "subscribe", "nosuch", "--home", fleet.car)[0] == 'error: topic "nosuch" does not exist'
+    assert refused(3, "subscribe", "secret", "--home", fleet.car)[0] == (
+        'error: topic "secret" does not exist, or is not shown to this identity'
+    )
+    assert refused(3, "subscribe", "nosuch", "--home", fleet.car)[0] == (
+        'error: topic "nosuch" does not exist, or is not shown to this identity'
+    )
 
 
 def test_rights_are_granted_listed_and_withdrawn(fleet: Fleet) -> None:
     done("topic", "create", "horn", "--schema", "a int8", "--home", fleet.owner)
-    assert done("right", "grant", "horn", "car", "write", "--home", fleet.owner).out == "granted write to car on horn\n"
+    granted = done("right", "grant", "horn", "car", "write", "--home", fleet.owner)
+    assert granted.out == "granted write to car on horn\n"
+    signed = "grant: topic horn, principal car, rule allow, operations write+describe, host *"
+    assert granted.err == f"signing {signed}\n"
     again = tally("right", "grant", "horn", "car", "write", "--home", fleet.owner)
     assert again.err == "note: nothing changed, it was so already\n"
     done("right", "grant", "horn", "car", "read", "--deny", "--host", "10.0.0.7", "--home", fleet.owner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -117,16 +118,66 @@ def test_a_process_ends_that_is_told_to_as_soon_as_it_speaks(instance: Path) -> 
         assert node.wait(PATIENCE_S) == 0
 
 
-def test_a_wrong_passphrase_ends_it_with_one_error(instance: Path) -> None:
-    ended = subprocess.run(
-        [*TALLY, "up", str(instance)],
-        env=os.environ | {"TALLY_PASSPHRASE": "wrong"},
+def ends(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command that cannot serve."""
+    return subprocess.run(
+        [*TALLY, *map(str, arguments)],
+        env=os.environ | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+@pytest.mark.parametrize("alone", [[], ["--node-only"]])
+def test_a_second_one_on_the_same_folder_is_told_who_has_it(instance: Path, alone: list[str]) -> None:
+    with running("up", instance, "--node-only") as (node, _):
+        ended = ends("up", instance, *alone)
+    assert (ended.returncode, ended.stdout) == (4, "")
+    assert ended.stderr.splitlines() == [
+        f"error: {instance / 'node'}: another process serves this folder, number {node.pid}",
+        "hint: use the one that runs, or end it first; another instance needs a folder of its own (tally init)",
+    ]
+
+
+@pytest.mark.parametrize("spoiled", ["lock", "log"])
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, spoiled: str) -> None:
+    folder = tmp_path / "fleet"
+    done("init", folder, "--port", "0", "--authority-port", "0")
+    path = folder / "node" / spoiled
+    path.mkdir() if spoiled == "lock" else path.write_text("")
+    ended = ends("up", folder)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    error, hint = ended.stderr.splitlines()
+    assert str(path) in error
+    assert "directory" in error
+    assert hint.endswith("name another path")
+
+
+def test_a_port_that_somebody_holds_is_named_with_the_options_that_choose_another(instance: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        taken = held.getsockname()[1]
+        command = [*TALLY, "up", str(instance), "--port", str(taken)]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert said.returncode == 4
+    assert f"error: cannot listen on 127.0.0.1 port {taken}: " in said.stderr
+    assert "hint: another process may hold it; --port and --authority-port choose another" in said.stderr
+
+
+def test_two_addresses_of_kafka_are_refused(instance: Path, tmp_path: Path) -> None:
+    file = tmp_path / "operator.json"
+    file.write_text(json.dumps({"bootstrap.servers": "127.0.0.1:2"}))
+    ended = ends("up", instance, "--carrier", "kafka://127.0.0.1:1", "--kafka-settings", file)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    error, hint = ended.stderr.splitlines()
+    assert error == f'error: carrier kafka://127.0.0.1:1: {file} names other brokers, bootstrap.servers "127.0.0.1:2"'
+    assert "--carrier kafka://127.0.0.1:2" in hint
+
+
+def test_a_wrong_passphrase_ends_it_with_one_error(instance: Path) -> None:
+    ended = ends("up", instance, TALLY_PASSPHRASE="wrong")
     assert (ended.returncode, ended.stdout) == (3, "")
     assert ended.stderr.splitlines() == [
         "error: master key: cannot open",
@@ -140,6 +191,9 @@ def test_with_a_witness_every_checkpoint_is_cosigned(tmp_path: Path) -> None:
     ports = ["--port", "0", "--authority-port", "0"]
     done("init", folder, *ports, "--witness", vkey, "--witness-url", "http://127.0.0.1:9")
     with running("witness", "run", city, "--trust", folder / "trust.json", "--port", "0") as (_, witness):
+        second = ends("witness", "run", city, "--trust", folder / "trust.json", "--port", "0")
+        assert second.returncode == 4
+        assert f"{city}: another process serves this folder" in second.stderr
         settings = folder / "node" / "node.toml"
         settings.write_text(settings.read_text().replace("http://127.0.0.1:9", witness["url"]))
         with running("up", folder) as (up, _):

@@ -26,9 +26,8 @@ def topic(tmp_path: Path) -> Iterator[Topic]:
 def started(session: Session, at_s: float | None = None) -> Grants:
     """The grants of a process that starts now, or at another time."""
     clock = session.clock if at_s is None else ManualClock(at_s)
-    return Grants(
-        session.identity, session.authority, RealDisk(session.identity.home / "grants"), clock, session.entropy
-    )
+    kept = RealDisk(session.identity.home / "grants")
+    return Grants(session.identity, session.authority, session.view, kept, clock, session.entropy)
 
 
 def test_a_permit_serves_until_the_last_tenth_of_its_time(topic: Topic) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 import makers
 import pytest
 
-from tallystick.client.spool import Spool, UnsureSpool
+from tallystick.client import spool as spools
+from tallystick.client.spool import RowsMark, Spool, UnsureSpool
 from tallystick.errors import Malformed, Unavailable
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.seeded_disk import SeededDisk
@@ -123,3 +125,92 @@ def test_a_lane_is_dropped_whole_or_not_at_all(change: int) -> None:
     disk.crash()
     again = Spool(disk, SMALL)
     assert again.lanes() == [] or again.kept(lane) == list(range(8))
+
+
+# --- marks ---
+
+
+def append_marked(spool: Spool, sealed: list[Parcel]) -> None:
+    for parcel in sealed:
+        spool.append(parcel, RowsMark("rows", parcel.header.sequence + 1))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_mark_is_that_of_the_last_parcel_that_is_here_or_nobody_knows(seed: int) -> None:
+    """One lane or two, synced now and then; marks of what is safe are left out, as when there are many."""
+    random, disk, world = Random(seed), SeededDisk(seed), makers.World()
+    spool, lanes = Spool(disk, SMALL), [world.lane() for _ in range(random.choice([1, 2]))]
+    for number, lane in enumerate(lanes):
+        lane.lane = bytes([number] * 16)
+        spool.put_lane(lane.lane, b"record")
+    places: list[tuple[bytes, int]] = []
+    for number in range(random.randrange(12)):
+        parcel = random.choice(lanes).seal(makers.rows(number, 1), now_ms=0, entropy=makers.entropy(number))
+        spool.append(parcel, RowsMark("rows", number + 1))
+        places.append((parcel.header.lane, parcel.header.sequence))
+        if random.random() < 0.3:
+            spool.sync()
+            if random.random() < 0.2:
+                spool._write_marks(spool._lines[-1:])
+    if is_power_cut := random.random() < 0.7:  # else the process alone died
+        disk.crash()
+    again = Spool(disk, SMALL)
+    marked, here = again.marked, [sequence in again.kept(lane) for lane, sequence in places]
+    if marked is not None and marked.rows == -1:
+        assert is_power_cut
+    else:
+        rows = 0 if marked is None else marked.rows
+        assert here == [True] * rows + [False] * (len(places) - rows)
+    assert Spool(disk, SMALL).marked == marked
+
+
+def test_a_mark_whose_parcel_was_not_written_does_not_count() -> None:
+    disk, sealed = SeededDisk(1), parcels(4)
+    lane = sealed[0].header.lane
+    spool = spool_with(disk, sealed[:1])
+    append_marked(spool, sealed[1:3])
+    spool._note(spools._MarkLine(lane.hex(), 3, sealed[3].hash.hex(), RowsMark("rows", 4)))  # killed here
+    again = Spool(disk, SMALL)
+    assert again.marked == RowsMark("rows", 3)
+    again.append(sealed[3])  # whoever takes it up goes on without marks: what was found stays found
+    assert Spool(disk, SMALL).marked == RowsMark("rows", 3)
+    Spool(disk, SMALL).drop_lane(lane)
+    assert Spool(disk, SMALL).marked == RowsMark("rows", 3)
+
+
+def test_what_is_anchored_and_forgotten_was_written() -> None:
+    disk, sealed = SeededDisk(1), parcels(6)
+    lane = sealed[0].header.lane
+    spool = spool_with(disk, sealed[:1])
+    append_marked(spool, sealed[1:])
+    spool.sync()
+    for sequence in range(6):
+        spool.forget(lane, sequence)
+    assert Spool(disk, SMALL).marked == RowsMark("rows", 6)
+    Spool(disk, SMALL).drop_lane(lane)
+    assert Spool(disk, SMALL).marked == RowsMark("rows", 6)
+
+
+def test_rows_without_a_mark_among_others_make_it_doubtful() -> None:
+    disk, sealed = SeededDisk(1), parcels(4)
+    spool = spool_with(disk, sealed[:1])
+    append_marked(spool, sealed[1:3])
+    spool.append(sealed[3])
+    assert Spool(disk, SMALL).marked == RowsMark("rows", -1)
+
+
+def test_marks_are_bounded_and_a_full_disk_leaves_them_right() -> None:
+    disk, sealed = SeededDisk(1), parcels(6)
+    lane, long = sealed[0].header.lane, "x" * (spools._MARKS_BYTES_MAX // 2)
+    spool = spool_with(disk, sealed[:1])
+    for parcel in sealed[1:4]:
+        spool.append(parcel, RowsMark(long, parcel.header.sequence + 1))
+    spool.sync()
+    assert disk.size("marks") < spools._MARKS_BYTES_MAX
+    disk.fill(100)
+    with pytest.raises(Unavailable):
+        append_marked(spool, sealed[4:5])
+    disk.fill(None)
+    append_marked(spool, sealed[4:6])
+    assert Spool(disk, SMALL).marked == RowsMark("rows", 6)
+    assert Spool(disk, SMALL).kept(lane) == [*range(6)]

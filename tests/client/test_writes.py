@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from actors import Hand, Topic, row_of, rows, settle, stored, ties, write_as_node
+from actors import Hand, Topic, give_up, row_of, rows, settle, stored, ties
 from stack import Stack, wait_until
 from without import without
 
@@ -23,9 +23,11 @@ from tallystick.client.subscribe import FoundError, Received, Subscriber
 from tallystick.client.writes import Committer, PartWriter, held
 from tallystick.errors import Misuse, Withheld
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.writes import WRITES
 from tallystick.parcel.commit import CommitList, WrittenRun, ledger_write
 from tallystick.parcel.header import lane_partition
+from tallystick.parcel.parcel import Parcel
 from tallystick.record.batch import Batch
 from tallystick.runtime.disk import RealDisk
 
@@ -233,13 +235,11 @@ def test_what_was_retired_before_its_commit_parcel_was_read_is_told_and_the_rest
     runs = part(topic, tmp_path / "a", WRITE, *range(6), batch_rows_max=1)
     Committer(topic.car, topic.name, tmp_path / "c").commit(listed(topic, WRITE, *runs))
     place, below = Place(topic.token, runs[0].partition), next(iter(runs[0].places())) + 2
-    node = topic.stack.node
-    root = node.carrier.storage.tree(place).root(below)
-    write_as_node(node, entries.retire(topic.token, place.partition, below, root))
-    node.carrier.storage.retire(place, below)
+    give_up(topic.owner, topic.stack.node, place, below)
     with topic.reader.subscriber(topic.name) as subscriber:
         assert seqs(read(subscriber)) == [2, 3, 4, 5]
-        assert [finding.reason for finding in subscriber.findings] == ["retired"]
+        found = {(finding.reason, finding.end) for finding in subscriber.findings}
+        assert found == {("retired", below), ("retired", None)}, "where the reader began, and what the write lacks"
 
 
 # --- commit parcels that lie ---
@@ -267,11 +267,13 @@ class Liar:
         )
 
     def commit(self, content: bytes, write: tuple[bytes, int] = WRITE) -> None:
+        stored(self.hand.send(self.seal_commit(content, write))[0])
+        settle(self.topic.stack)
+
+    def seal_commit(self, content: bytes, write: tuple[bytes, int] = WRITE) -> Parcel:
         lane = self.hand.open_lane()
         entropy, now_ms = self.session.entropy.bytes(32), int(self.session.clock.now() * 1000)
-        parcel = lane.seal_commit(content, now_ms=now_ms, entropy=entropy, write=write)
-        stored(self.hand.send(parcel)[0])
-        settle(self.topic.stack)
+        return lane.seal_commit(content, now_ms=now_ms, entropy=entropy, write=write)
 
 
 @contextmanager
@@ -392,3 +394,34 @@ def test_the_ledger_names_a_write_by_sixteen_bytes(topic: Topic) -> None:
     key = WRITES(topic.car.identity.principal, ledger_write(WRITE[0]), WRITE[1])
     wait_until(lambda: topic.reader.view.row(key) is not None)
     assert row_of(topic.reader.view, key).hash == content.hash
+
+
+# --- commit parcels of a revoked key ---
+
+
+def test_what_a_thief_makes_count_is_suspect_though_it_lay_there_before_the_revocation(topic: Topic) -> None:
+    """Rows that the owner of the key had given up, say. What its owner made count itself stands."""
+    victim, accomplice, done = Liar(topic), topic.publisher(f"accomplice-{topic.name}"), (WRITE[0], 8)
+    for write, numbers in ((WRITE, (1, 2)), (done, (3, 4))):
+        content = listed(topic, write, victim.pending(*numbers, write=write))
+        victim.win(content)
+        commit = victim.seal_commit(content.encoded, write)
+        if write == done:
+            stored(victim.hand.send(commit)[0])
+        else:
+            stolen = commit
+    settle(topic.stack)
+    topic.owner.authority.revoke(topic.car.identity.principal)
+    wait_until(lambda: bool(row_of(topic.reader.view, IDENTITIES(topic.car.identity.principal)).revoked))
+    place = (lane_partition(stolen.header.lane, 3),)
+    with without("the guard of publishing", partitions=place, permit=victim.hand.permit):
+        stored(accomplice.node.publish(topic.token, [stolen.encode()])[0])
+    settle(topic.stack)
+    with topic.reader.subscriber(topic.name) as subscriber:
+        received = read(subscriber)
+    assert {row["seq"]: one.suspect for one in received for row in one.to_pylist()} == {
+        1: True,
+        2: True,
+        3: False,
+        4: False,
+    }

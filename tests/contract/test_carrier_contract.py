@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from actors import SCHEMA, Hand, await_topic, permit_of, read_rows, reason, stored, write_as_node
+from actors import SCHEMA, Hand, await_topic, give_up, permit_of, read_rows, reason, stored
 from broker import anchorer_of, await_access, broker, node_settings, straight
 from memory_carrier import server as memory_server
 from stack import READ, WRITE, Stack, wait_until
@@ -31,7 +31,6 @@ from tallystick.carriers.storage import Place
 from tallystick.client.session import Session
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion, verify_range
 from tallystick.errors import Refused, Unavailable
-from tallystick.ledger import entries
 from tallystick.ledger.contracts.anchors import ANCHORS, AnchorRow
 from tallystick.node.node import Node
 from tallystick.parcel.header import lane_partition
@@ -50,7 +49,7 @@ class Running:
     """A carrier on an instance of its own, with an owner, a publisher and a reader."""
 
     stack: Stack
-    retire: Callable[[bytes, int, int], None] = lambda token, partition, below: None
+    retire: Callable[[Session, Place, int], None] = lambda owner, place, below: None
     await_access: Callable[[Session, bytes], None] = lambda session, token: None  # until it may reach the topic
     owner: Session = field(init=False)
     car: Session = field(init=False)
@@ -122,11 +121,8 @@ class Reading:
 def log(folder: Path) -> Iterator[Running]:
     with Stack(folder) as stack:
 
-        def retire(token: bytes, partition: int, below: int) -> None:
-            node, place = stack.node, Place(token, partition)
-            root = node.carrier.storage.tree(place).root(below)
-            write_as_node(node, entries.retire(token, partition, below, root))
-            node.carrier.storage.retire(place, below)
+        def retire(owner: Session, place: Place, below: int) -> None:
+            give_up(owner, stack.node, place, below)
 
         yield Running(stack, retire)
 
@@ -490,14 +486,14 @@ def test_what_was_retired_is_marked_and_readers_go_on_above(running: Running, na
     for number in range(6):
         stored(hand.send(hand.seal(number))[0])
     root = reading.anchored(6)
-    running.retire(token, 0, 3)
+    running.retire(running.owner, Place(token, 0), 3)
     assert reading.fetch(4).retired == 3
     path = reading.carrier.inclusion(token, 0, 6, [0])[0]  # headers outlive bodies, and so do proofs
     front = reading.fetch(0, headers=True).parcels[0]
     verify_inclusion(leaf_hash(Parcel.decode_front(front).hash), 0, 6, path, root)
     subscriber = running.reader.subscriber(name)
     assert read_rows(subscriber, 3) == [3, 4, 5]
-    assert subscriber.findings == []
+    assert [(one.reason, one.offset, one.end) for one in subscriber.findings] == [("retired", 0, 3)]
     assert permit_of(subscriber)
 
 

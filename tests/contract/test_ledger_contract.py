@@ -17,7 +17,7 @@ from chain_world import Chain, ChainWorld, wait_until
 from ledger_world import HOME, HOSPITAL, NOW_MS, World, operation_batch, seed, token
 
 from tallystick import wire
-from tallystick.crypto.merkle import Tree, leaf_hash, verify_consistency
+from tallystick.crypto.merkle import EMPTY_ROOT, Tree, leaf_hash, verify_consistency
 from tallystick.errors import Forged, Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block, Transaction, parse, read_head
@@ -25,7 +25,7 @@ from tallystick.ledger.contracts import access, anchors
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import OperatorRole
-from tallystick.ledger.engine import Engine, Query, Submitted
+from tallystick.ledger.engine import AuditItem, Engine, Query, Submitted, find_before_revocation
 from tallystick.ledger.proofs import StateProof, verify_history
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.trust.receipt import EntryProof, Receipt
@@ -210,6 +210,52 @@ def test_a_history_is_read_along_its_links_and_folds_to_the_proved_chain(running
     older = running.engine.history(HEART, before=(newest[-1].height, newest[-1].index))
     assert newest + older == history
     assert running.engine.history(token("silent")) == []
+
+
+def anchored_around_a_revocation(running: Running) -> list[Submitted]:
+    """Anchors before and after, each in a block of its own and in the one of the revocation; the latter's three."""
+    world = running.world
+
+    def anchor(size: int) -> Transaction:
+        return world.node.sign(entries.anchor(HEART, 0, size, seed(str(size))))
+
+    for size in (1, 2):
+        running.take(anchor(size))
+    placed = running.take(anchor(3), world.monitor.sign(entries.revoke(world.monitor.id)), anchor(4))
+    running.take(anchor(5))
+    return placed
+
+
+def test_the_last_anchor_before_a_revocation_is_found(running: Running) -> None:
+    world = running.world
+    before, revocation, _ = anchored_around_a_revocation(running)
+    found = find_before_revocation(running.engine, world.monitor.id, HEART, 0)
+    assert found == ((revocation.number, 0), (before.number, 0))
+    assert find_before_revocation(running.engine, world.monitor.id, HEART, 1) is None
+    assert find_before_revocation(running.engine, world.monitor.id, AIR, 0) is None
+    assert find_before_revocation(running.engine, world.doctor.id, HEART, 0) is None, "it was not revoked"
+
+
+class Crowded:
+    """An engine whose every stretch of blocks holds more anchors of others than one look takes in."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.looks = engine, 0
+
+    def audit(self, query: Query) -> list[AuditItem]:
+        self.looks += 1
+        other = entries.anchor(AIR, 0, 0, EMPTY_ROOT)
+        return [AuditItem(query.first_height, 0, 0, bytes(16), EntryKind.ANCHOR, [], other)] * query.most
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def test_the_search_for_an_anchor_has_a_bound(running: Running) -> None:
+    anchored_around_a_revocation(running)
+    crowded: Any = Crowded(running.engine)
+    assert find_before_revocation(crowded, running.world.monitor.id, HEART, 0) is None
+    assert 0 < crowded.looks <= 32
 
 
 def test_audit_finds_by_principal_topic_kind_refusal_and_height(running: Running) -> None:

@@ -20,9 +20,8 @@ from pathlib import Path
 
 from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_beyond, wait_until
 
+from tallystick.authority.answers import key_hash
 from tallystick.authority.authority import STORE_FILE
-from tallystick.authority.client import topic_entries
-from tallystick.authority.epochs import key_hash
 from tallystick.authority.operator import OperatorClient, operator_identity
 from tallystick.authority.store import AuthorityStore
 from tallystick.client.session import Session
@@ -192,13 +191,13 @@ def until_answered(ask: Callable[[], str]) -> str:
 
 
 def make_topic(owner: Session, car: Session, reader: Session, schema: str = "row int64 not null") -> bytes:
-    draft = owner.authority.create_topic("brakes", Schema.parse(schema).encode(), 2, 0)
+    token = owner.create_topic("brakes", Schema.parse(schema).encode(), 2)
     rights = [
-        entries.grant(draft.token, session.identity.principal, int(operations))
+        entries.grant(token, session.identity.principal, int(operations))
         for session, operations in ((car, WRITE), (reader, READ))
     ]
-    owner.author.write(*topic_entries(draft, owner.holder), *rights)
-    return draft.token
+    owner.author.write(*rights)
+    return token
 
 
 def check_rows(reader: Session, expected: set[int]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 from tallystick import errors
-from tallystick.crypto import blocks, hpke, merkle, symmetric
+from tallystick.crypto import blocks, hpke, merkle, shamir, symmetric
 from tallystick.crypto.merkle_map import MerkleMap, verify_map
 from tallystick.crypto.passphrase import unlock_secret
 from tallystick.crypto.signatures import RootKey, RootVerifyKey, SigningKey, VerifyKey
@@ -135,3 +135,11 @@ def test_map() -> None:
         value = one["value"] and unhex(one["value"])
         assert state.prove(unhex(one["key"])).hex() == one["proof"]
         verify_map(state.root, unhex(one["key"]), value, unhex(one["proof"]))
+
+
+def test_shamir() -> None:
+    for vector in VECTORS["shamir"]:
+        secret, need = unhex(vector["secret"]), vector["need"]
+        shares = {int(index): unhex(share) for index, share in vector["shares"].items()}
+        assert shamir.split(secret, need, len(shares), unhex(vector["entropy"])) == shares
+        assert shamir.combine(dict(list(shares.items())[-need:])) == secret

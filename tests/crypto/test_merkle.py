@@ -298,12 +298,3 @@ def _forged_consistency(old: int, old_root: bytes, new: int, new_root: bytes, pr
 def _forged_range(leaves: list[bytes], first: int, size: int, proof: list[bytes], root: bytes) -> None:
     with pytest.raises(Forged):
         merkle.verify_range(leaves, first, size, proof, root)
-
-
-def test_find_gives_the_newest_leaf_and_no_border() -> None:
-    leaves = [bytes([i]) * 32 for i in range(5)]
-    tree = merkle.Tree([*leaves, leaves[1]])
-    assert [tree.find(leaf) for leaf in leaves] == [0, 5, 2, 3, 4]
-    assert tree.find(b"\x02" * 16 + b"\x03" * 16) is None  # lies across two leaves
-    assert tree.find(bytes(31) + b"\x01") is None
-    assert merkle.Tree().find(leaves[0]) is None

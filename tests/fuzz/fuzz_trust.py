@@ -14,7 +14,7 @@ with load_atheris().instrument_imports(include=["tallystick"]):
     from tallystick.trust.notes import Note, NoteVerifier, verify_checkpoint
     from tallystick.trust.permit import Permit, UndoOrder
     from tallystick.trust.promise import Anchor, Promise
-    from tallystick.trust.receipt import EntryProof, Receipt
+    from tallystick.trust.receipt import AnchoredBefore, EntryProof, Receipt
     from tallystick.trust.trustfile import TrustFile
 
 WORLD, TRUST = World(), trust_file(witnesses=1)
@@ -36,6 +36,7 @@ if __name__ == "__main__":
             lambda data: verify_checkpoint(data, TRUST),
             lambda data: Receipt.decode(data).verify(PARCEL, token("brakes"), TRUST),
             lambda data: EntryProof.decode(data).verify(TRUST),
+            AnchoredBefore.decode,
             Anchor.decode_entry,
             lambda data: NoteVerifier.decode(data.decode("latin-1")),
             UndoOrder.decode,
@@ -53,6 +54,7 @@ if __name__ == "__main__":
             NOTE,
             RECEIPT.encode(),
             RECEIPT.anchor.encode(),
+            AnchoredBefore(RECEIPT.anchor, RECEIPT.anchor, RECEIPT.path).encode(),
             RECEIPT.anchor.entry,
             TRUST.witnesses[0].encode(),
         ],

@@ -30,9 +30,12 @@ class Ledger:
     rights: set[tuple[bytes, bytes, Right]] = field(default_factory=set)
     topics: dict[bytes, TopicRules] = field(default_factory=dict)
     black: set[bytes] = field(default_factory=set)
+    over: set[bytes] = field(default_factory=set)
     convictions: set[tuple[bytes, bytes, int]] = field(default_factory=set)
     ended: set[bytes] = field(default_factory=set)
     epochs: set[int] = field(default_factory=lambda: {1})
+    elsewhere: set[tuple[bytes, int]] = field(default_factory=set)  # partitions that this node does not carry
+    unserved: set[bytes] = field(default_factory=set)  # tenants
 
     def authority(self, identifier: bytes) -> Certificate | None:
         certificate = self.world.authority
@@ -40,6 +43,9 @@ class Ledger:
 
     def blacklisted(self, principal: bytes) -> bool:
         return principal in self.black
+
+    def is_over(self, principal: bytes, time_ms: int) -> bool:
+        return principal in self.over
 
     def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
         return (principal, lane, sequence) in self.convictions
@@ -49,6 +55,18 @@ class Ledger:
 
     def topic(self, token: bytes) -> TopicRules | None:
         return self.topics.get(token)
+
+    def carries(self, token: bytes, partition: int) -> bool:
+        return (token, partition) not in self.elsewhere
+
+    def carried(self, token: bytes) -> int | None:
+        return next((partition for partition in range(4) if self.carries(token, partition)), None)
+
+    def consents(self, tenant: bytes) -> bool:
+        return tenant not in self.unserved
+
+    def fall_window_ms(self) -> int:
+        return 60_000
 
     def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool:
         return (version, schema_hash) == (SCHEMA.version, SCHEMA.hash)
@@ -357,3 +375,35 @@ class TestWindow:
         with pytest.raises(Refused):
             after.check(b"a", b"1", 11.0)
         Window(60, 5, 10).check(b"a", b"1", 11.0)  # without it the replay would pass
+
+
+def test_what_is_not_carried_here_is_refused_at_every_guard(node: Node) -> None:
+    node.advertise()
+    reader = subscribe(
+        node.world.permit("reader", "brakes", Operation.SUBSCRIBE).encode(), act("reader"), node.rules, node.live
+    )
+    lane = node.world.lane()
+    first, second = (lane.seal(rows(n, 1), now_ms=n, entropy=entropy(n)) for n in (1, 2))
+    partition = first.header.partition(4)
+    assert isinstance(node.publish(first), Accepted)
+    node.rules.elsewhere.add((token("brakes"), partition))
+    assert isinstance(node.publish(first), Repeated)  # it is stored here, and its publisher is told so
+    with pytest.raises(Refused) as caught:
+        node.publish(second)
+    assert reason_of(caught) == "not-carried"
+    fetch(token("brakes"), (partition + 1) % 4, reader.identifier, act("reader"), node.rules, node.live)
+    with pytest.raises(Refused) as caught:
+        fetch(token("brakes"), partition, reader.identifier, act("reader"), node.rules, node.live)
+    assert reason_of(caught) == "not-carried"
+    node.advertise()  # the other partitions are still here
+    node.rules.elsewhere |= {(token("brakes"), other) for other in range(4)}
+    with pytest.raises(Refused) as caught:
+        node.advertise()
+    assert reason_of(caught) == "not-carried"
+
+
+def test_a_tenant_that_the_operator_does_not_serve_is_refused(node: Node) -> None:
+    node.rules.unserved.add(TENANT)
+    with pytest.raises(Refused) as caught:
+        node.advertise()
+    assert reason_of(caught) == "not-carried"

@@ -25,7 +25,8 @@ from typing import Any
 import pyrage
 from actors import Hand, await_topic, reason, settle, stored, write_as_node
 from attribute_actors import Attributes
-from past import CURRENT, HERE, Found, History, PastClock, live, look, look_at_authority
+from contract_story import ContractStory
+from past import CONTRACTS, CURRENT, HERE, Found, History, PastClock, live, look, look_at_authority, look_at_ledger
 from stack import READ, WRITE, Stack, wait_until
 
 import tallystick.carriers.log.server as log_server
@@ -42,6 +43,7 @@ from tallystick.demo.forgery import JUNK, exchange
 from tallystick.identity.rekey import rekey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.reputation import EQUIVOCATIONS
+from tallystick.ledger.contracts.retention import Retention
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.node.instance import open_root
 from tallystick.parcel.commit import CommitList
@@ -283,15 +285,6 @@ class Story:
         root = carrier.storage.tree(Place(token, 0)).root(size)
         self.write_as_node(entries.notarise(token, 0, size, root, before=before))
 
-    def retire(self, token: bytes) -> None:
-        """What the node does by itself with every topic, where it is told to keep so many bytes."""
-        carrier = self.stack.node.carrier
-        for place, below, root in carrier.anchored.retirable(int(self.clock.now() * 1000), SEGMENT_BYTES, None):
-            if place.token == token:
-                self.write_as_node(entries.retire(token, place.partition, below, root))
-                carrier.storage.retire(place, below)
-                self.sent["old"] = self.sent["old"][below:]
-
     def write_as_node(self, entry: bytes) -> None:
         write_as_node(self.stack.node, entry)
 
@@ -314,8 +307,12 @@ class Story:
 
     def retire_a_topic(self) -> None:
         settle(self.stack)
-        token = self.tokens["old"]
-        self.in_the_node_s_turn(lambda: self.retire(token))
+        token, storage = self.tokens["old"], self.stack.node.carrier.storage
+        place = Place(token, 0)
+        let_go = entries.release(token, 0, storage.end(place) - 1)
+        self.owner.author.write(entries.retain(token, Retention(parcels=1)), let_go)
+        wait_until(lambda: storage.tree(place).below > 0)  # the node does it by itself
+        self.sent["old"] = self.sent["old"][storage.tree(place).below :]
         self.owner.author.write(entries.close_topic(token))
 
     # Putting away.
@@ -394,6 +391,14 @@ def make(history: History, folder: Path) -> None:
     write(history, facts)
 
 
+def make_contracts(history: History, folder: Path) -> None:
+    """The ledger alone, and what every later version must make of it."""
+    ContractStory(folder).tell()
+    history.folder.mkdir(exist_ok=True)
+    history.pack(folder)
+    write(history, look_at_ledger(history.unpack(folder / "copy")))
+
+
 def write(history: History, facts: Found) -> None:
     text = json.dumps(facts, indent=1, ensure_ascii=False)
     (history.folder / "expected.json").write_text(text + "\n", encoding="utf-8")
@@ -402,13 +407,13 @@ def write(history: History, facts: Found) -> None:
 def main() -> None:
     history = History(sys.argv[1])
     changelog = (HERE.parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
-    if history.version != CURRENT:
+    if history.version not in (CURRENT, CONTRACTS):
         sys.exit(f"this is version {CURRENT}: a history is written by its own version")
     if history.folder.exists() and f"## {CURRENT} (unreleased)" not in changelog:
         sys.exit(f"version {CURRENT} is released: its history stays as it is")
     log_server.LogStore = functools.partial(LogStore, limits=LogLimits(segment_bytes_max=SEGMENT_BYTES))  # type: ignore[attr-defined, assignment]
     with TemporaryDirectory() as folder:
-        make(history, Path(folder))
+        (make_contracts if history.version == CONTRACTS else make)(history, Path(folder))
     for path in sorted(history.folder.iterdir()):
         print(f"{path.stat().st_size:>9} {path.name}")
 

@@ -1,8 +1,8 @@
 """Somebody who floods a server: `flood_child.py HOST:PORT SILENT JUNK`.
 
-SILENT connections are opened and nothing is said on them; JUNK threads send requests that are nobody's, and bytes that
-are no request, as fast as they are answered. It prints `connected` when all are at work, and goes on until its standard
-input closes or nobody listens any more; then it prints how many requests were answered.
+SILENT connections are opened, from several addresses, and nothing is said on them; JUNK threads send requests that are
+nobody's, and bytes that are no request, as fast as they are answered. It prints `connected` when all are at work, and
+goes on until its standard input closes or nobody listens any more; then it prints how many requests were answered.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import threading
 from itertools import cycle
 
+EACH = 200  # connections from one address
 BODY = os.urandom(2_000)
 JUNK = [
     b"POST /v1/topics/%s/parcels HTTP/1.1\r\nhost: %%s\r\ncontent-length: %d\r\n\r\n" % (b"0" * 32, len(BODY)) + BODY,
@@ -28,8 +29,10 @@ class Flood:
         self._to, self._host = (host, int(port)), address.encode()
         self.answered = 0
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(self._to, timeout=60)
+    def connect(self, number: int = 0) -> socket.socket:
+        """The `number`th connection; an address has a share of a server's, so it comes from the next before that."""
+        source = f"127.0.0.{2 + number // EACH}"
+        return socket.create_connection(self._to, timeout=60, source_address=(source, 0))
 
     def send_junk(self) -> None:
         for junk in cycle(JUNK):
@@ -45,7 +48,7 @@ class Flood:
 
 def main() -> None:
     flood, silent, junk = Flood(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    lines = [flood.connect() for _ in range(silent)]
+    lines = [flood.connect(number) for number in range(silent)]
     threads = [threading.Thread(target=flood.send_junk, daemon=True) for _ in range(junk)]
     for thread in threads:
         thread.start()

@@ -56,7 +56,7 @@ class Town:
 
     def topic(self, name: str, brokers: Sequence[int] = ()) -> bytes:
         """A topic that its car and its reader know; on these brokers alone, if they are named."""
-        draft = self.owner.authority.create_topic(name, Schema.parse(SCHEMA).encode(), 1, 0)
+        draft = self.owner.authority.bind_topic(name, Schema.parse(SCHEMA).encode())
         if brokers:
             self._make(draft.token, brokers)  # first, or the notary makes it
         self.owner.author.write(*topic_entries(draft, self.owner.holder))

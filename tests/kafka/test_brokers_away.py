@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 from actors import SCHEMA, await_topic, read_rows, rows
 from broker import anchorer_of, broker, node_settings, straight
+from commands import done
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
@@ -98,6 +102,26 @@ def test_rows_wait_in_the_spool_while_the_brokers_are_away(tmp_path: Path) -> No
             wait_until(lambda: received.extend(read_rows(subscriber, 1)) or len(received) >= 5, PATIENCE_S)
         assert (sorted(received), findings) == ([0, 1, 2, 3, 4], [])
     kafka.close()
+
+
+@pytest.mark.long
+def test_a_node_that_starts_before_its_brokers_serves_when_they_are_there(tmp_path: Path) -> None:
+    cluster = broker()
+    done("init", tmp_path / "fleet", "--port", "0")
+    command = [sys.executable, "-m", "tallystick.cli", "up", str(tmp_path / "fleet"), "--node-only", "--json"]
+    command += ["--carrier", cluster.carrier, "--kafka-settings", str(cluster.operator_file)]
+    cluster.brokers[0].kill()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        assert up.stderr is not None
+        try:
+            assert "waits until a broker answers" in up.stderr.readline()
+            cluster.start()
+            assert json.loads(up.stdout.readline())["process"] == "node"
+        finally:
+            cluster.start()
+            up.terminate()
+        assert up.wait(PATIENCE_S) == 0
 
 
 def test_a_shared_topic_that_has_no_leader_yet_is_waited_for() -> None:

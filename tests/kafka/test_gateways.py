@@ -82,8 +82,9 @@ def test_who_floods_one_gateway_drives_clients_to_the_next_and_no_further(gatewa
     alone = gateways.stack.again(gateways.principal("lone", gateways.urls[:1]))
     address = urlsplit(gateways.first.url)
     with ExitStack() as flood:
-        for _ in range(ServerLimits().connections_max + 1):
-            line = socket.create_connection((address.hostname, address.port), timeout=10)
+        for number in range(ServerLimits().connections_max + 1):
+            source = f"127.0.0.{2 + number // 200}", 0  # of many: one alone has a share
+            line = socket.create_connection((address.hostname, address.port), 10, source)
             flood.enter_context(closing(line))
         with pytest.raises(Unavailable):  # who knows this gateway alone
             alone.node._http.request("GET", "/v1/certificate", attempts_max=1)

@@ -217,7 +217,8 @@ def second_notary(direct: Direct, folder: Path) -> Notary:
     folder.mkdir(exist_ok=True)
     index = KafkaIndex(RealDisk(folder), carrier.limits.lanes_max)
     rules = direct.stack.node.rules
-    return Notary(direct.kafka, index, rules, carrier.live, carrier.deposits, carrier.limits, lambda *_: None)
+    asks = (lambda *_: False), (lambda *_: False)
+    return Notary(direct.kafka, index, rules, carrier.live, carrier.deposits, carrier.limits, *asks)
 
 
 class Shown(Tail):

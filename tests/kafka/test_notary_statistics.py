@@ -10,6 +10,7 @@ from stack import WRITE, Stack, wait_until
 
 from tallystick.carriers.kafka.client import KafkaClient
 from tallystick.carriers.storage import Place
+from tallystick.runtime.metrics import HELP
 
 
 def test_what_was_taken_and_refused_is_counted(tmp_path: Path) -> None:
@@ -25,5 +26,6 @@ def test_what_was_taken_and_refused_is_counted(tmp_path: Path) -> None:
         wait_until(lambda: stack.node.statistics()["anchorer"]["records_refused"] == 1)
         counted = stack.node.statistics()["anchorer"]
         assert counted["records_taken"] >= 2
+        assert counted.keys() <= HELP["anchorer"].keys()
         assert (counted["records_waiting"], counted["bytes_waiting"], counted["partitions_behind"]) == (0, 0, 0)
     kafka.close()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import done
+from stack import wait_until
 from strange_broker import KAFKA_0_10, NO_KAFKA, strange_broker
 
 from tallystick.carriers.kafka.client import KafkaClient
@@ -39,6 +44,24 @@ def test_whoever_hangs_up_is_asked_again_less_and_less_often() -> None:
         client = KafkaClient({"bootstrap.servers": server.address})
         assert isinstance(told(lambda: client.broker_count(timeout_s=2)), Unavailable)
         assert 2 <= server.conversations <= 15  # the library left to itself asks 15 times a second
+
+
+def test_tally_up_waits_for_brokers_that_are_away_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLY_PASSPHRASE", "of this test")
+    done("init", tmp_path / "fleet", "--port", "0", "--authority-port", "0")
+    with strange_broker(NO_KAFKA) as server:
+        command = [sys.executable, "-m", "tallystick.cli", "up", str(tmp_path / "fleet")]
+        command += ["--carrier", f"kafka://{server.address}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as up:
+            assert up.stderr is not None
+            line, asked = up.stderr.readline(), server.conversations
+            wait_until(lambda: server.conversations > asked + 8 or up.poll() is not None)  # it goes on looking
+            up.send_signal(signal.SIGINT)
+            out, err = up.communicate(timeout=120)
+    assert "the node waits until a broker answers, and then goes on: start the brokers" in line
+    assert (up.returncode, out, err) == (0, "", "")
 
 
 def test_a_broker_too_old_is_told_with_the_version_that_is_needed() -> None:

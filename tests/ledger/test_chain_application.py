@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chain_world import Node
 from ledger_world import HOME, NOW_MS, World, operation_batch, token
 
 from tallystick.abci import messages as m
 from tallystick.crypto.merkle import Tree
+from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.block import Block, Transaction, checkpoint_text
@@ -21,47 +24,11 @@ from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplicat
 from tallystick.ledger.cometbft.roots import app_hash, app_hash_of
 from tallystick.ledger.cometbft.snapshot import Description, Restore, cut
 from tallystick.ledger.fsck import fsck
-from tallystick.wire import encode
+from tallystick.trust.right import Right
+from tallystick.wire import decode
 
 HEART, AIR = token("heart"), token("air")
 WORLD = World()
-
-
-class Node:
-    """What CometBFT does, in order."""
-
-    def __init__(self, path: Path, world: World = WORLD, settings: ChainSettings = ChainSettings()) -> None:
-        self.path, self.world, self.settings = path, world, settings
-        self.application = LedgerApplication(str(path), world.trust, world.ledger_key, settings)
-        self.height = self.application.info(m.RequestInfo()).last_block_height
-        if self.height == 0:
-            state = json.dumps(genesis_state(world.trust)).encode()
-            time = m.Timestamp(NOW_MS // 1000)
-            self.hash = self.application.init_chain(
-                m.RequestInitChain(time, app_state_bytes=state, initial_height=1)
-            ).app_hash
-
-    def finalize(self, *transactions: bytes) -> m.ResponseFinalizeBlock:
-        time = m.Timestamp(NOW_MS // 1000 + self.height + 1)
-        return self.application.finalize_block(
-            m.RequestFinalizeBlock(tuple(transactions), height=self.height + 1, time=time)
-        )
-
-    def block(self, *transactions: Transaction) -> m.ResponseFinalizeBlock:
-        done = self.finalize(*(one.data for one in transactions))
-        self.application.commit(m.RequestCommit())
-        self.height += 1
-        self.hash = done.app_hash
-        return done
-
-    def restart(self) -> Node:
-        """As after `kill -9`: nothing is closed in order."""
-        return Node(self.path, self.world, self.settings)
-
-    def ask(self, name: str, *arguments: Any) -> Any:
-        response = self.application.query(m.RequestQuery(path=queries.PREFIX + name, data=encode(list(arguments))))
-        facts = {"code": response.code, "log": response.log, "info": response.info, "codespace": response.codespace}
-        return queries.read_answer(facts, response.value)
 
 
 @pytest.fixture
@@ -397,3 +364,66 @@ def test_a_cut_ledger_is_put_together_again(keys: int) -> None:
     assert dict(restore.items()) == values
     assert Tree(restore.leaves()).root() == leaves.root()
     assert app_hash(block.size, block.root, block.state_root) == app_hash_of(block)
+
+
+def test_a_scan_as_of_a_height_has_the_same_pages_whatever_came_after(node: Node) -> None:
+    """Rows were added, changed and taken away since; so validators a few blocks apart say the same."""
+    world = node.world
+    people = [world.monitor, world.doctor, world.sensor]
+    steps = [entries.grant(HEART, one.id, Right.READ) for one in people]
+    steps += [entries.grant(HEART, one.id, Right.WRITE) for one in people[:2]]
+    steps += [entries.withdraw(HEART, one.id, Right.READ) for one in reversed(people)]
+    then: dict[int, list[Any]] = {}
+    for step in steps:
+        node.block(world.doctor.sign(step))
+        then[node.height] = node.ask("scan", b"right", 1000, b"")
+    assert len(then[node.height]) < max(map(len, then.values())), "one was taken away"
+    for height, rows in then.items():
+        for most in (1, 2, 3, 1000):
+            found: list[Any] = []
+            while page := node.ask("scan", b"right", most, found[-1][0] if found else b"", height):
+                assert page == rows[len(found) : len(found) + most]
+                found += page
+            assert found == rows
+    with pytest.raises(Unavailable, match="not held"):
+        node.ask("scan", b"right", 10, b"", node.height + 1)
+
+
+def test_clients_of_the_release_before_find_what_they_ask_for(node: Node) -> None:
+    """They follow without signatures, and scan what is newest."""
+    node.block(operations(node.world))
+    newest, page = node.ask("follow", 2)
+    assert newest == node.height == 4
+    assert [Block.decode(block).height for block, _ in page] == [3, 4]
+    assert [block for block, _ in page] == [block for block, _ in node.ask("changes", 3, 5, False)]
+    assert page == node.ask("changes", 3, 5, True)
+    assert node.ask("scan", b"topic/", 10, b"") == node.ask("scan", b"topic/", 10, b"", 4)
+
+
+def test_an_answer_is_vouched_for_at_a_height_that_is_there(node: Node) -> None:
+    key, signature, value = node.ask("vouch", "block", [2], 3, True)
+    assert Block.decode(decode(value)).height == 2
+    statement = queries.vouched(node.world.instance, "block", [2], 3, sha256(value).digest())
+    queries.check_vouch(node.world.trust, key, signature, statement)
+    assert node.ask("vouch", "block", [2], 3, False) == [key, signature, sha256(value).digest()]
+    for other in (
+        queries.vouched(node.world.instance, "block", [3], 3, sha256(value).digest()),
+        queries.vouched(node.world.instance, "block", [2], 2, sha256(value).digest()),
+        queries.vouched(bytes(32), "block", [2], 3, sha256(value).digest()),
+    ):
+        with pytest.raises(Forged):
+            queries.check_vouch(node.world.trust, key, signature, other)
+    stranger = node.world.monitor.key
+    signed = stranger.sign(queries.VOUCH, statement)
+    with pytest.raises(Forged, match="none of the trust file's validators"):
+        queries.check_vouch(node.world.trust, stranger.public.raw, signed, statement)
+    assert node.ask("vouch", "block", [2], 4, True) is None, "it is at height 3"
+    for name in ("vouch", "status", "note"):
+        with pytest.raises(Misuse, match="no answer that is vouched for"):
+            node.ask("vouch", name, [], 0, True)
+
+
+@pytest.mark.parametrize(("validators", "needed"), [(1, 1), (2, 2), (3, 2), (4, 2), (6, 2), (7, 3), (10, 4)])
+def test_so_many_say_the_same_that_one_is_honest(validators: int, needed: int) -> None:
+    keys = tuple(SigningKey.from_seed(bytes([n]) * 32).public.raw for n in range(validators))
+    assert queries.voices_needed(World(ledger_keys=keys).trust) == needed

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
-from ledger_world import NOW_MS, ROLES, Actor, Bench, World, seed, token
+from ledger_world import NOW_MS, NOW_S, ROLES, Actor, Bench, World, refusal, request, seed, token
 from ledger_world import bench as bench
 from ledger_world import world as world
 
@@ -17,45 +17,10 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts import operations, reputation
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
-from tallystick.trust.envelope import Envelope, check_evidence
 from tallystick.trust.right import Right
 
 HEART, AIR = token("heart"), token("air")
 READ, WRITE = Right.READ, Right.WRITE
-NOW_S = NOW_MS // 1000
-
-
-def request(
-    who: Actor, node: Actor, *, path: str = f"/v1/topics/{HEART.hex()}/parcels", now: int = NOW_S, nonce: int = 0
-) -> Envelope:
-    """A signed request of `who` to publish, as a node receives it."""
-    target = {"method": "POST", "authority": "node", "path": path, "query": ""}
-    chosen = nonce.to_bytes(16, "big")
-    unsigned = Envelope(
-        **target,
-        digest=sha256(b"").digest(),
-        node=node.id,
-        principal=who.id,
-        created=now,
-        nonce=chosen,
-        signature=b"",
-    )
-    signed = replace(unsigned, signature=who.key.sign_raw(unsigned.base))
-    return check_evidence(signed.evidence(), lambda principal: who.key.public)
-
-
-def refusal(who: Actor, envelope: Envelope, *, reason: str = "no-right", token_: bytes = HEART) -> bytes:
-    return entries.operation(
-        who.id,
-        OperatorRole.PUBLISHER,
-        token_,
-        WRITE,
-        time_ms=NOW_MS,
-        request=envelope.base_hash,
-        reason=reason,
-        host="10.0.0.9",
-        evidence=envelope.evidence(),
-    )
 
 
 def accepted(who: Actor, *, count: int = 1, token_: bytes = HEART, partition: int = 0) -> bytes:
@@ -282,6 +247,21 @@ def test_a_contract_version_takes_effect_at_its_height(
         bench.run(world.authority.sign(lift))
 
 
+def test_an_activation_is_withdrawn_before_its_height_and_not_after(bench: Bench, world: World) -> None:
+    first = bench.height  # every row is a block
+    soon, later, withdrawn = ("settings", 2, first + 2), ("topics", 7, first + 6), ("topics", 7, first + 9)
+    bench.play(
+        (world.authority, [entries.activate(*soon), entries.activate(*later)], None),
+        (world.authority, entries.withdraw_activation(*later), "unknown-kind"),
+        (world.sensor, entries.withdraw_activation(*later), "not-operator"),
+        (world.authority, entries.withdraw_activation(*withdrawn), "not-activated"),
+        (world.authority, entries.withdraw_activation(*soon), "out-of-range"),
+        (world.authority, entries.withdraw_activation(*later), None),
+        (world.authority, entries.activate(*withdrawn), None),
+        (world.authority, entries.set_("reputation_fall", 5), None),
+    )
+
+
 def test_a_contract_that_comes_later_has_no_kinds_until_it_is_activated(
     bench: Bench, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +271,7 @@ def test_a_contract_that_comes_later_has_no_kinds_until_it_is_activated(
 
     taken: list[object] = []
     monkeypatch.setitem(execute.CONTRACTS, ("later", 1), {90: lambda call, entry: taken.append(entry)})
-    assert execute.newest() == {"later": 1}
+    assert execute.newest()["later"] == 1
     bench.play(
         (world.authority, wire.encode([90, "early"]), "unknown-kind"),
         (world.authority, entries.activate("later", 1, bench.height + 2), None),

@@ -215,3 +215,21 @@ def test_the_first_hash_of_a_batch_wins(bench: Bench, world: World) -> None:
     )
     assert writes.winner(bench.state, world.monitor.id, IDS[0], 7) == seed("list")
     assert writes.winner(bench.state, world.monitor.id, IDS[0], 8) is None
+
+
+def test_from_version_2_on_the_operator_moves_partitions_and_who_may_delete_closes(bench: Bench, world: World) -> None:
+    elsewhere = entries.assign(AIR, 0, [world.node.id])
+    rows = [
+        (world.authority, elsewhere, "not-owner"),
+        (world.landlord, entries.grant(AIR, world.sensor.id, int(Right.DELETE)), None),
+        (world.sensor, entries.close_topic(AIR), "not-owner"),
+    ]
+    bench.play(*rows)
+    bench.bring_into_force()
+    bench.play(
+        (world.authority, elsewhere, None),
+        (world.sensor, elsewhere, "not-owner"),
+        (world.monitor, entries.close_topic(AIR), "not-owner"),
+        (world.sensor, entries.close_topic(AIR), None),
+        (world.landlord, entries.close_topic(AIR), "topic-closed"),
+    )

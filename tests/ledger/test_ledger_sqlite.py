@@ -98,6 +98,19 @@ def test_waiters_are_woken_by_the_block(ledger: SqliteLedger) -> None:
     assert found == [placed.height]
 
 
+def test_who_waits_goes_on_when_everybody_has_heard_of_the_block(ledger: SqliteLedger) -> None:
+    """Or whoever has just got a right would be judged by a cache that does not know of it."""
+    placed = ledger.submit(batch(3), NOW_MS)
+
+    def ask_while_others_hear(*_: object) -> None:
+        with pytest.raises(Unavailable, match="is not made yet"):
+            ledger.wait(placed, timeout_s=0.05)
+
+    ledger.on_block(ask_while_others_hear)
+    ledger.flush(NOW_MS)
+    assert ledger.wait(placed, timeout_s=30).height == placed.height
+
+
 def test_a_refusal_names_its_entry_and_keeps_nothing_of_the_others(ledger: SqliteLedger) -> None:
     good = WORLD.doctor.sign(entries.grant(HEART, WORLD.sensor.id, Right.READ))
     bad = WORLD.doctor.sign(*good.entries, entries.lift(WORLD.sensor.id))

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from ledger_world import NOW_MS, World, token
+from ledger_world import HOME, HOSPITAL, NOW_MS, Actor, Bench, World, token
+from ledger_world import bench as bench
+from ledger_world import world as world
 
+from tallystick.carriers.kafka.ledger import Carried, NotaryLedger
 from tallystick.carriers.rules import LedgerRules, RightsCache
 from tallystick.errors import Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import access
 from tallystick.ledger.contracts.access import RightRow
 from tallystick.ledger.contracts.state import Key
+from tallystick.ledger.contracts.topics import HOSTS
 from tallystick.ledger.sqlite import SqliteLedger
+from tallystick.runtime.conversation import RequestSigner
+from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
 from tallystick.trust.right import Right
 
-HEART = token("heart")
+HEART, AIR = token("heart"), token("air")
 READ = Right.READ
 
 
@@ -81,3 +90,56 @@ def test_what_cannot_be_asked_is_not_allowed() -> None:
 
     with pytest.raises(Unavailable):
         rules(RightsCache(load), 0).allows(b"p", b"t", READ, "h")
+
+
+def test_a_node_carries_what_names_it_by_topic_or_by_partition(bench: Bench, world: World) -> None:
+    other = world.actor("other node", SubjectKind.NODE, ALL_TENANTS)
+    bench.play((other, entries.enrol(other.certificate), None))
+    mine, others = (
+        LedgerRules(world.instance, bench.state.row, node=node.id, tenants=[HOME] if node is other else [])
+        for node in (world.node, other)
+    )
+    assert (mine.carried(AIR), others.carried(AIR), mine.carries(AIR, 4)) == (0, None, False)
+    assert (mine.carried(token("none")), mine.consents(HOSPITAL)) == (None, True)
+    assert (others.consents(HOSPITAL), others.consents(HOME)) == (False, True)
+
+    def assign(partition: int, node: Actor) -> None:
+        bench.play((world.landlord, entries.assign(AIR, partition, [node.id]), None))
+        for one in (mine, others):
+            one.learn_moved([HOSTS(AIR, partition)])
+
+    assign(0, other)
+    assign(3, other)
+    assert (mine.carried(AIR), mine.carries(AIR, 0)) == (1, False)
+    assert (others.carries(AIR, 3), others.carries(AIR, 1)) == (True, False)
+    assign(3, world.node)
+    assert (mine.carried(AIR), others.carried(AIR)) == (3, 0)
+    assign(0, world.node)
+    assert others.carried(AIR) is None
+
+
+def test_a_notary_makes_only_what_names_it_for_tenants_that_it_serves(tmp_path: Path) -> None:
+    world = World()
+    other = world.actor("other node", SubjectKind.NODE, ALL_TENANTS)
+    with closing(SqliteLedger(str(tmp_path / "l.db"), world.trust, world.ledger_key, NOW_MS)) as ledger:
+        for transaction in [
+            *world.founding(),
+            other.sign(entries.enrol(other.certificate)),
+            world.landlord.sign(entries.assign(AIR, 3, [other.id])),
+        ]:
+            ledger.submit(transaction.data, NOW_MS)
+        ledger.flush(NOW_MS)
+
+        def carried(node: Actor, *tenants: bytes) -> dict[bytes, Carried]:
+            rules = LedgerRules(world.instance, lambda key: ledger.query(lambda state: state.row(key)), tenants=tenants)
+            host: Any = SimpleNamespace(
+                ledger=ledger, signer=RequestSigner(node.id, node.key), rules=rules, write=lambda written: 0
+            )
+            return NotaryLedger(host).topics()
+
+        assert carried(world.node).keys() == {HEART, AIR}
+        assert carried(world.node, HOME).keys() == {AIR}
+        assert carried(other).keys() == {AIR}
+        topic = carried(other)[AIR]
+        assert [*topic.nodes_of(0)] == [world.node.id]
+        assert [*topic.nodes_of(3)] == [other.id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -32,10 +33,12 @@ class MemoryJournal:
         self._records: list[tuple[int, bytes]] = []
         self._staged: list[bytes] = []
         self.replay_end = 0
+        self._lock = threading.Lock()  # acts are journalled while others are synced
 
     def append(self, record: bytes) -> int:
-        self._staged.append(record)
-        return self.replay_end + len(self._staged) - 1
+        with self._lock:
+            self._staged.append(record)
+            return self.replay_end + len(self._staged) - 1
 
     def replay(self) -> list[tuple[int, bytes]]:
         return list(self._records)
@@ -44,9 +47,10 @@ class MemoryJournal:
         self._records = [one for one in self._records if one[0] >= upto]
 
     def commit(self) -> None:
-        self._records += enumerate(self._staged, self.replay_end)
-        self.replay_end += len(self._staged)
-        self._staged = []
+        with self._lock:
+            self._records += enumerate(self._staged, self.replay_end)
+            self.replay_end += len(self._staged)
+            self._staged = []
 
 
 class MemoryStorage:
@@ -100,8 +104,8 @@ class MemoryStorage:
             found.append(entry._replace(body=None) if headers_only else entry)
         return found
 
-    def find(self, place: Place, parcel: bytes) -> int | None:
-        return self._partitions[place].find(leaf_hash(parcel))
+    def underway(self, place: Place, parcel: bytes) -> None:
+        """Everything is in a tree at once."""
 
     def tree(self, place: Place) -> MemoryPartition:
         return self._partitions[place]
@@ -109,7 +113,7 @@ class MemoryStorage:
     def bytes_stored(self, place: Place) -> int:
         return sum(entry.body_bytes for entry in self._partitions[place].entries)
 
-    def retirable(self, place: Place, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> int:
+    def retirable(self, place: Place, limit: int) -> int:
         return 0
 
     def retire(self, place: Place, below: int) -> None:

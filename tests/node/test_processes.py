@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from pathlib import Path
 
+import pytest
+
+from tallystick.errors import Misuse
 from tallystick.node import processes
 from tallystick.runtime.sources import SystemClock
 
@@ -35,3 +39,13 @@ def test_another_process_with_the_number_is_left_alone(tmp_path: Path) -> None:
 
 def test_free_ports_are_all_different() -> None:
     assert len(set(processes.free_ports(20))) == 20
+
+
+def test_ports_are_chosen_by_the_first_and_one_that_is_taken_is_named() -> None:
+    (port,) = processes.free_ports(1)
+    assert processes.ports_from(port, 1) == [port]
+    assert len(set(processes.ports_from(0, 3))) == 3
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(Misuse, match=f"port {port}: address already in use"):
+        processes.ports_from(port, 2)
+    with pytest.raises(Misuse, match="port 65536: there is no such port"):
+        processes.ports_from(65_536, 2)

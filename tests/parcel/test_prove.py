@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from math import isnan
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from makers import GROUPED, INSTANCE, SCHEMA, World, entropy, rows, seed, token
-from provers import ROOT, Anchorage, book, certify, trust_file
+from makers import GROUPED, INSTANCE, SCHEMA, entropy, rows, seed, token
+from provers import ROOT, Scene, book, certify
 
 from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError
 from tallystick.parcel.header import SIGNATURE_CONTEXT
-from tallystick.parcel.keys import KeyRing, ParcelKeys
+from tallystick.parcel.keys import ParcelKeys
 from tallystick.parcel.locks import MissingKey
-from tallystick.parcel.parcel import Parcel, VerifiedParcel
-from tallystick.parcel.prove import Proof, ProvenRecord, prove, verify_proof
+from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.prove import Proof, verify_proof
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_one, verify_run
 from tallystick.record.batch import Batch
@@ -29,46 +29,6 @@ from tallystick.record.schema import Schema
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.permit import Operation
 from tallystick.trust.trustfile import TrustFile
-
-
-@dataclass
-class Scene:
-    """A sealed parcel, and everything that its proofs are made of."""
-
-    world: World
-    trust: TrustFile
-    schema: Schema
-    verified: VerifiedParcel
-    ring: KeyRing
-    topic: str = "brakes"
-
-    @classmethod
-    def of(
-        cls, batch: Batch | None = None, *, topics: tuple[str, ...] = ("brakes",), witnesses: int = 0, **options: Any
-    ) -> Scene:
-        world, trust = World(), trust_file(witnesses=witnesses, quorum=witnesses)
-        batch = rows(0, 11) if batch is None else batch
-        lane = world.lane(topics=topics, schema=batch.schema, **options)
-        parcel = Parcel.decode(lane.seal(batch, now_ms=1234, entropy=entropy(0)).encode())
-        return cls(world, trust, batch.schema, verify_one(parcel, INSTANCE, book(world, trust)), world.ring(topics[0]))
-
-    def permit(self, topic: str | None = None) -> bytes:
-        return self.world.permit("car", topic or self.topic).encode()
-
-    @property
-    def authority(self) -> bytes:
-        return certify(self.world.authority, self.trust).encode()
-
-    def anchorage(self, **changes: Any) -> Anchorage:
-        parcels = [seed("before"), self.verified.parcel.hash, seed("after")]
-        return Anchorage(self.trust, parcels, **{"token": token(self.topic), **changes})
-
-    def prove(self, leaf: int = 4, group: int = 0, **changes: Any) -> Proof:
-        values = {"permit": self.permit(), "authority": self.authority, "receipt": None, **changes}
-        return prove(self.verified, self.ring, self.schema, leaf, group, **values)
-
-    def check(self, proof: Proof) -> ProvenRecord:
-        return verify_proof(proof.encode(), self.trust)
 
 
 def test_a_record_is_proved_with_a_trust_file_alone() -> None:

@@ -78,9 +78,11 @@ def peak_bytes(parcels: int) -> tuple[int, int]:
 @pytest.mark.usefixtures("traced")
 def test_a_longer_stream_has_no_higher_peak() -> None:
     flow(SHORT)  # what is made once and kept
-    short, long = peak_bytes(SHORT), peak_bytes(LONG)
-    assert long[0] < short[0] + SLACK_BYTES
-    assert long[1] < short[1] + SLACK_BYTES
+    short = peak_bytes(SHORT)
+    # What other threads of this process do now and then is counted as well; what grows with the stream does so always.
+    longs = [peak_bytes(LONG) for _ in range(3)]
+    assert min(objects for objects, _ in longs) < short[0] + SLACK_BYTES
+    assert min(buffers for _, buffers in longs) < short[1] + SLACK_BYTES
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="no /proc here")

@@ -21,7 +21,8 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(event_log: Path) -> Iterator[SparkSession]:
-    session = build(event_log)
+    searched = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.local.dir": str(event_log / "local")}
+    session = build(event_log, more=searched)
     yield session
     session.stop()
 

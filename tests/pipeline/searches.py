@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 
 def spellings(secret: bytes) -> list[bytes]:
-    coded = base64.b64encode(secret).rstrip(b"=")
-    return [secret, secret.hex().encode(), secret.hex().upper().encode(), coded, base64.urlsafe_b64encode(secret)[:42]]
+    """Plain, in hexadecimal digits, in base64 wherever it begins in what was coded, as numbers, as Python prints it."""
+    whole = [secret[start : start + (len(secret) - start) // 3 * 3] for start in range(3)]
+    coded = [code(part) for part in whole for code in (base64.b64encode, base64.urlsafe_b64encode)]
+    numbers = [list(secret), [byte - 256 if byte > 127 else byte for byte in secret]]
+    listed = [separator.join(map(str, one)).encode() for one in numbers for separator in (",", ", ")]
+    return [secret, secret.hex().encode(), secret.hex().upper().encode(), repr(secret)[2:-1].encode(), *coded, *listed]
 
 
 def found(secrets: dict[str, bytes], data: bytes) -> set[str]:
@@ -48,9 +53,10 @@ def memory_of(pid: int) -> bytes:
 
 
 def files_under(folder: Path) -> bytes:
-    """What a disk holds; a file may go while it is read."""
+    """What a disk holds; files and folders may go while they are read."""
     parts = []
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            parts.append(path.read_bytes())
+    for parent, _, names in os.walk(folder):  # which passes over folders that are gone
+        for name in names:
+            with suppress(OSError):
+                parts.append(Path(parent, name).read_bytes())
     return b"".join(parts)

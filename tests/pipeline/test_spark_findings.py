@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from actors import Hand, settle, stored, write_as_node
+from actors import Hand, give_up, settle, stored
 from lake import Lake, Topic, edited, fails, rows, seqs
 from pyspark.sql import SparkSession
 from stack import WRITE, Stack, wait_until
@@ -93,14 +93,15 @@ def test_a_value_that_the_query_s_older_schema_cannot_hold_is_found(lake: Lake, 
     assert [reason for _, reason in told(lake, tmp_path / "told")] == ["does-not-fit"]
 
 
-def test_below_a_mark_of_retirement_there_is_nothing_to_miss(lake: Lake) -> None:
+def test_what_was_retired_is_told_and_stops_a_query_only_where_it_asks(lake: Lake, tmp_path: Path) -> None:
     topic = lake.topic("retired")
     topic.publish_parcels(range(4))
-    node, place = lake.stack.node, Place(topic.token, 0)
-    root = node.carrier.storage.tree(place).root(2)
-    write_as_node(node, entries.retire(topic.token, 0, 2, root))
-    node.carrier.storage.retire(place, 2)
+    give_up(lake.owner, lake.stack.node, Place(topic.token, 0), 2)
     assert seqs(topic.read()) == [2, 3]
+    assert seqs(topic.read(**quarantine(tmp_path))) == [2, 3]
+    [told] = lake.spark.read.parquet(str(tmp_path / "told")).collect()
+    assert (told["reason"], told["partition"], told["offset"], told["end"]) == ("retired", 0, 0, 2)
+    assert "parcels from offset 0 to 2 were retired before they were read" in fails(topic.read(onBad="strict"))
     text = fails(topic.read(startingOffsets='{"0": 1}'))
     assert "offset 1 of partition 0 was retired, 2 is the first left; start at earliest" in text
 
@@ -215,14 +216,14 @@ def test_a_ledger_put_back_and_a_forked_one_are_named(tmp_path: Path, spark: Spa
         # Yesterday's copy: whoever remembers the newer checkpoint names it.
         copy_ledger(tmp_path / "old", tmp_path / "twin")
         with twin(lake, tmp_path / "twin"):
-            assert "rollback: " in fails(topic.read())
+            assert "rollback: " in fails(lambda: topic.read().collect())
         # A history of its own, grown beyond what was remembered, under the ledger's own key.
         fork(stack, topic, tmp_path / "twin")
         with twin(lake, tmp_path / "twin"):
-            assert "split-view: " in fails(topic.read())
+            assert "split-view: " in fails(lambda: topic.read().collect())
             # Whoever remembers nothing is told by the publishers' headers.
             shutil.rmtree(lake.home / "ledger")
-            assert "split-view: " in fails(topic.read())
+            assert "split-view: " in fails(lambda: topic.read().collect())
 
 
 def fork(stack: Stack, topic: Topic, folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actors import read_anchored, write_as_node
+from actors import give_up, read_anchored
 from lake import Lake, Topic, fails, first_row, rows, seqs
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -23,7 +23,6 @@ from tallystick.carriers.storage import Place
 from tallystick.client.writes import Committer
 from tallystick.errors import Misuse
 from tallystick.identity.folder import read_keys
-from tallystick.ledger import entries
 from tallystick.parcel.commit import CommitList, WrittenRun
 from tallystick.parcel.parcel import Parcel
 from tallystick.pipeline.session import Channel
@@ -203,13 +202,11 @@ def test_what_was_retired_before_it_was_read_is_told(lake: Lake, tmp_path: Path)
     topic = lake.topic("gone")
     for first in (0, 4):
         write(topic, frame(lake, first, first + 4, 1))
-    node, place = lake.stack.node, Place(topic.token, 0)
-    root = node.carrier.storage.tree(place).root(1)
-    write_as_node(node, entries.retire(topic.token, 0, 1, root))
-    node.carrier.storage.retire(place, 1)  # the rows of the first write, not its commit parcel
+    give_up(lake.owner, lake.stack.node, Place(topic.token, 0), 1)  # the first write's rows, not its commit parcel
     told = str(tmp_path / "told")
     assert seqs(topic.read(onBad="quarantine", quarantinePath=told)) == [4, 5, 6, 7]
-    assert [row["reason"] for row in lake.spark.read.parquet(told).collect()] == ["retired"]
+    found = lake.spark.read.parquet(told).orderBy("end").collect()
+    assert [(row["reason"], row["end"]) for row in found] == [("retired", None), ("retired", 1)]
     assert seqs(topic.read()) == [4, 5, 6, 7]
 
 

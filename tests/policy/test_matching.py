@@ -22,6 +22,12 @@ def test_the_principals_that_satisfy_a_policy(random: Random) -> None:
         expected = [number for number, attributes in held.items() if holds(policy, attributes)]
         assert index.satisfying(policy) == expected
         assert index.count(policy) == len(expected)
+        other = some_formula(random, ACME)
+        before = set(expected)
+        after = {number for number, attributes in held.items() if holds(other, attributes)}
+        assert index.change(policy, other) == (sorted(after - before), sorted(before - after))
+        assert index.change(None, other) == ([], sorted(set(held) - after))
+        assert index.change(policy, None) == (sorted(set(held) - before), [])
 
 
 @settings(max_examples=60)

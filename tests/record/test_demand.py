@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+
+from stack import wait_until
 
 from tallystick.kernels.demand import OnDemand
 
@@ -19,6 +22,15 @@ def test_it_is_loaded_once_when_the_work_is_enough() -> None:
 def test_it_is_loaded_when_asked_for_and_then_used_for_the_least_work() -> None:
     lazy = OnDemand(lambda: "compiled", enough=10)
     assert lazy.after(1) is None
+    assert lazy.now() == lazy.after(0) == "compiled"
+
+
+def test_a_thread_loads_it_and_until_then_everybody_goes_on_without() -> None:
+    go = threading.Event()
+    lazy = OnDemand(lambda: go.wait(60) and "compiled", enough=10)
+    assert [lazy.soon(work) for work in (9, 1, 1)] == [None] * 3
+    go.set()
+    wait_until(lambda: lazy.soon(1) == "compiled")
     assert lazy.now() == lazy.after(0) == "compiled"
 
 

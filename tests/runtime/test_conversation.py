@@ -103,6 +103,21 @@ def test_attempts_end_and_each_has_its_own_nonce() -> None:
         drive(conversation(clock), [DOWN], attempts_max=1)
 
 
+def test_nothing_is_tried_again_when_the_time_is_up() -> None:
+    clock, taken = ManualClock(), list[Attempt | Pause]()
+    talk = conversation(clock, attempts_max=100, backoff_first_s=1.0, backoff_max_s=1.0)
+    talk.until = 10.0
+
+    def down(attempt: Attempt) -> Unavailable:
+        taken.append(attempt)
+        clock.advance(3.0)
+        return DOWN
+
+    with pytest.raises(Unavailable):
+        drive(talk, [down] * 100)
+    assert len(taken) == 4  # of three seconds each: `drive` takes none for pauses
+
+
 def test_a_connection_that_was_gone_is_no_failure_of_the_node() -> None:
     steps, _ = drive(conversation(ManualClock(), nodes=2), [ConnectionGone("gone")] * 5 + [OK], attempts_max=1)
     assert (set(ports(steps)), pauses(steps)) == ({7000}, [])

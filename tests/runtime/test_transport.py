@@ -155,6 +155,20 @@ def test_a_named_delay_is_waited_out(node: Node, server: ServerThread) -> None:
     assert caught.value.retry_after_s == 0.25
 
 
+def test_a_time_for_all_that_is_asked(node: Node, server: ServerThread) -> None:
+    clock = ManualClock()
+    node.busy = 1_000
+    with client(server.url, clock=clock) as http:
+        with http.within(1.0):
+            with pytest.raises(Unavailable):
+                http.request("POST", "/busy", attempts_max=1_000)
+            assert clock.monotonic() <= 1.0
+            clock.advance(1.0)
+            with pytest.raises(Unavailable, match="no time was left to ask"):
+                http.request("POST", "/echo")
+        assert http.request("POST", "/echo", body=b"abc").body == b"abc"
+
+
 def test_the_rate_of_a_connection_is_charged_before_anything_else(node: Node, server: ServerThread) -> None:
     node.slow_s = 0.125
     with client(server.url, identity=None) as http, pytest.raises(Unavailable) as caught:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from stack import CHEAP, PASSPHRASE, READ, WRITE, python_path, wait_until
 
-from tallystick.authority.client import grant_entries, policy_entry, topic_entries
+from tallystick.authority.client import grant_entries, policy_entry
 from tallystick.authority.master import MASTER_FILE, open_master
 from tallystick.client.session import Session
 from tallystick.errors import Refused
@@ -147,18 +147,17 @@ def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path
             return open_things.enter_context(Session(identity, clock=clock, entropy=entropy))
 
         owner, car, reader = map(join, ("owner", "car", "reader"), told["invites"])
-        draft = owner.authority.create_topic(TOPIC, SCHEMA.encode())
+        token = owner.create_topic(TOPIC, SCHEMA.encode())
         owner.author.write(
-            *topic_entries(draft, owner.holder),
-            entries.grant(draft.token, car.identity.principal, int(WRITE)),
-            entries.grant(draft.token, reader.identity.principal, int(READ)),
+            entries.grant(token, car.identity.principal, int(WRITE)),
+            entries.grant(token, reader.identity.principal, int(READ)),
         )
         if POLICY:
             give_attribute(owner, reader)
-        wait_until(lambda: is_known(owner, draft.token))
+        wait_until(lambda: is_known(owner, token))
         if POLICY:
-            lock_topic(owner, draft.token)
-        owner.authority.labels(draft.token, TopicCode.read([f"{COLUMN}:4"], SCHEMA.arrow).encode())
+            lock_topic(owner, token)
+        owner.authority.labels(token, TopicCode.read([f"{COLUMN}:4"], SCHEMA.arrow).encode())
         arguments = (str(car.identity.home), TOPIC, COLUMN, ROW, POLICY)
         publisher, told = open_things.enter_context(child("publisher", *arguments))
         subscriber = reader.subscriber(TOPIC, interest=INTEREST)
@@ -181,9 +180,9 @@ def test_the_node_knows_no_row_no_name_no_interest_no_policy_and_no_key(tmp_path
             "key of the tokens": master._token_key,
             "publisher's seed": car.identity.keys.signing_seed,
             "interest": WANTED.encode(),
-            "label key": master.label_key(draft.token, 1),
+            "label key": master.label_key(token, 1),
         }
-        known = {"token": draft.token}
+        known = {"token": token}
         assert found({**secrets, **known}, memory_of(node)) == {"token"}
         assert found({**secrets, **known}, files_in(tmp_path / "node")) == {"token"}
         labels = {"label of the permit": subscriber._opener.held.permit.labels[0]}

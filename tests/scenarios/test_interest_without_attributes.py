@@ -10,7 +10,7 @@ from actors import await_topic
 from policy_world import need_pymcl
 from stack import READ, WRITE, Stack, wait_until
 
-from tallystick.authority.client import grant_entries, topic_entries
+from tallystick.authority.client import grant_entries
 from tallystick.client.session import Session
 from tallystick.client.subscribe import Subscriber
 from tallystick.policy.attribute import category
@@ -30,17 +30,16 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Sess
     with Stack(tmp_path_factory.mktemp("rights")) as stack:
         owner, car = stack.tenant("acme"), stack.principal("acme", "car")
         owner.authority.declare_attributes(SPACE.encode())
-        draft = owner.authority.create_topic("drives", SCHEMA.encode())
-        owner.author.write(*topic_entries(draft, owner.holder))
-        await_topic(stack, draft.token)
+        token = owner.create_topic("drives", SCHEMA.encode())
+        await_topic(stack, token)
         found = {role: stack.principal("acme", role) for role in ("garage", "police")}
-        stack.grant(owner, draft.token, car, WRITE)
+        stack.grant(owner, token, car, WRITE)
         for role, session in found.items():
             held, salt = SPACE.grant({"role": role}), stack.entropy.bytes(32)
             principal = session.identity.principal
             owner.author.write(*grant_entries(owner.authority, owner.identity.tenant, principal, held, salt))
-            stack.grant(owner, draft.token, session, READ)
-        owner.authority.labels(draft.token, TopicCode.read(["lat:3:52.0..52.6"], SCHEMA.arrow).encode())
+            stack.grant(owner, token, session, READ)
+        owner.authority.labels(token, TopicCode.read(["lat:3:52.0..52.6"], SCHEMA.arrow).encode())
         with car.publisher("drives", acks="anchored", anchor_check_s=0.02, policy={"lat": "role::police"}) as publisher:
             publisher.send(ROWS)
             assert publisher.flush(60) == 0

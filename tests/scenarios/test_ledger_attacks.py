@@ -147,6 +147,7 @@ class Fork:
         self.node.checkpoint = self.ledger.checkpoint
         self.node.consistency = self.ledger.consistency
         self.node.state = self.ledger.state
+        self.node.states = lambda keys: [self.ledger.state(key) for key in keys]
 
     def grow(self, token: bytes, transactions: int = 8) -> None:
         """Anchor the partition as it is, in a history of its own."""
@@ -244,7 +245,7 @@ def test_a_witness_cosigns_one_of_two_histories(stack: Stack, topic: Topic, fork
     assert newcomer.accept(good, stack.node.ledger.consistency).cosigners == ("witness.example/w",)
     unwitnessed = CheckpointMemory(trust, RealDisk(stack.folders.root / "memories" / "unwitnessed"))
     alone = unwitnessed.accept(forked, fork.ledger.consistency)  # without a witness the fork is believed,
-    assert "operator alone" in alone.vouched_by()  # and the client knows on whose word
+    assert "operator alone" in alone.vouched_by(trust)  # and the client knows on whose word
 
 
 def test_a_checkpoint_that_is_too_old_serves_nobody(topic: Topic) -> None:

@@ -15,7 +15,9 @@ from actors import (
     Topic,
     acts,
     await_topic,
+    count_each_refusal,
     fetch_query,
+    operate,
     publish,
     read_rows,
     reason,
@@ -35,7 +37,6 @@ from tallystick.client.subscribe import Received
 from tallystick.demo.forgery import JUNK, envelope_of, exchange, phony_order, phony_permit, send_bytes
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
-from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.state import NOBODY
 from tallystick.ledger.contracts.topics import TOPICS
@@ -49,6 +50,7 @@ from tallystick.trust.permit import Operation, Permit
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("publishing"), node={"commit_ms": 50}) as stack:
+        count_each_refusal(stack)
         yield stack
 
 
@@ -155,15 +157,6 @@ def test_junk_lowers_reputation_until_the_blacklist_bites(
     assert reputation(stack, principal) == (100, 0)
     lane = own.open_lane()
     stored(own.send(own.seal(3, lane=lane))[0])
-
-
-def operate(stack: Stack, entry: bytes) -> None:
-    """Write an entry as the instance's operator."""
-    core = stack.authority.authority.core
-    number = int(stack.clock.now() * 1_000_000)
-    stack.node.core._submit(
-        compose(core.instance, core.keys.certificate.subject, number, [entry], core.keys.signing).data
-    )
 
 
 def test_a_plain_record_on_a_sealed_topic_is_refused_even_from_its_own_publisher(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from actors import Liar, Topic, publish, read_rows, reputation, rows, settle, ties
+from actors import Liar, Topic, count_each_refusal, publish, read_rows, reputation, rows, settle, ties
 from stack import READ, WRITE, Stack, wait_until
 
 from tallystick.client.publish import Publisher, PublisherSettings
@@ -58,15 +58,18 @@ def test_a_subscriber_stops_asking(stack: Stack, topic: Topic) -> None:
 
 
 def test_one_that_keeps_asking_ends_on_the_blacklist(stack: Stack, topic: Topic) -> None:
-    """As a subscriber would that forgets that it was refused."""
+    """As a subscriber would that forgets that it was refused; here every refusal counts."""
+    count_each_refusal(stack)
     reader, subscriber = withdrawn_reader(stack, topic, "stubborn")
     publish(topic.car, "brakes", [3])
-    for _ in range(30):
+
+    def asks_again() -> bool:
         with pytest.raises(Refused):
             subscriber.poll(0)
         subscriber._refused = None
-        settle(stack)
-    assert is_blacklisted(stack, reader)
+        return is_blacklisted(stack, reader)
+
+    wait_until(asks_again)  # requests tell whole seconds: those within the one of the withdrawal do not count
 
 
 def test_a_publisher_stops_sending(stack: Stack, topic: Topic) -> None:

@@ -153,11 +153,11 @@ def test_what_came_before_a_failure_is_delivered_and_only_that_is_committed(worl
     assert subscriber is not None
     opened = []
 
-    def fail_second(verified: VerifiedParcel) -> Opened:
+    def fail_second(verified: VerifiedParcel, *, is_first: bool = True) -> Opened:
         opened.append(verified)
         if len(opened) == 2:
             raise Unavailable("the authority cannot be reached")
-        return usual(verified)
+        return usual(verified, is_first=is_first)
 
     usual, subscriber._opener.rows = subscriber._opener.rows, fail_second
     first = subscriber.poll(0)
@@ -176,7 +176,7 @@ def test_what_was_taken_is_delivered_before_an_old_ledger_is_told(world: World) 
     assert subscriber is not None
     usual = subscriber._opener.rows
 
-    def fail_once(verified: VerifiedParcel) -> Opened:
+    def fail_once(verified: VerifiedParcel, *, is_first: bool = True) -> Opened:
         subscriber._opener.rows = usual
         raise Unavailable("the authority cannot be reached")
 

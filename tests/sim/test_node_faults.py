@@ -12,7 +12,7 @@ from without import without
 from tallystick import wire
 from tallystick.carriers.carrier import NotStored
 from tallystick.carriers.log.store import LogStore
-from tallystick.carriers.scribe import Accusation, ActNote, Numbers, Scribe, ScribeSettings
+from tallystick.carriers.scribe import AGAIN_MS, Accusation, ActNote, Numbers, Scribe, ScribeSettings
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused, Unavailable
 from tallystick.ledger import entries
@@ -27,6 +27,7 @@ from tallystick.runtime.seeded_disk import SeededDisk
 from tallystick.runtime.sources import SeededEntropy
 from tallystick.sim.sealing import seeded_sealing
 from tallystick.sim.world import World
+from tallystick.trust.promise import Anchor
 
 
 @pytest.fixture
@@ -121,6 +122,29 @@ def test_a_number_that_is_refused_costs_no_entry(isolating: bool) -> None:
     assert parse(again).number > parse(first).number
     scribe.finish(1_000)
     assert scribe.waiting == (1 if isolating else 0)
+
+
+def test_the_one_that_the_ledger_refuses_is_found_by_halves_and_an_anchor_stands_aside_for_a_while() -> None:
+    _, scribe = scribe_on(SeededDisk(1))
+    for note in notes(200):
+        scribe.note(note)
+    anchors = [Anchor(bytes([n]) * 16, 0, 1, bytes(32)) for n in range(1, 9)]
+    bad = {anchors[5].encode_entry(), notes(150)[-1].operator}
+    tries, left = 0, anchors
+    while (transaction := scribe.prepare(left, 1_000)) is not None:
+        tries += 1
+        written = parse(transaction).entries
+        if bad & {*written, *told(transaction)}:
+            scribe.refused(Refused("no", reason="not-host"), 1_000)
+        else:
+            left = [one for one in left if one.encode_entry() not in written]
+            scribe.finish(1_000)
+    assert left == [anchors[5]]
+    assert scribe.aside == {(anchors[5].token, 0)}
+    assert tries < 50
+    again = scribe.prepare(left, 1_000 + AGAIN_MS)
+    assert again is not None
+    assert parse(again).entries == (left[0].encode_entry(),)
 
 
 def test_after_a_restart_what_is_on_the_ledger_is_not_told_again() -> None:

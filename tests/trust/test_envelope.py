@@ -24,10 +24,13 @@ from tallystick.trust.envelope import (
     Envelope,
     Headers,
     PlainHead,
+    asked_hash,
     check_evidence,
     check_time,
+    sign_answer,
     sign_request,
     signed_time,
+    verify_answer,
     verify_head,
 )
 
@@ -278,6 +281,28 @@ def test_signed_time_counts_for_one_node_and_one_request() -> None:
             check_time(answer, key, node_id, nonce)
     with pytest.raises(Malformed):
         check_time(wire.encode([1, 2]), node.public, NODE, NONCE)
+
+
+def test_a_signed_answer_counts_for_one_request() -> None:
+    """The example of docs/formats/envelope.md, and what it is not good for."""
+    node = SigningKey.from_seed(b"k" * 32)
+    asked = asked_hash(PlainHead("POST", "node.example:8443", "/v1/publish", "topic=a%20b", signed()))
+    assert asked.hex() == "2e1b110ce996481bdcfa60ba1d86e804ce0c1c8545995de3fe6da3c9f370ad70"
+    header = sign_answer(node, NODE, asked, 200, b"yes")
+    assert header == "8kfbFjLYUa/6yep9fFOx2uBweMRPfk90F4BtcF4IyDubcFF8tzY/q6mY1ZTjDIDf2igJOnaA1MG4u/WoN0iqDA=="
+    verify_answer(header, node.public, NODE, asked, 200, b"yes")
+    again = asked_hash(PlainHead("POST", "node.example:8443", "/v1/publish", "topic=a%20b", signed(nonce=b"m" * 16)))
+    for text, key, node_id, request, status, body in [
+        ("", node.public, NODE, asked, 200, b"yes"),
+        (header[:-1], node.public, NODE, asked, 200, b"yes"),
+        (header, KEY.public, NODE, asked, 200, b"yes"),
+        (header, node.public, OTHER_NODE, asked, 200, b"yes"),
+        (header, node.public, NODE, again, 200, b"yes"),
+        (header, node.public, NODE, asked, 403, b"yes"),
+        (header, node.public, NODE, asked, 200, b"no"),
+    ]:
+        with pytest.raises(Forged):
+            verify_answer(text, key, node_id, request, status, body)
 
 
 # Both directions against an independent implementation of RFC 9421.

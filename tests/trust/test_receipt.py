@@ -24,9 +24,9 @@ from tallystick import wire
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Forged, Malformed
-from tallystick.trust.notes import Note, NoteSigner, verify_checkpoint
+from tallystick.trust.notes import Note, NoteSigner, ledger_verifiers, verify_checkpoint
 from tallystick.trust.promise import Anchor
-from tallystick.trust.receipt import EntryProof, Receipt
+from tallystick.trust.receipt import AnchoredBefore, EntryProof, ProvenEntry, Receipt, stands_below
 
 ORIGIN = f"tallystick/{INSTANCE.hex()}"
 TREE_ROOT = seed("root of the tree")
@@ -43,15 +43,34 @@ def test_a_checkpoint_is_accepted_and_says_who_vouches() -> None:
     assert (accepted.size, accepted.root, accepted.height, accepted.time_ms) == (5, TREE_ROOT, HEIGHT, TIME_MS)
     assert (accepted.origin, accepted.state_root, accepted.note) == (ORIGIN, STATE_ROOT, note)
     assert accepted.cosigners == ()
-    assert "operator alone" in accepted.vouched_by()
+    assert "operator alone" in accepted.vouched_by(trust_file())
 
 
 def test_cosigners_are_named_also_beyond_the_quorum() -> None:
     trust = trust_file(witnesses=3, quorum=1)
     accepted = verify_checkpoint(sign_note(ORIGIN, 5, TREE_ROOT, cosigners=2), trust)
     assert accepted.cosigners == ("witness-0.example", "witness-1.example")
-    assert "operator alone" not in accepted.vouched_by()
-    assert "witness-1.example" in accepted.vouched_by()
+    assert "operator alone" not in accepted.vouched_by(trust)
+    assert "witness-1.example" in accepted.vouched_by(trust)
+
+
+def test_validators_that_signed_are_named_with_the_quorum() -> None:
+    trust = trust_file(ledger=4, ledger_threshold=3)
+    accepted = verify_checkpoint(sign_note(ORIGIN, 5, TREE_ROOT, ledger=LEDGER[1:]), trust)
+    signed = [one.key_id.hex() for one in ledger_verifiers(trust)[1:]]
+    assert list(accepted.validators(trust)) == signed
+    assert accepted.vouched_by(trust) == f"3 of 4 validators signed this history, 3 must: {', '.join(signed)}"
+    both = trust_file(ledger=4, ledger_threshold=3, witnesses=1, quorum=1)
+    cosigned = verify_checkpoint(sign_note(ORIGIN, 5, TREE_ROOT, ledger=LEDGER, cosigners=1), both).vouched_by(both)
+    assert cosigned.startswith("4 of 4 validators signed this history, 3 must: ")
+    assert cosigned.endswith("; witnesses cosigned this history: witness-0.example")
+
+
+def test_under_an_older_trust_file_the_hint_says_where_the_newer_one_is() -> None:
+    for older in (trust_file(), trust_file(ledger=3, ledger_threshold=2)):
+        with pytest.raises(Forged) as caught:
+            verify_checkpoint(sign_note(ORIGIN, 5, TREE_ROOT, ledger=LEDGER[2:]), older)
+        assert "HOME/trust.json" in (caught.value.hint or "")
 
 
 def test_too_few_witnesses_or_ledger_keys_are_refused() -> None:
@@ -184,6 +203,53 @@ def test_an_entry_of_another_kind_is_no_anchor(anchorage: Anchorage) -> None:
     assert EntryProof.decode(proof.encode()).verify(anchorage.trust).author == NODE_ID
     with pytest.raises(Malformed):
         replace(anchorage.receipt(4), anchor=proof).verify(PARCELS[4], token("brakes"), anchorage.trust)
+
+
+# --- an anchor before a revocation ---
+
+THIEF = seed("thief")[:16]
+SMALL = merkle.Tree([merkle.leaf_hash(parcel) for parcel in PARCELS[:6]])
+LARGE = merkle.Tree([merkle.leaf_hash(parcel) for parcel in PARCELS])
+LATER = (LARGE.size, LARGE.root())
+
+
+def placed(anchorage: Anchorage, entry: bytes, number: int, index: int) -> ProvenEntry:
+    """An entry as if it had been proved in this place of the ledger."""
+    proven = anchorage.entry_proof(entry).verify(anchorage.trust)
+    return replace(proven, proof=replace(proven.proof, number=number, index=index))
+
+
+def revoked(anchorage: Anchorage, number: int = 7, index: int = 1, subject: bytes = THIEF) -> ProvenEntry:
+    return placed(anchorage, wire.encode([2, subject, b""]), number, index)
+
+
+def older(anchorage: Anchorage, number: int = 7, index: int = 0, partition: int = 3) -> ProvenEntry:
+    return placed(anchorage, Anchor(token("brakes"), partition, 6, SMALL.root()).encode_entry(), number, index)
+
+
+@pytest.mark.parametrize("place", [(6, 9), (7, 0)])
+def test_what_an_anchor_before_the_revocation_covers_stands(anchorage: Anchorage, place: tuple[int, int]) -> None:
+    path, proved = LARGE.consistency(6, LARGE.size), (revoked(anchorage), older(anchorage, *place))
+    assert stands_below(THIEF, (token("brakes"), 3), *proved, LATER, path) == 6
+    shown = AnchoredBefore(proved[0].proof, proved[1].proof, tuple(path))
+    assert AnchoredBefore.decode(shown.encode()) == shown
+
+
+def test_every_link_between_anchor_and_revocation_is_needed(anchorage: Anchorage) -> None:
+    place, path = (token("brakes"), 3), LARGE.consistency(6, LARGE.size)
+    after = [(revoked(anchorage), older(anchorage, *at)) for at in ((7, 1), (7, 2), (8, 0))]
+    another = (revoked(anchorage, subject=seed("another")[:16]), older(anchorage))
+    elsewhere = (revoked(anchorage), older(anchorage, partition=2))
+    none = (older(anchorage), older(anchorage))
+    for proved in (*after, another, elsewhere, none):
+        with pytest.raises(Forged):
+            stands_below(THIEF, place, *proved, LATER, path)
+    with pytest.raises(Malformed):
+        stands_below(THIEF, place, revoked(anchorage), revoked(anchorage, number=6), LATER, path)
+    proved = (revoked(anchorage), older(anchorage))
+    for later, shown in (((LARGE.size, seed("another tree")), path), (LATER, path[1:]), ((5, SMALL.root(5)), [])):
+        with pytest.raises(Forged):
+            stands_below(THIEF, place, *proved, later, shown)
 
 
 def test_the_author_of_an_entry_can_be_held_to_it(anchorage: Anchorage) -> None:

@@ -7,10 +7,11 @@ Then `Cases.good` and `Cases.bad` each run alone on what that left. A name begin
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from ledger_world import HOME, HOSPITAL, NOW_MS, Actor, Bench, World, seed, token
+from ledger_world import HOME, HOSPITAL, NOW_MS, Actor, Bench, World, refusal, request, seed, token
 from test_contract_anchors_groups import GROUP, ONE, PARCELS, TREE, TWO, evidence, header
-from test_contract_operations import accepted, refusal, request
+from test_contract_operations import accepted
 
 from tallystick import wire
 from tallystick.crypto.merkle import EMPTY_ROOT, leaf_hash
@@ -18,7 +19,7 @@ from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.kinds import EntryKind
-from tallystick.ledger.contracts.topics import ERASABLE, PADDED
+from tallystick.ledger.contracts.topics import CLEAR, ERASABLE, PADDED, Binding, Terms
 from tallystick.trust.certificate import ALL_TENANTS, Certificate
 from tallystick.trust.certificate import SubjectKind as CertificateKind
 from tallystick.trust.permit import Operation
@@ -26,6 +27,7 @@ from tallystick.trust.promise import Promise, Refusal
 from tallystick.trust.right import Right
 
 Case = tuple[str, Actor, bytes]
+LATER = 100_000  # a height
 
 DAY_MS = 86_400_000
 LATE_MS = 120_000  # beyond `anchor_ms`: a promise of then is due
@@ -71,8 +73,17 @@ def standing(bench: Bench) -> None:
         bench.accept(author.sign(*written))
 
 
-def promise(world: World, offset: int, *, ago_ms: int = LATE_MS, parcel: bytes = b"") -> Promise:
-    unsigned = Promise(world.instance, world.node.id, HEART, 0, offset, parcel or PARCELS[offset], 1, NOW_MS - ago_ms)
+def promise(
+    world: World,
+    offset: int,
+    *,
+    ago_ms: int = LATE_MS,
+    parcel: bytes = b"",
+    token: bytes = HEART,
+    partition: int = 0,
+) -> Promise:
+    place = (token, partition, offset, parcel or PARCELS[offset])
+    unsigned = Promise(world.instance, world.node.id, *place, 1, NOW_MS - ago_ms)
     return unsigned.sign(world.node.key)
 
 
@@ -97,6 +108,64 @@ class Cases:
         cases = [case for part in parts for case in part()]
         longer = [(f"{kind} a field too many", *one) for kind, one in self._one_of_each().items()]
         return sorted([*cases, *longer], key=_by_kind)
+
+    def newer_good(self) -> list[Case]:
+        world, doctor = self.world, self.doctor
+        terms = {"by age": Terms(keep_ms=30 * DAY_MS), "by number": Terms(keep_parcels=1_000_000)}
+        terms["at a pace"] = Terms(anchor_pace_ms=500)
+
+        def bound(**options: Any) -> bytes:
+            return world.topic("lungs", doctor, HOSPITAL, binding=world.bind("lungs", HOSPITAL), **options)
+
+        return [
+            ("10 bound", doctor, bound()),
+            ("10 bound, matched in the clear", doctor, bound(flags=CLEAR | PADDED, partitions=3)),
+            *((f"10 bound, kept {how}", doctor, bound(terms=chosen)) for how, chosen in terms.items()),
+            ("12 by the operator", self.authority, entries.assign(AIR, 3, [self.node.id])),
+            ("22 an erasure period's", self.authority, entries.announce_key(NOTES, OTHER, KEY)),
+            ("22 the same again", self.authority, entries.announce_key(NOTES, NAME, HASH)),
+            ("48 by its holder", self.monitor, entries.drop_attribute(HOSPITAL, self.monitor.id, NAME)),
+            ("49 by a principal", self.sensor, entries.refuse_attributes(self.sensor.id, HOSPITAL)),
+            ("49 by a tenant", self.landlord, entries.refuse_attributes(HOME, HOSPITAL)),
+            ("80 of version 2", self.authority, entries.set_("tenant_entries", 100)),
+            ("82 before its height", self.authority, entries.withdraw_activation("writes", 2, LATER)),
+        ]
+
+    def newer_bad(self) -> list[Case]:
+        world, doctor, landlord = self.world, self.doctor, self.landlord
+        binding = world.bind("lungs", HOSPITAL)
+        good = wire.decode(world.topic("lungs", doctor, HOSPITAL, binding=binding))
+        unbound = world.topic("lungs", doctor, HOSPITAL)
+        other = world.bind("liver", HOSPITAL)
+        stranger = world.actor("another authority", CertificateKind.AUTHORITY, HOSPITAL)
+
+        def by(signed: Binding) -> bytes:
+            return world.topic("lungs", doctor, HOSPITAL, binding=signed)
+
+        return [
+            ("10 of version 1", doctor, unbound),
+            ("10 under another token", doctor, wire.encode([10, token("lungs"), *good[2:]])),
+            ("10 with another word", doctor, wire.encode([*good[:10], [*other], *good[11:]])),
+            ("10 for another tenant", landlord, world.topic("lungs", landlord, HOME, binding=binding)),
+            ("10 bound by nobody known", doctor, by(world.bind("lungs", HOSPITAL, stranger))),
+            ("10 bound by a node", doctor, by(world.bind("lungs", HOSPITAL, self.node))),
+            ("10 bound by its owner", doctor, by(world.bind("lungs", HOSPITAL, doctor))),
+            ("10 kept by age and by number", doctor, wire.encode([*good[:11], [1, 1], *good[12:]])),
+            ("10 at too slow a pace", doctor, wire.encode([*good[:12], 30_001, []])),
+            ("10 with a fee", doctor, wire.encode([*good[:13], [1]])),
+            ("10 a field too many", doctor, wire.encode([*good, 0])),
+            ("22 another under its name", self.authority, entries.announce_key(NOTES, NAME, KEY)),
+            ("22 by the owner", doctor, entries.announce_key(NOTES, OTHER, KEY)),
+            ("22 of no topic", self.authority, entries.announce_key(NONE, OTHER, KEY)),
+            ("22 a hash of 16 bytes", self.authority, entries.announce_key(NOTES, OTHER, KEY[:16])),
+            ("48 by its giver", self.landlord, entries.drop_attribute(HOSPITAL, self.monitor.id, NAME)),
+            ("48 what it does not hold", self.sensor, entries.drop_attribute(HOSPITAL, self.sensor.id, NAME)),
+            ("49 for another", doctor, entries.refuse_attributes(self.sensor.id, HOSPITAL)),
+            ("49 what is not refused", self.sensor, entries.refuse_attributes(self.sensor.id, HOSPITAL, refused=False)),
+            ("80 too little", self.authority, entries.set_("tenant_entries", 99)),
+            ("82 that is not there", self.authority, entries.withdraw_activation("writes", 3, LATER)),
+            ("82 by a principal", doctor, entries.withdraw_activation("writes", 2, LATER)),
+        ]
 
     def _one_of_each(self) -> dict[int, tuple[Actor, bytes]]:
         return {int(name.split()[0]): (author, extended(entry)) for name, author, entry in self.good()}

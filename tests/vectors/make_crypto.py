@@ -15,7 +15,7 @@ from typing import Any
 from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tallystick.crypto import blocks, hpke, merkle, symmetric
+from tallystick.crypto import blocks, hpke, merkle, shamir, symmetric
 from tallystick.crypto.merkle_map import MerkleMap
 from tallystick.crypto.passphrase import Cost, lock_secret
 from tallystick.crypto.signatures import RootKey, SigningKey
@@ -36,6 +36,7 @@ def main() -> None:
         "merkle": merkle_vectors(),
         "blocks": block_vectors(),
         "map": map_vectors(),
+        "shamir": shamir_vectors(),
     }
     PATH.write_text(json.dumps(made, indent=1) + "\n")
 
@@ -189,6 +190,19 @@ def map_vectors() -> Any:
         for key, value in ((b"b", b"4"), (b"7", b"x"), (b"a", None), (b"absent", None), (b"nowhere", None))
     ]
     return {"steps": steps, "proofs": proofs}
+
+
+def shamir_vectors() -> Any:
+    secret = b"sixteen or more bytes"
+    return [
+        {
+            "secret": secret.hex(),
+            "need": need,
+            "entropy": KEY.hex(),
+            "shares": {index: share.hex() for index, share in shamir.split(secret, need, count, KEY).items()},
+        }
+        for need, count in ((1, 2), (2, 3), (3, 5))
+    ]
 
 
 def hexes(proof: list[bytes]) -> list[str]:

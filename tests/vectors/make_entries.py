@@ -1,31 +1,63 @@
-"""Writes entries.json beside itself: `PYTHONPATH=tests:tests/ledger python tests/vectors/make_entries.py`.
+"""Writes a file beside itself: `PYTHONPATH=tests:tests/ledger python tests/vectors/make_entries.py entries.json`.
+
+entries_2.json has those whose contract has a newer version, on the same state with this release's contracts in force;
+retention_entries.json what came with retention, on a state of its own (`retention_entry_cases.py`).
 
 Entries of every kind of docs/formats/ledger.md (`entry_cases.py`), each in a transaction on one given state: good ones
-with the keys they write and their result, bad ones with the reason they must be refused for. The file was made once
-and is kept: signatures of roots draw their own randomness, so a second run writes other bytes. Run it only to add
+with the keys they write and their result, bad ones with the reason they must be refused for. The files were made once
+and are kept: signatures of roots draw their own randomness, so a second run writes other bytes. Run it only to add
 vectors, and say so in the commit.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-from entry_cases import Cases, standing
-from ledger_world import NOW_MS, Bench
+from entry_cases import HASH, LATER, NAME, NOTES, Case, Cases, standing
+from ledger_world import NOW_MS, Bench, World
+from retention_entry_cases import RetentionCases, standing_retained
 
+from tallystick.ledger import entries
 from tallystick.ledger.block import parse
 from tallystick.ledger.contracts.execute import execute
 from tallystick.ledger.contracts.state import State
 
-PATH = Path(__file__).parent / "entries.json"
 
-
-def make() -> dict[str, Any]:
-    bench = Bench()
+def stand_in_force(bench: Bench) -> None:
     standing(bench)
+    bench.bring_into_force()
+    bench.accept(bench.world.authority.sign(entries.activate("writes", 2, LATER)))
+    bench.accept(bench.world.authority.sign(entries.announce_key(NOTES, NAME, HASH)))
+
+
+def newer(world: World) -> tuple[list[Case], list[Case]]:
+    return Cases(world).newer_good(), Cases(world).newer_bad()
+
+
+def first(world: World) -> tuple[list[Case], list[Case]]:
+    return Cases(world).good(), Cases(world).bad()
+
+
+def retained(world: World) -> tuple[list[Case], list[Case]]:
+    return RetentionCases(world).good(), RetentionCases(world).bad()
+
+
+# What there is before, and the good and the bad cases.
+FILES = {
+    "entries.json": (standing, first),
+    "entries_2.json": (stand_in_force, newer),
+    "retention_entries.json": (standing_retained, retained),
+}
+
+
+def make(name: str) -> dict[str, Any]:
+    bench = Bench()
+    stand, cases_of = FILES[name]
+    stand(bench)
     made: dict[str, Any] = {
         "about": "entries of every kind on one state: what each writes, or why it is refused (docs/formats/ledger.md)",
         "height": bench.height,
@@ -34,8 +66,7 @@ def make() -> dict[str, Any]:
         "good": [],
         "bad": [],
     }
-    given = Cases(bench.world)
-    for verdict, cases in (("good", given.good()), ("bad", given.bad())):
+    for verdict, cases in zip(("good", "bad"), cases_of(bench.world), strict=True):
         for name, author, entry in cases:
             transaction = author.sign(entry).data
             state = State(bench.stored.get)
@@ -51,9 +82,10 @@ def make() -> dict[str, Any]:
 
 
 def main() -> None:
-    made = make()
-    PATH.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    print(f"{len(made['good'])} good and {len(made['bad'])} bad vectors, {PATH.stat().st_size} bytes")
+    path = Path(__file__).parent / sys.argv[1]
+    made = make(path.name)
+    path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(made['good'])} good and {len(made['bad'])} bad vectors, {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

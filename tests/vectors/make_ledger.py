@@ -16,8 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ledger_world import NOW_MS, World, operation_batch, seed, token
-from provers import Anchorage, sign_note, trust_file
-from test_prove import Scene
+from provers import Anchorage, Scene, sign_note, trust_file
 from vector_readers import JUDGES, judge
 
 from tallystick import wire

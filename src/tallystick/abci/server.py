@@ -132,7 +132,7 @@ class Server:
             with self._lock:
                 self._connections.add(connection)
                 self._threads.add(thread)
-            thread.start()
+                thread.start()  # under the lock: `stop` waits for those that have begun
 
     def _serve(self, connection: socket.socket) -> None:
         answers = bytearray()

@@ -12,6 +12,7 @@ from typing import Annotated
 from tallystick import wire
 from tallystick.authority.codec import Identifier, Number, Octets, Versioned, items, number, octets, plain, row, text
 from tallystick.crypto.symmetric import named_hash
+from tallystick.ledger.contracts.topics import WORD_BYTES, Binding
 from tallystick.trust.certificate import BYTES_MAX as CERTIFICATE_BYTES_MAX
 
 _NAMED = Annotated[tuple[tuple[bytes, str], ...], items(row(octets(16), text(at_most=256)))]
@@ -47,6 +48,26 @@ def policy_commitment(salt: bytes, token: bytes, group: int, version: int, formu
     return named_hash("tallystick policy commitment 1", wire.encode([salt, token, group, version, formula]))
 
 
+def key_hash(public: bytes) -> bytes:
+    """What the ledger shows of the public half of a topic's epoch."""
+    return named_hash("tallystick topic key 1", public)
+
+
+def erasure_key_name(publisher: bytes, period: int) -> bytes:
+    """Under which name the ledger shows the hash of an erasure period's key."""
+    return named_hash("tallystick erasure key name 1", wire.encode([publisher, period]))[:16]
+
+
+def policy_key_name(group: int, version: int, epoch: int) -> bytes:
+    """Under which name the ledger shows the hash of a topic policy's key."""
+    return named_hash("tallystick policy key name 1", wire.encode([group, version, epoch]))[:16]
+
+
+def authority_hash(public: bytes) -> bytes:
+    """What the ledger shows of the attribute authority's public key."""
+    return named_hash("tallystick attribute authority 1", public)
+
+
 @dataclass(frozen=True)
 class Enrolled:
     """What a new principal takes home."""
@@ -59,7 +80,7 @@ class Enrolled:
 
 @dataclass(frozen=True)
 class Draft:
-    """What the owner needs to make its topic: it signs the schema statement and submits the entries itself."""
+    """What the owner needs to make its topic: it builds, signs and submits the entries itself (`topic_entries`)."""
 
     token: Identifier
     tenant: Identifier
@@ -69,6 +90,19 @@ class Draft:
     nodes: Annotated[tuple[bytes, ...], items(octets(), "identifiers of the nodes")]
     public: Annotated[bytes, octets(about="public half of epoch 1; empty where the topic exists")]
     rights: Annotated[tuple[bytes, ...], items(octets(), "grant entries of remembered patterns")]
+
+
+@dataclass(frozen=True)
+class BoundDraft(Draft):
+    """A draft whose token the authority binds to the tenant."""
+
+    authority: Identifier
+    word: Annotated[bytes, octets(WORD_BYTES, "32 bytes; the token is the hash of authority and word")]
+    signature: Annotated[bytes, octets(64, 'context "tallystick topic 2"')]
+
+    @property
+    def binding(self) -> Binding:
+        return Binding(self.authority, self.word, self.signature)
 
 
 @dataclass(frozen=True)
@@ -97,6 +131,17 @@ class Erased:
 
 
 @dataclass(frozen=True)
+class RulesInForce:
+    """What the ledger's rules are now, as far as the operator may change them."""
+
+    height: Number
+    settings: Annotated[tuple[tuple[str, int], ...], items(row(text(), number()), "[name, value] of every setting")]
+    versions: Annotated[
+        tuple[tuple[str, int, int], ...], items(row(text(), number(), number()), "[contract, version, from height]")
+    ]
+
+
+@dataclass(frozen=True)
 class NamePage(Versioned):
     """One page of names; `after` is what to name in the next request, empty on the last page."""
 
@@ -111,6 +156,18 @@ class ListedAttribute:
     """One attribute of one principal, values as people write them: wire [principal, name, [value, …], not after ms]."""
 
     principal: Identifier
+    name: Annotated[str, text(at_most=256)]
+    values: Annotated[tuple[str, ...], items(text(at_most="request_bytes_max"), at_most=1 << 16)]
+    not_after_ms: Number
+
+
+@dataclass(frozen=True)
+class HeldPlace:
+    """An attribute that a principal holds, and where it stands on the ledger: wire [tenant that granted it, pseudonym,
+    name, [value, …], not after ms]."""
+
+    tenant: Identifier
+    pseudonym: Identifier
     name: Annotated[str, text(at_most=256)]
     values: Annotated[tuple[str, ...], items(text(at_most="request_bytes_max"), at_most=1 << 16)]
     not_after_ms: Number

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeV
 
 from tallystick import wire
 from tallystick.authority import codec
-from tallystick.authority.answers import Caller, Draft, Enrolled, Erased, Resolved, Rotation
+from tallystick.authority.answers import BoundDraft, Caller, Draft, Enrolled, Erased, Resolved, Rotation, RulesInForce
 from tallystick.authority.codec import Identifier, Number, answered, items, number, octets, sealed, text
 from tallystick.authority.settings import AuthorityLimits
 from tallystick.errors import Malformed, Refused, Unavailable
@@ -30,6 +30,7 @@ A = TypeVar("A")
 NONCE_BYTES = 16
 GROUP_MAX = 255  # of column groups, as the ledger's contract has it
 _RECIPIENTS_MAX = 64  # of one backup
+_ENTRIES_MAX = 64  # that the operator writes at once
 _POLL_SLACK_S = 10.0  # beyond the wait itself, for the answer to travel
 _REQUEST = "request_bytes_max"
 
@@ -181,6 +182,19 @@ class DraftTopic(Ask[Draft], path="/v1/topics"):
 
     def serve(self, authority: Authority, caller: Caller) -> Draft:
         return authority.topics.create(caller, self.name, self.schema, self.partitions, self.flags)
+
+
+class BindTopic(Ask[BoundDraft], path="/v1/topics/bindings"):
+    """Draft a topic whose token is bound to the tenant; asked again it answers the same."""
+
+    answers = BoundDraft
+    name: _Name
+    schema: Annotated[bytes, octets(about="version 1", at_most="schema_bytes_max")]
+    partitions: Number
+    flags: Annotated[int, number("1 erasable, 2 padded, 4 content may be matched in the clear; added")]
+
+    def serve(self, authority: Authority, caller: Caller) -> BoundDraft:
+        return authority.topics.bind(caller, self.name, self.schema, self.partitions, self.flags)
 
 
 class ProposeSchema(Ask[tuple[int, bytes]], path="/v1/schemas"):
@@ -384,6 +398,16 @@ class ListAttributes(Ask[bytes], path="/v1/attributes/list"):
         return wire.encode(codec.plain(authority.attributes.listed(caller, self.principal, self.after)))
 
 
+class ListHeld(Ask[bytes], path="/v1/attributes/held"):
+    """What a principal holds, whoever granted it; by itself or the owner of its tenant, to drop it."""
+
+    answers = answered(held=sealed("wire [[tenant, pseudonym, name, [value, …], not after ms], …], {}"))
+    principal: Identifier
+
+    def serve(self, authority: Authority, caller: Caller) -> bytes:
+        return wire.encode(codec.plain(authority.attributes.holding(caller, self.principal)))
+
+
 class AskAttributeKey(Ask[bytes], path="/v1/attributes/key"):
     """The caller's attribute key, or what takes the one it has to further epochs."""
 
@@ -481,3 +505,22 @@ class ReadBackup(Ask[bytes], path="/v1/operator/backup/part", by_operator=True):
 
     def serve(self, authority: Authority, caller: Caller) -> bytes:
         return authority.backup_part(self.identifier, self.offset)
+
+
+class ReadRules(Ask[RulesInForce], path="/v1/operator/rules", by_operator=True):
+    """The ledger's settings and the versions of its contracts; by the operator."""
+
+    answers = RulesInForce
+
+    def serve(self, authority: Authority, caller: Caller) -> RulesInForce:
+        return authority.rules()
+
+
+class ChangeRules(Ask[None], path="/v1/operator/entries", by_operator=True):
+    """Write entries that change the ledger's rules, in one transaction that the authority signs; by the operator."""
+
+    answers = answered()
+    entries: Annotated[tuple[bytes, ...], items(octets(), "settings, activations, pardons", at_most=_ENTRIES_MAX)]
+
+    def serve(self, authority: Authority, caller: Caller) -> None:
+        authority.change_rules(self.entries)

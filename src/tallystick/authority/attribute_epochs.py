@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tallystick.authority.answers import authority_hash
 from tallystick.authority.core import Core
-from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS
@@ -40,11 +40,6 @@ class AttributeEpoch:
     begins_ms: int
     ends_ms: int
     changed: int
-
-
-def authority_hash(public: bytes) -> bytes:
-    """What the ledger shows of the attribute authority's public key."""
-    return named_hash("tallystick attribute authority 1", public)
 
 
 class AttributeEpochs:

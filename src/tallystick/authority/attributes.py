@@ -48,14 +48,22 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tallystick import wire
-from tallystick.authority.answers import AttributeAnswer, AttributeValue, Caller, ListedAttribute, attribute_commitment
+from tallystick.authority.answers import (
+    AttributeAnswer,
+    AttributeValue,
+    Caller,
+    HeldPlace,
+    ListedAttribute,
+    attribute_commitment,
+)
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.codec import plain
 from tallystick.authority.core import Core
 from tallystick.authority.subjects import Subjects
+from tallystick.crypto.abe.sharing import TRAITS_MAX
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Misuse, Refused
-from tallystick.ledger.contracts.attributes import ATTRIBUTES, AttributeRow
+from tallystick.ledger.contracts.attributes import ATTRIBUTE_REFUSALS, ATTRIBUTES, AttributeRow
 from tallystick.ledger.contracts.state import Key
 from tallystick.policy.attribute import Attribute
 from tallystick.policy.space import AttributeSet, AttributeSpace
@@ -78,6 +86,7 @@ class HeldAttribute:
     name: str
     value: AttributeValue
     not_after_ms: int  # 0: without end
+    height: int  # of its grant
 
 
 class _Place(NamedTuple):
@@ -218,7 +227,20 @@ class Attributes:
                     f"at most {core.limits.attributes_max} attributes of one tenant for one principal",
                     reason="too-many-attributes",
                 )
+            self._check_share(tenant, principal, held)
         return tuple(place.pseudonym for place in places)
+
+    def _check_share(self, tenant: bytes, principal: bytes, wanted: AttributeSet) -> None:
+        """Refuse what would not fit the principal's key, so that whoever grants hears of it."""
+        most = TRAITS_MAX if self._home(principal) == tenant else self._core.limits.foreign_traits_max
+        before = {one.name: one.value for one in self._granted(principal) if one.tenant == tenant}
+        count = len(self._traits_of(tenant, tuple(sorted((before | dict(wanted.values)).items()))))
+        if count > most:
+            raise Refused(
+                f"the tenant's share of the principal's key has {most} traits, and {count} would be needed",
+                reason="too-many-attributes",
+                hint="grant fewer values, or numbers of fewer bits",
+            )
 
     def _keep_draft(self, place: _Place, name: str, value: AttributeValue, salt: bytes) -> None:
         core, commitment = self._core, attribute_commitment(salt, place.principal, name, value)
@@ -256,14 +278,45 @@ class Attributes:
             after = rows[-1][1]
         return [self._listed(one) for one in self._proven(rows)], after
 
+    def holding(self, caller: Caller, principal: bytes) -> list[HeldPlace]:
+        """What a principal holds, also of tenants that it refuses; by itself or the owner of its tenant."""
+        certificate, holder = self._subjects.require_caller(caller), self._subjects.find(principal)
+        if principal != caller.principal and (
+            holder is None or holder.tenant != certificate.tenant or not self._subjects.is_admin(certificate)
+        ):
+            raise Refused("only the owner of a tenant lists what its principals hold", reason="not-owner")
+        master = self._core.keys.master
+        return [
+            HeldPlace(one.tenant, master.pseudonym(principal, one.name), one.name, *self._shown(one))
+            for one in self._granted(principal)
+        ]
+
+    def _shown(self, held: HeldAttribute) -> tuple[tuple[str, ...], int]:
+        listed = self._listed(held)
+        return listed.values, listed.not_after_ms
+
     def _listed(self, held: HeldAttribute) -> ListedAttribute:
         attribute = self._spaces.require(held.tenant)[held.name]
         values = held.value if isinstance(held.value, tuple) else (attribute.show(held.value),)
         return ListedAttribute(held.principal, held.name, values, held.not_after_ms)
 
     def held(self, principal: bytes) -> list[HeldAttribute]:
-        """Everything that the principal holds now, whoever granted it."""
+        """Everything that the principal holds now, whoever granted it, but of tenants that it or its own refuses."""
+        found, home = self._granted(principal), self._home(principal)
+        others = {one.tenant for one in found} - {home}
+        refused = {tenant for tenant in others if self._refuses(principal, home, tenant)}
+        return [one for one in found if one.tenant not in refused]
+
+    def _granted(self, principal: bytes) -> list[HeldAttribute]:
         return self._proven(self._store.rows(f"{_SELECT} WHERE principal = ? AND state = ?", (principal, LIVE)))
+
+    def _home(self, principal: bytes) -> bytes:
+        tenant: bytes = self._store.scalar("SELECT tenant FROM subjects WHERE id = ?", (principal,))
+        return tenant
+
+    def _refuses(self, principal: bytes, home: bytes, tenant: bytes) -> bool:
+        rows = (self._core.ledger.row(ATTRIBUTE_REFUSALS(holder, tenant)) for holder in (principal, home))
+        return any(row is not None for row in rows)
 
     def _proven(self, rows: list[_Row]) -> list[HeldAttribute]:
         """The attributes of these rows that the ledger has now. Raises `CannotOpen` if a row was moved or altered."""
@@ -281,9 +334,9 @@ class Attributes:
             return known[1]
         name, value, salt = self._open(place, commitment, content)
         proven = self._core.ledger.row(place.key)
-        if proven is None or proven[0] != attribute_commitment(salt, principal, name, value):
+        if proven is None or proven.commitment != attribute_commitment(salt, principal, name, value):
             return None
-        held = HeldAttribute(tenant, principal, name, value, proven[1])
+        held = HeldAttribute(tenant, principal, name, value, proven.not_after_ms, proven.height)
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
         self._known[place] = row, held
@@ -326,10 +379,27 @@ class Attributes:
         return AttributeAnswer(identifier, b"", parts, current)
 
     def _traits(self, principal: bytes) -> frozenset[bytes]:
-        held = self.held(principal)
-        spaces = {tenant: self._spaces.require(tenant) for tenant in {one.tenant for one in held}}
-        found = [traits_of(AttributeSet(((one.name, one.value),)), spaces[one.tenant]) for one in held]
-        return frozenset().union(*found)
+        """What the principal's key is made of: all that its own tenant granted, then of others' what fits.
+
+        Threat: grants of another tenant that leave no room in the key. Those of the principal's own come first, each
+        other tenant has a share, and whoever granted first keeps it; what does not fit is left out.
+        """
+        held, home = self.held(principal), self._home(principal)
+        first = {one.tenant: one.height for one in sorted(held, key=lambda one: one.height, reverse=True)}
+        found: set[bytes] = set()
+        for tenant in sorted(first, key=lambda one: (one != home, first[one], one)):
+            share = TRAITS_MAX - len(found)
+            if tenant != home:
+                share = min(share, self._core.limits.foreign_traits_max)
+            for one in (one for one in held if one.tenant == tenant):
+                traits = self._traits_of(tenant, ((one.name, one.value),))
+                if len(traits) <= share:
+                    found |= traits
+                    share -= len(traits)
+        return frozenset(found)
+
+    def _traits_of(self, tenant: bytes, values: tuple[tuple[str, AttributeValue], ...]) -> frozenset[bytes]:
+        return traits_of(AttributeSet(values), self._spaces.require(tenant))
 
     # --- what time and the ledger say ---
 
@@ -347,7 +417,7 @@ class Attributes:
         """It was revoked, or has other keys: what was made for it before opens nothing newer, in its tenant's turn."""
         held = self._store.row("SELECT 1 FROM attributes WHERE principal = ? AND state = ?", (principal, LIVE))
         if held is not None:
-            self._epochs.rotate(self._store.scalar("SELECT tenant FROM subjects WHERE id = ?", (principal,)))
+            self._epochs.rotate(self._home(principal))
 
     def apply(self, tenant: bytes, principal: bytes, pseudonym: bytes) -> None:
         """Take over what the ledger holds of an attribute; a draft of it becomes live."""

@@ -11,22 +11,24 @@ or unseen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tallystick.authority.answers import Caller
+from tallystick import wire
+from tallystick.authority.answers import Caller, RulesInForce
 from tallystick.authority.asks import Ask
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attributes import LIVE, Attributes, AttributeSpaces
 from tallystick.authority.backup import Backup, back_up, lay_out, read_part
-from tallystick.authority.core import AuthorityKeys, Core
+from tallystick.authority.core import KEYS_IN_FORCE, AuthorityKeys, Core
 from tallystick.authority.enrolment import Enrolment
 from tallystick.authority.epochs import Epochs
 from tallystick.authority.erasure import Erasure
 from tallystick.authority.follow import Touched
 from tallystick.authority.labels import Labels
-from tallystick.authority.ledger_view import LedgerClient, LedgerView, Position
+from tallystick.authority.ledger_view import Found, LedgerClient, LedgerView, Position
 from tallystick.authority.master import MASTER_FILE as MASTER_FILE
 from tallystick.authority.master import create_master, open_master, operator_id, write_private
 from tallystick.authority.permits import Permits
@@ -43,8 +45,9 @@ from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.execute import newest
 from tallystick.ledger.contracts.identity import IDENTITIES, TRUST
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.permits import Status
-from tallystick.ledger.contracts.settings import VERSIONS
+from tallystick.ledger.contracts.settings import CHOSEN, KEYS_CONTRACT, SETTINGS, VERSIONS, is_in_force
 from tallystick.ledger.proofs import CheckpointMemory
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.sources import Clock, Entropy
@@ -57,6 +60,9 @@ CHECKPOINT_FOLDER = "checkpoints"
 
 _ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
 _SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it is executed
+_OPERATORS_KINDS = (
+    *(EntryKind.SET, EntryKind.ACTIVATE, EntryKind.WITHDRAW_ACTIVATION, EntryKind.LIFT, EntryKind.ASSIGN),
+)
 
 
 @dataclass(frozen=True)
@@ -76,11 +82,13 @@ class AuthorityStatistics:
     erased: int
     outbox: int  # decisions in the queue; a metric, so the name stays
     backups: int
+    disk_free_bytes: int  # where its store lies
 
 
 class Authority:
     def __init__(self, core: Core, folder: Path) -> None:
         self.core, self.folder = core, folder
+        self._is_restored = core.store.meta("restored") is not None  # and has not caught up since
         self.subjects = Subjects(core)
         self.enrolment = Enrolment(core, self.subjects)
         self.epochs = Epochs(core)
@@ -124,7 +132,7 @@ class Authority:
         """Follow the ledger, do what time demands, bring what waits to the ledger. Call it every second or so."""
         self.follow()
         self._finish_restore()
-        if self.core.store.meta("restored") is not None:
+        if self._is_restored:
             return  # nothing is decided on a view that may be yesterday's
         self._enrol_itself()
         self._bring_into_force()
@@ -138,17 +146,29 @@ class Authority:
 
     def _tick(self) -> None:
         """Do what time demands."""
+        self._announce_keys()
         self.epochs.tick()
         self.attributes.tick()
         self.attribute_epochs.tick()
         self.policies.tick()
 
+    def _announce_keys(self) -> None:
+        """Once the ledger takes hashes of erasure periods' and policies' keys, announce those from before."""
+        core, head = self.core, self.core.ledger.head
+        if core.store.meta(KEYS_IN_FORCE) is not None or head is None:
+            return
+        if is_in_force(core.ledger.row(VERSIONS()), KEYS_CONTRACT, head.height):
+            with core.store.transaction():
+                core.store.set_meta(KEYS_IN_FORCE, b"\x01")
+                self.erasure.announce_all()
+                self.policies.announce_all()
+
     def check_ready(self) -> None:
-        """Raise `Unavailable` unless requests may be served."""
+        """Raise `Unavailable` unless requests may be served. It waits for nobody: the store's lock may be held long."""
         head = self.core.ledger.followed
         if head is None or not self.core.ledger.is_caught_up:
             raise Unavailable("the authority has not followed the ledger yet", retry_after_s=1.0)
-        if self.core.store.meta("restored") is not None:
+        if self._is_restored:
             raise Unavailable("the authority was restored and is still catching up", retry_after_s=1.0)
         age_s = (self.core.now_ms - head.time_ms) / 1000
         if age_s > self.core.settings.head_age_max_s:
@@ -161,7 +181,7 @@ class Authority:
     def _finish_restore(self) -> None:
         """After the ledger was taken over: lost epochs are replaced and numbers skipped, then serving may begin."""
         core = self.core
-        if core.store.meta("restored") is None or not core.ledger.is_caught_up:
+        if not self._is_restored or not core.ledger.is_caught_up:
             return
         head = core.ledger.head
         if head is None or core.now_ms - head.time_ms > core.settings.head_age_max_s * 1000:
@@ -171,6 +191,7 @@ class Authority:
             self.erasure.skip_after_restore()
             self.attribute_epochs.rotate()  # what was withdrawn since the backup may have been granted since
             core.store.set_meta("restored", None)
+        self._is_restored = False
 
     def _enrol_itself(self) -> None:
         """The first transaction of an authority carries its own certificate."""
@@ -210,30 +231,37 @@ class Authority:
     # --- following the ledger ---
 
     def follow(self) -> None:
-        """Take over everything up to the newest checkpoint. Raises `Withheld` if the ledger contradicts itself."""
-        core = self.core
-        with core.store.lock:
+        """Take over everything up to the newest checkpoint. Raises `Withheld` if the ledger contradicts itself.
+
+        Many requests want this at once, each for its own entry: whoever waited while another began to look and came to
+        the end has what it wants."""
+        core, ledger = self.core, self.core.ledger
+        looks = core.looks
+        with core.following:  # and not the store's lock, for which all others wait
+            if core.looks > looks and ledger.is_caught_up:
+                return
+            core.looks += 1
             while True:
-                before = core.ledger.position
-                transactions = core.ledger.catch_up(core.limits.blocks_max)
-                if core.ledger.position != before:
+                found = ledger.look(core.limits.blocks_max)
+                if found.position != ledger.position:
                     try:
-                        self._take_over(Touched.by(transactions))
+                        self._take_over(found)
                     except BaseException:
-                        core.ledger.return_to(before)
+                        ledger.followed = None
                         raise
-                if core.ledger.is_caught_up:
+                ledger.take(found)
+                if ledger.is_caught_up:
                     return
 
-    def _take_over(self, touched: Touched) -> None:
-        core = self.core
-        core.since_ms = touched.revoked_ms
-        try:
-            with core.store.transaction():
+    def _take_over(self, found: Found) -> None:
+        core, touched = self.core, Touched.by(found.transactions)
+        with core.ledger.ahead(touched.keys(core.keys.certificate.subject)), core.store.transaction():
+            core.since_ms = touched.revoked_ms
+            try:
                 self._apply(touched)
-                core.store.set_meta("position", core.ledger.position.encode())
-        finally:
-            core.since_ms = None
+                core.store.set_meta("position", found.position.encode())
+            finally:
+                core.since_ms = None
 
     def _apply(self, touched: Touched) -> None:
         places = touched.places
@@ -276,6 +304,23 @@ class Authority:
         core.ledger.use_trust(new)
         core.store.set_meta("trust", text.encode())
 
+    # --- the ledger's rules, by the operator ---
+
+    def rules(self) -> RulesInForce:
+        ledger = self.core.ledger
+        chosen = {name: ledger.row(CHOSEN(name.encode())) for name in SETTINGS}
+        values = tuple((name, SETTINGS[name].default if value is None else value) for name, value in chosen.items())
+        versions = tuple((name, version, height) for name, version, height in ledger.row(VERSIONS()) or [])
+        return RulesInForce(ledger.position.height, values, versions)
+
+    def change_rules(self, changes: Sequence[bytes]) -> None:
+        """Write what the operator says, of the kinds that are an operator's, in the authority's name."""
+        for change in changes:
+            entry = wire.decode(change, "entry")
+            if not isinstance(entry, list) or not entry or entry[0] not in _OPERATORS_KINDS:
+                raise Refused("an operator writes settings, activations, pardons and hosts", reason="unknown-kind")
+        self.settle(self.core.queue(changes))
+
     # --- backups ---
 
     def back_up(self, recipients: list[str]) -> Backup:
@@ -316,6 +361,7 @@ class Authority:
             erased=count("erasure_keys WHERE erased != 0"),
             outbox=count("outbox"),
             backups=count("backups"),
+            disk_free_bytes=RealDisk(self.folder).free_bytes(),
         )
 
     def _count(self, what: str, *values: int) -> int:

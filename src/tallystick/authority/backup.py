@@ -33,6 +33,7 @@ from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate
 from tallystick.wire import Fields
 
+AGE = b"age-encryption.org/"  # how every file of age begins
 KIND = "tallystick authority backup"
 BYTES_MAX = 8 << 30  # SQLite hands the whole store over in memory
 _OUTGOING = "outgoing-"
@@ -91,10 +92,11 @@ def _outgoing(folder: Path, identifier: bytes) -> Path:
     return folder / f"{_OUTGOING}{identifier.hex()}.age"
 
 
-def restore(data: bytes, age_identity: str, folder: Path) -> bytes:
+def restore(data: bytes, age_identity: str, folder: Path, instance: bytes | None = None) -> bytes:
     """Write the backed-up authority into `folder`, marked as restored. Returns the backup's identifier.
 
-    `CannotOpen` for a wrong age identity; the passphrase is asked for only when the authority is opened.
+    Raises `CannotOpen` for a wrong age identity, and `Misuse` for a backup of another instance than the one that is
+    named. The passphrase is asked for only when the authority is opened.
     """
     try:
         content = pyrage.decrypt(data, [pyrage.x25519.Identity.from_str(age_identity.strip())])
@@ -106,7 +108,12 @@ def restore(data: bytes, age_identity: str, folder: Path) -> bytes:
     fields.version(1)
     if fields.text() != KIND:
         raise Malformed("authority backup: it is a file of another kind")
-    fields.octets(32)
+    found = fields.octets(32)
+    if instance is not None and found != instance:
+        raise Misuse(
+            f"the backup is of instance {found.hex()}, expected {instance.hex()}",
+            hint="name the backup of this instance, or the folder of that one: its trust.json tells which it is",
+        )
     identifier, master, snapshot = fields.octets(16), fields.octets(), fields.octets(at_most=BYTES_MAX)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / STORE_FILE).exists() or (folder / MASTER_FILE).exists():
@@ -138,4 +145,6 @@ def _recipients(texts: list[str]) -> list[pyrage.x25519.Recipient]:
     try:
         return [pyrage.x25519.Recipient.from_str(text.strip()) for text in texts]
     except pyrage.RecipientError as error:
-        raise Misuse("backup: a recipient is not an age key", hint="age-keygen makes one: age1…") from error
+        raise Misuse(
+            "backup: a recipient is not an age key", hint="tally keygen makes one, as age-keygen does: age1…"
+        ) from error

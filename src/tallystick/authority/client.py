@@ -4,36 +4,56 @@
 its own; the sealed answer opens only for that principal and that nonce, so an old answer, or another's, cannot be
 slipped in; a request that is sent again carries the same nonce and gets the same answer.
 
-An owner signs its entries itself (`topic_entries` and what follows it). Of attributes and policies it draws the salts
-and computes the commitments too. So it knows what it signs, and the authority can show nothing else for it later: a
+Over HTTP every answer to a signed request is signed by the authority over that request (`runtime.conversation` holds it
+to that). In process nobody stands in between.
+
+An owner builds and signs its entries itself, from what it asked for (`topic_entries` and what follows it); of an answer
+it takes what it cannot know: a new topic's token, pseudonyms, versions, and which topics a pattern matches. Entries
+that an answer suggests are built again and must come out the same. Of attributes and policies it draws the salts and
+computes the commitments too. So it knows what it signs, and the authority can show nothing else for it later: a
 commitment opens to one name and value, or to one formula.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from tallystick.authority import answers, asks, possession
-from tallystick.authority.answers import AttributeAnswer, Caller, Draft, Erased, ListedAttribute, NamePage, Resolved
+from tallystick.authority.answers import (
+    AttributeAnswer,
+    BoundDraft,
+    Caller,
+    Draft,
+    Erased,
+    HeldPlace,
+    ListedAttribute,
+    NamePage,
+    Resolved,
+)
 from tallystick.authority.asks import Ask
 from tallystick.authority.codec import items, number, octets, read_opened, record, row
 from tallystick.authority.grant import Grant
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Forged
+from tallystick.errors import Forged, Misuse
 from tallystick.ledger import entries
+from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.topics import BINDING_CONTEXT, Terms, binding_statement
 from tallystick.policy.formula import Formula
 from tallystick.policy.space import AttributeSet
+from tallystick.record.schema import schema_hash
 from tallystick.runtime.client import HttpClient
 from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, subject_id
 from tallystick.trust.permit import Operation, Permit, UndoOrder
+from tallystick.wire import Fields, check_no_identifier
 
 A = TypeVar("A")
 
 _SCHEMAS = items(octets(at_most=1 << 20))
+_HELD = items(record(HeldPlace))
 _ATTRIBUTES = row(items(record(ListedAttribute)), octets(at_most=16))  # a page, and what to name for the next one
 _POLICIES = items(row(number(), number(), octets(at_most=1 << 16)))  # (group, version, formula)
 
@@ -46,6 +66,7 @@ class Holder:
     principal: bytes
     signing_key: SigningKey = field(repr=False)
     sealing_key: hpke.PrivateKey = field(repr=False)
+    tenant: bytes
 
 
 class Transport(Protocol):
@@ -67,7 +88,10 @@ class OverHttp:
         # The operator's once: a tenant that was made without our hearing of it is made, and asking again says so.
         attempts_max = 1 if ask.by_operator else None
         body = ask.encode(caller.nonce)
-        response = self._http.request("POST", ask.path, "", body, timeout_s=ask.timeout_s, attempts_max=attempts_max)
+        # Who enrols does not know the authority's key yet: what comes back is certified, and held to the trust file.
+        response = self._http.request(
+            "POST", ask.path, "", body, timeout_s=ask.timeout_s, attempts_max=attempts_max, vouched=ask.signed
+        )
         return ask.decode_answer(response.body)
 
 
@@ -96,10 +120,37 @@ class AuthorityClient:
         return _check_issued("rekey", encoded, self._certificate, holder.principal, key, public)
 
     def create_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> Draft:
-        return self._ask(asks.DraftTopic(name, schema, partitions, flags))
+        """The draft of a topic; its schema, partitions and flags are those asked for, whatever the answer says."""
+        from tallystick.record.schema import Schema
+
+        check_no_identifier(name, "topic")
+        draft = self._ask(asks.DraftTopic(name, schema, partitions, flags))
+        drafted_rules(draft)
+        return replace(draft, schema_hash=Schema.decode(schema).hash, partitions=partitions, flags=flags)
+
+    def bind_topic(self, name: str, schema: bytes, partitions: int = 1, flags: int = 0) -> BoundDraft:
+        """The draft of a topic, checked to be what was asked for and bound to our tenant by this authority."""
+        check_no_identifier(name, "topic")
+        draft = self._ask(asks.BindTopic(name, schema, partitions, flags))
+        if (draft.partitions, draft.flags, draft.schema_hash) != (partitions, flags, schema_hash(schema)):
+            raise Forged("topic: the authority drafted another than was asked for", reason="wrong-topic")
+        self._check_binding(draft)
+        return draft
+
+    def _check_binding(self, draft: BoundDraft) -> None:
+        authority, tenant, binding = self._certificate, self._holder.tenant, draft.binding
+        if (draft.token, draft.tenant, draft.authority) != (binding.token, tenant, authority.subject):
+            raise Forged("topic: the authority's token is not bound to this tenant", reason="wrong-token")
+        statement = binding_statement(self._holder.instance, tenant, authority.subject, binding.word)
+        authority.verify_key.verify(BINDING_CONTEXT, binding.signature, statement)
 
     def propose_schema(self, token: bytes, schema: bytes) -> tuple[int, bytes]:
-        return self._ask(asks.ProposeSchema(token, schema))
+        """Hand in the next version of a schema. Returns its number and hash, as the caller's own text has them."""
+        from tallystick.record.schema import Schema
+
+        self._ask(asks.ProposeSchema(token, schema))
+        proposed = Schema.decode(schema)
+        return proposed.version, proposed.hash
 
     def schemas(self, token: bytes) -> list[bytes]:
         return list(read_opened(_SCHEMAS, self._ask_sealed(asks.ReadSchemas(token)), "schemas"))
@@ -114,20 +165,33 @@ class AuthorityClient:
         host: str = "*",
         mode: int = answers.SHOW,
     ) -> Resolved:
-        return self._ask(asks.ResolveRights(pattern, principal, int(allow), operations, host, mode))
+        """The topics that a pattern matches. The entries are of this rule on these topics, and no others."""
+        resolved = self._ask(asks.ResolveRights(pattern, principal, int(allow), operations, host, mode))
+        make = entries.withdraw if mode == answers.FORGET else entries.grant
+        built = {make(token, principal, operations, allow=allow, host=host) for token in resolved.tokens}
+        check_built(built, resolved.entries, "rights")
+        return resolved
 
     def labels(self, token: bytes, code: bytes = b"") -> bytes:
         return self._ask_sealed(asks.AskLabels(token, code))
 
     def permit(self, operation: Operation, topic: str | bytes, first_epoch: int = 0, interest: str = "") -> Grant:
-        """The grant, its permit checked to be this authority's and the holder's own."""
+        """The grant, its permit checked to be this authority's and the holder's own. By a name one asks for a topic of
+        one's own tenant, and no other is taken."""
         place = (topic, b"") if isinstance(topic, str) else ("", topic)
         grant = Grant.decode(self._ask_sealed(asks.AskPermit(int(operation), *place, first_epoch, interest)))
         permit = Permit.decode(grant.permit)
         permit.verify(self._certificate)
-        if permit.principal != self._holder.principal or permit.token != grant.token:
+        wanted = (self._holder.principal, operation, grant.token if isinstance(topic, str) else topic)
+        if (permit.principal, permit.operation, permit.token) != wanted or permit.token != grant.token:
             raise Forged("grant: its permit is another's or for another topic")
+        if isinstance(topic, str):
+            self._check_own(topic, permit)
         return grant
+
+    def _check_own(self, name: str, permit: Permit) -> None:
+        if permit.tenant != self._holder.tenant:
+            raise Forged(f'grant: topic "{name}" led to another tenant\'s', reason="wrong-tenant")
 
     def keys(self, permit: bytes, seen: int, wait_ms: int = 0) -> Grant | None:
         caller = self._caller()
@@ -137,6 +201,8 @@ class AuthorityClient:
     def undo(self, permit: bytes, undo_token: bytes) -> UndoOrder:
         order = UndoOrder.decode(self._ask(asks.Undo(permit, undo_token)))
         order.verify(self._certificate)
+        if order.identifier != Permit.decode(permit).identifier:
+            raise Forged("undo: the order is for another permit")
         return order
 
     def erase(self, token: bytes, publisher: bytes, periods: Sequence[int]) -> Erased:
@@ -167,6 +233,10 @@ class AuthorityClient:
             found += page
             if not after:
                 return found
+
+    def attributes_held(self, principal: bytes) -> list[HeldPlace]:
+        """What a principal holds, whoever granted it."""
+        return list(read_opened(_HELD, self._ask_sealed(asks.ListHeld(principal)), "attributes"))
 
     def attribute_key(self, known: bytes = b"", first: int = 0) -> AttributeAnswer:
         return AttributeAnswer.decode(self._ask_sealed(asks.AskAttributeKey(known, first)))
@@ -199,6 +269,7 @@ def enrol(
     service: Transport, instance: bytes, invite: str, name: str, key: SigningKey, sealing: hpke.PrivateKey
 ) -> answers.Enrolled:
     """Enrol with both keys; the certificate is checked to be for them. `instance` is what one was told to join."""
+    check_no_identifier(name, "principal")
     public = sealing.public.encode()
     signature = possession.sign_enrolment(instance, invite, name, key, public)
     sealed = service.answer(asks.Enrol(invite, name, key.public.raw, public, signature), answers.NOBODY)
@@ -225,8 +296,37 @@ def _check_issued(
 # --- entries that an owner signs ---
 
 
-def topic_entries(draft: Draft, holder: Holder, nodes: tuple[bytes, ...] = (), replicas: int = 1) -> list[bytes]:
-    """The entries that make a drafted topic, signed by its owner, for the ledger."""
+def drafted_rules(draft: Draft) -> list[tuple[bytes, bool, int, str]]:
+    """What patterns that were remembered say about the new topic: principal, whether it may, operations, host. Raises
+    `Forged` if anything but a rule of this topic is among them."""
+    found = []
+    for entry in draft.rights:
+        fields = Fields.parse(entry, "right", 6)
+        if (fields.number(), fields.octets(16)) != (int(EntryKind.GRANT), draft.token):
+            raise _slipped_in("topic")
+        found.append((fields.octets(16), bool(fields.number(1)), fields.number(15, 1), fields.text()))
+    return found
+
+
+def check_built(built: Collection[bytes], suggested: Sequence[bytes], what: str) -> None:
+    """Raise `Forged` unless each entry that an answer suggests is one that we built ourselves."""
+    if not set(built).issuperset(suggested):
+        raise _slipped_in(what)
+
+
+def _slipped_in(what: str) -> Forged:
+    return Forged(
+        f"{what}: the authority's answer has an entry to be signed that nobody asked for",
+        reason="slipped-in",
+        hint="nothing was signed; tell the authority's operator",
+    )
+
+
+def topic_entries(
+    draft: Draft, holder: Holder, nodes: tuple[bytes, ...] = (), replicas: int = 1, terms: Terms = Terms()
+) -> list[bytes]:
+    """The entries that make a drafted topic, signed by its owner, for the ledger; `terms` are those of a bound one, and
+    `drafted_rules` says whom they give a right."""
     create = entries.topic(
         holder.instance,
         draft.token,
@@ -238,8 +338,14 @@ def topic_entries(draft: Draft, holder: Holder, nodes: tuple[bytes, ...] = (), r
         partitions=draft.partitions,
         replicas=replicas,
         flags=draft.flags,
+        binding=draft.binding if isinstance(draft, BoundDraft) else None,
+        terms=terms,
     )
-    return [create, *draft.rights]
+    rules = [
+        entries.grant(draft.token, principal, operations, allow=allow, host=host)
+        for principal, allow, operations, host in drafted_rules(draft)
+    ]
+    return [create, *rules]
 
 
 def grant_entries(
@@ -248,7 +354,7 @@ def grant_entries(
     """The entries that give `principal` these attributes of `tenant`; the salt has 32 fresh random bytes."""
     pseudonyms = authority.draft_attributes(principal, held.encode(), salt)
     if len(set(pseudonyms)) != len(held.values):
-        raise Forged("attributes: the authority names another number of them")
+        raise _slipped_in("attributes")
     return [
         entries.grant_attribute(
             tenant, principal, pseudonym, answers.attribute_commitment(salt, principal, name, value), not_after_ms
@@ -259,10 +365,20 @@ def grant_entries(
 
 def withdraw_entries(authority: AuthorityClient, tenant: bytes, principal: bytes, names: list[str]) -> list[bytes]:
     """The entries that take attributes back, by full or bare names."""
-    return [
-        entries.withdraw_attribute(tenant, principal, pseudonym)
-        for pseudonym in authority.attribute_pseudonyms(principal, names)
-    ]
+    pseudonyms = authority.attribute_pseudonyms(principal, names)
+    if len(pseudonyms) != len(names):
+        raise _slipped_in("attributes")
+    return [entries.withdraw_attribute(tenant, principal, pseudonym) for pseudonym in pseudonyms]
+
+
+def drop_entries(authority: AuthorityClient, principal: bytes, names: Sequence[str]) -> list[bytes]:
+    """The entries by which a holder, or the owner of its tenant, lets go of attributes, by their full names."""
+    held = {one.name: one for one in authority.attributes_held(principal)}
+    if missing := sorted(set(names) - held.keys()):
+        raise Misuse(
+            f'the principal holds no attribute "{missing[0]}"', hint="names in full, as tally attribute held shows them"
+        )
+    return [entries.drop_attribute(held[name].tenant, principal, held[name].pseudonym) for name in names]
 
 
 def policy_entry(authority: AuthorityClient, token: bytes, group: int, formula: Formula | None, salt: bytes) -> bytes:

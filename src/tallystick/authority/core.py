@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick import wire
-from tallystick.authority.answers import Caller, answer_info
+from tallystick.authority.answers import Caller, answer_info, key_hash
 from tallystick.authority.ledger_view import LedgerView
 from tallystick.authority.master import MasterKey
 from tallystick.authority.settings import AuthorityLimits, AuthoritySettings
@@ -33,12 +33,14 @@ from tallystick.ledger.contracts.epochs import EPOCHS, ERASURES
 from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.permits import PERMITS, Status
+from tallystick.ledger.entries import announce_key
 from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
 
+KEYS_IN_FORCE = "keys_in_force"  # in `meta`: hashes of erasure periods' and policies' keys are announced
 _REFUSED_MAX = 1_000  # refusals kept for those who wait
 _TRANSACTION_BYTES = 2 << 20  # of entries; the ledger takes 3 MiB
 
@@ -63,6 +65,8 @@ class Core:
     refused: dict[int, Refused] = field(default_factory=dict, init=False)  # place in the queue → why the ledger said no
     held: set[int] = field(default_factory=set, init=False)  # places in the queue that wait for the next attempt
     submitting: threading.Lock = field(default_factory=threading.Lock, init=False)
+    following: threading.Lock = field(default_factory=threading.Lock, init=False)  # taken before the store's
+    looks: int = field(default=0, init=False)  # times that somebody began to follow, with that lock
     version: int = field(default=0, init=False)  # the newest in this run: whoever waits for news compares it
     since_ms: int | None = field(default=None, init=False)  # of the first block taken over now that revokes something
 
@@ -120,6 +124,12 @@ class Core:
         """Put the entries of one decision in the queue, in the decision's own transaction. Returns its place."""
         with self.store.transaction():
             return self.store.insert("outbox", entries=wire.encode(list(entries)))
+
+    def announce_key(self, token: bytes, name: bytes, public: bytes) -> None:
+        """Queue the hash of a key to which publishers of a topic will seal. Nothing is queued before the ledger takes
+        such hashes: when it does, those of all keys that count then are announced."""
+        if self.store.meta(KEYS_IN_FORCE) is not None:
+            self.queue([announce_key(token, name, key_hash(public))])
 
     def send_queue(self) -> None:
         """Bring everything in the queue to the ledger; returns when it is in a block or was refused.

@@ -31,6 +31,7 @@ from tallystick.errors import Forged, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.identity import KEYS
 from tallystick.trust.certificate import ALL_TENANTS, Certificate, SubjectKind, subject_id
+from tallystick.wire import check_no_identifier
 
 
 class Enrolment:
@@ -198,6 +199,7 @@ class Enrolment:
 
 
 def check_name(name: str, what: str, characters_max: int) -> None:
-    """Raise `Misuse` unless `name` is printable, without spaces at its ends, and not too long."""
+    """Raise `Misuse` unless `name` is printable, without spaces at its ends, not too long, and no identifier."""
+    check_no_identifier(name, what)
     if not 0 < len(name) <= characters_max or not name.isprintable() or name != name.strip():
         raise Misuse(f"{what} name: 1 to {characters_max} printable characters expected")

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.authority.answers import key_hash
 from tallystick.authority.core import Core
 from tallystick.crypto import hpke
-from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
@@ -42,11 +42,6 @@ class Epoch:
     @property
     def is_lost(self) -> bool:
         return self.secret is None
-
-
-def key_hash(public: bytes) -> bytes:
-    """What the ledger shows of a public half."""
-    return named_hash("tallystick topic key 1", public)
 
 
 class Epochs:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.authority.answers import Caller, Erased
+from tallystick.authority.answers import Caller, Erased, erasure_key_name
 from tallystick.authority.core import Core
 from tallystick.authority.topics import Topics
 from tallystick.crypto import hpke
@@ -73,6 +73,17 @@ class Erasure:
         secret = core.keys.master.wrap_key_pair(token, place, private.encode(), core.entropy)
         times = {"begins_ms": begins_ms, "ends_ms": ends_ms}
         self._insert(token, publisher=publisher, period=period, public=public, secret=secret, **times)
+        core.announce_key(token, erasure_key_name(publisher, period), public)
+
+    def announce_all(self) -> None:
+        """Announce every key that may still be sealed to; inside the caller's transaction."""
+        living = "secret IS NOT NULL AND erased = 0 AND ends_ms > ?"
+        rows = self._store.rows(
+            f"SELECT token, publisher, period, public FROM erasure_keys WHERE {living} ORDER BY number",  # noqa: S608
+            (self._core.now_ms,),
+        )
+        for token, publisher, period, public in rows:
+            self._core.announce_key(token, erasure_key_name(publisher, period), public)
 
     def _insert(self, token: bytes, **columns: bytes | int) -> None:
         self._store.insert("erasure_keys", token=token, changed=self._core.touch(token), **columns)

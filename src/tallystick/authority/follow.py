@@ -4,6 +4,9 @@ The authority reads every transaction, and looks up every key that they touch un
 entries come back on this way like everybody else's, so there is one place where things become so (`Authority.follow`).
 What it leads to (permits revoked because a right went, a new epoch because a permit went) is queued in the same SQLite
 transaction as the new position: after a crash the same blocks are read again and lead to the same end.
+
+The store's lock, for which every request waits, is not held meanwhile: blocks, and the rows that they touch, are asked
+for before it is taken. Rows that lead from those to others are still read under it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,14 @@ from typing import Any
 
 from tallystick.errors import Refused
 from tallystick.ledger.block import Transaction
+from tallystick.ledger.contracts.access import RIGHTS
+from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS, ATTRIBUTES, POLICIES
+from tallystick.ledger.contracts.epochs import EPOCHS, ERASURES, LAST_EPOCHS
+from tallystick.ledger.contracts.identity import IDENTITIES, TENANTS, TRUST
 from tallystick.ledger.contracts.kinds import EntryKind
+from tallystick.ledger.contracts.permits import PERMITS
+from tallystick.ledger.contracts.state import Key, Table
+from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.trust.certificate import Certificate
 
 log = logging.getLogger(__name__)
@@ -25,7 +35,7 @@ log = logging.getLogger(__name__)
 REVOKING = frozenset(
     {
         *(EntryKind.REPLACE, EntryKind.REVOKE, EntryKind.WITHDRAW, EntryKind.UNDO_PERMIT, EntryKind.REVOKE_PERMIT),
-        *(EntryKind.GRANT_ATTRIBUTE, EntryKind.WITHDRAW_ATTRIBUTE),
+        *(EntryKind.GRANT_ATTRIBUTE, EntryKind.WITHDRAW_ATTRIBUTE, EntryKind.DROP_ATTRIBUTE),
     }
 )
 
@@ -40,8 +50,24 @@ _PLACES: dict[EntryKind, tuple[str, tuple[type, ...]]] = {
     EntryKind.ERASE: ("erasures", (bytes, bytes, int)),  # token, publisher, period
     EntryKind.GRANT_ATTRIBUTE: ("attributes", (bytes, bytes, bytes)),  # tenant, principal, pseudonym
     EntryKind.WITHDRAW_ATTRIBUTE: ("attributes", (bytes, bytes, bytes)),
+    EntryKind.DROP_ATTRIBUTE: ("attributes", (bytes, bytes, bytes)),
     EntryKind.ATTRIBUTE_EPOCH: ("attribute epochs", (int,)),
     EntryKind.TOPIC_POLICY: ("policies", (bytes, int)),  # token, column group
+}
+
+
+# The row that says what became of it.
+_ROWS: dict[str, Table[Any]] = {
+    "subjects": IDENTITIES,
+    "tenants": TENANTS,
+    "topics": TOPICS,
+    "epochs": EPOCHS,
+    "rights": RIGHTS,
+    "permits": PERMITS,
+    "erasures": ERASURES,
+    "attributes": ATTRIBUTES,
+    "attribute epochs": ATTRIBUTE_EPOCHS,
+    "policies": POLICIES,
 }
 
 
@@ -54,6 +80,17 @@ class Touched:
     trust: list[str] = field(default_factory=list)
     # What is touched → which ones, of the types that `_PLACES` names.
     places: defaultdict[str, dict[tuple[Any, ...], None]] = field(default_factory=lambda: defaultdict(dict))
+
+    def keys(self, authority: bytes) -> list[Key[Any]]:
+        """The rows that say what became of each; `authority` is the one that follows."""
+        found: list[Key[Any]] = [TRUST()] if self.trust else []
+        for name, places in self.places.items():
+            for place in places:
+                parts = (authority, *place) if name == "attribute epochs" else place
+                if _ROWS[name].fits(*parts):  # else the contracts refused it
+                    found.append(_ROWS[name](*parts))
+        # Of a topic that begins it is also asked whether it has an epoch.
+        return [*found, *(LAST_EPOCHS(*place) for place in self.places["topics"] if LAST_EPOCHS.fits(*place))]
 
     @classmethod
     def by(cls, transactions: list[tuple[Transaction, int]]) -> Touched:

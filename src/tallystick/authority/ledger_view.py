@@ -14,9 +14,11 @@ instead of handing out keys on rights that may be gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 from tallystick import wire
 from tallystick.authority.codec import Octets, Versioned, number
@@ -52,6 +54,10 @@ class LedgerClient(Protocol):
         """The state's value under `key` at the newest checkpoint."""
         ...
 
+    def states(self, keys: Sequence[bytes]) -> Sequence[StateProof]:
+        """`state` of each, asked for together."""
+        ...
+
 
 @dataclass(frozen=True)
 class Position(Versioned):
@@ -62,14 +68,31 @@ class Position(Versioned):
     frontier: Octets
 
 
+class _Ahead(threading.local):
+    """Rows that a thread asked for beforehand."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes | None] = {}
+
+
+class Found(NamedTuple):
+    """What lies on the ledger beyond a view's position."""
+
+    transactions: list[tuple[Transaction, int]]  # each with the time of its block in milliseconds: the node's word
+    position: Position
+    head: Head | None  # if this is all, up to the newest checkpoint
+
+
 class LedgerView:
-    """One reader's verified view; single-threaded, the caller holds a lock."""
+    """One reader's verified view. One thread at a time follows; any may ask for rows."""
 
     def __init__(self, client: LedgerClient, memory: CheckpointMemory, position: Position | None) -> None:
         self.client = client
         self._memory = memory
         self._height = -1 if position is None else position.height
         self._frontier = Frontier() if position is None else Frontier.decode(position.frontier)
+        self._accepting = threading.Lock()
+        self._ahead = _Ahead()
         self.head: Head | None = None  # the newest accepted in this run
         self.followed: Head | None = None  # the newest up to which every transaction was folded
 
@@ -77,20 +100,36 @@ class LedgerView:
     def position(self) -> Position:
         return Position(self._height, self._frontier.encode())
 
-    def catch_up(self, blocks_max: int) -> list[tuple[Transaction, int]]:
-        """The transactions since the last call, up to the newest checkpoint or for `blocks_max` blocks, each with the
-        time of its block in milliseconds, which is the node's word.
+    def look(self, blocks_max: int) -> Found:
+        """What is new, up to the newest checkpoint or for `blocks_max` blocks; it counts once it is taken.
 
         `Withheld` if the ledger went back, forked, or leaves out what it signed; from then on nothing is followed.
         """
         try:
-            return self._catch_up(blocks_max)
+            return self._look(blocks_max)
         except Refused:
             self.followed = None
             raise
 
-    def _catch_up(self, blocks_max: int) -> list[tuple[Transaction, int]]:
-        head = self._accept(self.client.checkpoint())
+    def take(self, found: Found) -> None:
+        """Go on from there: it was taken over."""
+        self._height, self._frontier = found.position.height, Frontier.decode(found.position.frontier)
+        self.followed = found.head or self.followed
+
+    @contextmanager
+    def ahead(self, keys: Iterable[bytes]) -> Iterator[None]:
+        """Ask for these rows now, together: until the end of the block, this thread finds them at hand. So a lock is
+        not held over the network for them."""
+        asked = [bytes(key) for key in keys]
+        answers = self._ask(lambda: self.client.states(asked))
+        self._ahead.values = {key: _proven(key, *answer) for key, answer in zip(asked, answers, strict=True)}
+        try:
+            yield
+        finally:
+            self._ahead.values = {}
+
+    def _look(self, blocks_max: int) -> Found:
+        head = self._newest()
         if head.height < self._height or head.size < self._frontier.size:
             raise Withheld(f"ledger: it was at height {self._height}, now shows {head.height}", reason="rollback")
         found: list[tuple[Transaction, int]] = []
@@ -114,15 +153,7 @@ class LedgerView:
             # Not yet at the checkpoint: what was folded must at least be the beginning of it.
             proof = list(self.client.consistency(frontier.size, head.size))
             verify_consistency(frontier.size, frontier.root(), head.size, head.root, proof)
-        self._height, self._frontier = height, frontier
-        if height == head.height:
-            self.followed = head
-        return found
-
-    def return_to(self, position: Position) -> None:
-        """Forget what `catch_up` found after `position`: it could not be taken over."""
-        self.followed = None
-        self._height, self._frontier = position.height, Frontier.decode(position.frontier)
+        return Found(found, Position(height, frontier.encode()), head if height == head.height else None)
 
     @property
     def trust(self) -> TrustFile:
@@ -135,7 +166,8 @@ class LedgerView:
     @property
     def is_caught_up(self) -> bool:
         """Whether the ledger was followed to its end when it was last looked at; how long ago, `followed` says."""
-        return self.followed is not None and self._height == self.followed.height
+        followed = self.followed  # another thread may begin to follow meanwhile
+        return followed is not None and self._height == followed.height
 
     def row(self, key: Key[R]) -> R | None:
         """The proven row under `key`, None where it is proven absent."""
@@ -144,12 +176,36 @@ class LedgerView:
 
     def raw(self, key: bytes) -> bytes | None:
         """As `row`, not decoded."""
-        answer = self.client.state(key)
-        verify_map(self._accept(answer.note).state_root, key, answer.value, answer.proof)
-        return answer.value
+        if key in self._ahead.values:
+            return self._ahead.values[key]
+        return _proven(key, *self._ask(lambda: [self.client.state(key)])[0])
+
+    def _newest(self) -> Head:
+        seen, note = self.head, self.client.checkpoint()
+        with self._accepting:
+            return self._accept(self.client.checkpoint() if self._is_overtaken(seen, [note]) else note)
+
+    def _ask(self, ask: Callable[[], Sequence[StateProof]]) -> list[tuple[StateProof, Head]]:
+        """The answers, each with the head under which it is proved. Many ask at once, and nobody waits for another's
+        answer; one that another has overtaken would look like a rollback, so it is asked for again, alone."""
+        seen, answers = self.head, ask()
+        with self._accepting:
+            if self._is_overtaken(seen, [answer.note for answer in answers]):
+                answers = ask()
+            return [(answer, self._accept(answer.note)) for answer in answers]
+
+    def _is_overtaken(self, seen: Head | None, notes: Sequence[bytes]) -> bool:
+        """Whether others were heard since `seen`, and not with these notes."""
+        head = self.head
+        return head is not None and head is not seen and any(note != head.note for note in notes)
 
     def _accept(self, note: bytes) -> Head:
         """The note's head. Raises `Withheld` unless it goes on from the newest that was ever accepted."""
         if self.head is None or self.head.note != note:
             self.head = self._memory.accept(note, self.client.consistency)
         return self.head
+
+
+def _proven(key: bytes, answer: StateProof, head: Head) -> bytes | None:
+    verify_map(head.state_root, key, answer.value, answer.proof)
+    return answer.value

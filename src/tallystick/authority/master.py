@@ -46,8 +46,12 @@ class MasterKey:
         self.operator_key = SigningKey.from_seed(derive(secret, "tallystick master operator 1"))
 
     def token(self, tenant: bytes, name: str) -> bytes:
-        """The pseudonym of a topic: T(w) of EventGuard 4.2, but not a function of the topic's key."""
+        """The pseudonym of a topic of version 1: T(w) of EventGuard 4.2, but not a function of the topic's key."""
         return derive(self._token_key, "tallystick token 1", tenant, name.encode())[:16]
+
+    def word(self, tenant: bytes, name: str) -> bytes:
+        """What the token of a bound topic is made of; the ledger shows it, and it tells nothing of the name."""
+        return derive(self._token_key, "tallystick topic word 1", tenant, name.encode())
 
     def undo_token(self, operation: Operation, identifier: bytes) -> bytes:
         """UST(sbId) and UAT(adId) of EventGuard 4.5 and 4.6."""

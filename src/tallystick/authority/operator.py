@@ -6,11 +6,22 @@ can ask over HTTP instead; nothing else is needed, also after a restore.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tallystick.authority.answers import Caller
-from tallystick.authority.asks import NONCE_BYTES, Ask, BeginBackup, CreateTenant, InviteTo, ListTenants, ReadBackup
+from tallystick.authority.answers import Caller, RulesInForce
+from tallystick.authority.asks import (
+    NONCE_BYTES,
+    Ask,
+    BeginBackup,
+    ChangeRules,
+    CreateTenant,
+    InviteTo,
+    ListTenants,
+    ReadBackup,
+    ReadRules,
+)
 from tallystick.authority.backup import BYTES_MAX, Backup
 from tallystick.authority.client import OverHttp
 from tallystick.authority.master import MASTER_FILE, open_master, operator_id
@@ -44,6 +55,14 @@ class OperatorClient:
 
     def invite_to(self, tenant: str, *, owns: bool = False) -> str:
         return self._ask(InviteTo(tenant, int(owns)))
+
+    def rules(self) -> RulesInForce:
+        """The ledger's settings, and the versions of its contracts."""
+        return self._ask(ReadRules())
+
+    def change_rules(self, entries: Sequence[bytes]) -> None:
+        """Write these entries. Raises `Refused` with the ledger's word."""
+        self._ask(ChangeRules(tuple(entries)))
 
     def back_up(self, recipients: list[str]) -> Backup:
         identifier, size = self._ask(BeginBackup(tuple(recipients)))

@@ -13,6 +13,7 @@ A request that arrives twice (its answer was lost, or somebody replays it) is an
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from hmac import compare_digest
 
 from tallystick.authority.answers import Caller
@@ -27,6 +28,7 @@ from tallystick.authority.topics import TopicRecord, Topics, unknown
 from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import reputation
+from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.contracts.permits import PERMITS, PermitRow, Status
 from tallystick.ledger.contracts.state import State
 from tallystick.trust.certificate import Certificate
@@ -62,9 +64,16 @@ class Permits:
         self, caller: Caller, operation: Operation, topic: str | bytes, first_epoch: int, interest: str = ""
     ) -> tuple[bytes, int | None]:
         """Draw a permit and queue it for the ledger. Returns its identifier and its place in the queue, None where the
-        ledger has it already."""
+        ledger has it already.
+
+        Threat: whoever asks for permits in a loop while the node is slow. So the ledger is asked before the store's
+        lock is taken, for which all others wait. A right that ends meanwhile the ledger itself refuses."""
         core = self._core
         certificate = self._subjects.require_caller(caller)
+        token = topic if isinstance(topic, bytes) else self._topics.token(certificate.tenant, topic)
+        granted = self._topics.granted(certificate.subject, token)
+        is_blacklisted = reputation.is_blacklisted(State(core.ledger.raw), certificate.subject)
+        identifier = self._fresh_identifier()
         with core.store.transaction():
             known = self._answered(b"permit", caller)
             if known is not None:
@@ -73,18 +82,22 @@ class Permits:
                 if core.store.row("SELECT 1 FROM outbox"):
                     raise Unavailable("the ledger has not taken the permit yet", retry_after_s=1.0)
                 self.abandon(caller, known)  # it was refused after a crash, when nobody waited any more
-            found = self._require_right(certificate, operation, topic)
+            found = self._require_right(granted, operation, token, topic)
             current = self._require_open(found, operation)
+            if is_blacklisted:
+                raise Refused(f"principal {certificate.subject.hex()} is blacklisted", reason="blacklisted")
             self._check_number(certificate, found)
             if interest and operation is not Operation.SUBSCRIBE:
                 raise Misuse("only a subscriber has an interest")
             labels = self._labels.cover(found, interest, current.number) if interest else ()
             first_epoch = min(first_epoch or current.number, current.number)
-            permit = self._sign(certificate, operation, found, first_epoch, labels)
+            permit = self._sign(identifier, certificate, operation, found, first_epoch, labels)
             whose = (permit.identifier, int(operation), permit.token, permit.principal, permit.signing_key)
             core.store.write(_KEEP, (*whose, first_epoch, permit.not_after_ms, DRAWN, permit.encode()))
             self._remember(b"permit", caller, permit.identifier)
             named = permit.identifier, operation, permit.token, permit.principal, permit.not_after_ms
+            if found.erasable and operation is Operation.ADVERTISE:  # the ledger hears of its keys in the same block
+                self._erasure.prepare(permit.token, permit.principal)
             return permit.identifier, core.queue([entries.issue_permit(*named)])
 
     def abandon(self, caller: Caller, identifier: bytes) -> None:
@@ -94,17 +107,16 @@ class Permits:
             answers = "DELETE FROM answers WHERE principal = ? AND answer = ?"
             self._store.write(answers, (caller.principal, identifier))
 
-    def _require_right(self, certificate: Certificate, operation: Operation, topic: str | bytes) -> TopicRecord:
-        token = topic if isinstance(topic, bytes) else self._core.keys.master.token(certificate.tenant, topic)
-        granted = self._topics.granted(certificate.subject, token)
+    def _require_right(self, granted: int, operation: Operation, token: bytes, asked: str | bytes) -> TopicRecord:
         found = self._topics.find(token)
         if found is None or not granted & Right.DESCRIBE:
-            raise unknown(token)
+            raise unknown(asked)
         if granted & NEEDED[operation] != NEEDED[operation]:
+            verb, right = ("publish", "write") if operation is Operation.ADVERTISE else ("subscribe", "read")
             raise Refused(
-                f"no right to {operation.name.lower()} on topic {token.hex()}",
+                f"no right to {verb} on topic {token.hex()}",
                 reason="no-right",
-                hint="ask the topic's owner for it: tally right grant",
+                hint=f"the topic's owner grants it: tally right grant TOPIC PRINCIPAL {right}",
             )
         return found
 
@@ -120,8 +132,6 @@ class Permits:
         return current
 
     def _check_number(self, certificate: Certificate, topic: TopicRecord) -> None:
-        if reputation.is_blacklisted(State(self._core.ledger.raw), certificate.subject):
-            raise Refused(f"principal {certificate.subject.hex()} is blacklisted", reason="blacklisted")
         count = self._store.scalar(
             "SELECT count(*) FROM permits WHERE token = ? AND principal = ? AND status = ? AND not_after_ms > ?",
             (topic.token, certificate.subject, int(Status.ISSUED), self._core.now_ms),
@@ -135,6 +145,7 @@ class Permits:
 
     def _sign(
         self,
+        identifier: bytes,
         certificate: Certificate,
         operation: Operation,
         topic: TopicRecord,
@@ -142,7 +153,6 @@ class Permits:
         labels: tuple[bytes, ...],
     ) -> Permit:
         core = self._core
-        identifier = self._fresh_identifier()
         head = core.ledger.head
         return Permit(
             instance=core.instance,
@@ -187,7 +197,7 @@ class Permits:
     def _build(self, caller: Caller, identifier: bytes, seen: int, *, update: bool = False) -> Grant | None:
         core = self._core
         certificate = self._subjects.require_caller(caller)
-        with core.store.transaction():
+        with self._asked_ahead(caller, identifier, seen, update), core.store.transaction():
             operation, token, first_epoch, permit = self._require_live(caller, identifier)
             self._epochs.tick_topic(token)
             topic = self._require_topic(token, operation, caller.principal)
@@ -222,6 +232,14 @@ class Permits:
                 labels=labels,
                 version=version,
             )
+
+    def _asked_ahead(self, caller: Caller, identifier: bytes, seen: int, update: bool) -> AbstractContextManager[None]:
+        """With what `_check_on_ledger` asks for at hand, where it will ask."""
+        _, token, _, _ = self._require_live(caller, identifier)
+        topic = self._topics.find(token)
+        if topic is None or (update and topic.version <= seen):
+            return nullcontext()
+        return self._core.ledger.ahead([PERMITS(identifier), RIGHTS(token, caller.principal)])
 
     def _require_topic(self, token: bytes, operation: Operation, principal: bytes) -> TopicRecord:
         """The topic; on an erasable one the publisher's periods are drawn first."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import wire
-from tallystick.authority.answers import Caller, policy_commitment
+from tallystick.authority.answers import Caller, policy_commitment, policy_key_name
 from tallystick.authority.attribute_epochs import AttributeEpochs
 from tallystick.authority.attributes import DRAFT, LIVE, AttributeSpaces, is_same_or_wider
 from tallystick.authority.core import Core
@@ -177,6 +177,13 @@ class Policies:
             with self._store.transaction():
                 self._make(Policy(*row))
 
+    def announce_all(self) -> None:
+        """Announce every key that may still be sealed to; inside the caller's transaction."""
+        kept = "SELECT token, column_group, version, epoch, record FROM policy_keys WHERE epoch >= ?"
+        for token, group, version, epoch, record in self._store.rows(kept, (self._epochs.current() or 1,)):
+            public, _, _ = self._open(token, group, version, epoch, record)
+            self._core.announce_key(token, policy_key_name(group, version, epoch), public)
+
     def _make(self, policy: Policy) -> None:
         """The pairs of all epochs that are announced and still lack one."""
         if policy.content is None or not self._epochs.in_use:
@@ -187,6 +194,8 @@ class Policies:
         formula = Formula.decode(self._formula(policy))
         for epoch in due:
             record = self._draw(policy, epoch, formula)
+            public, _, _ = self._open(policy.token, policy.group, policy.version, epoch, record)
+            self._core.announce_key(policy.token, policy_key_name(policy.group, policy.version, epoch), public)
             # A version for each: an answer that holds some of them says how far it got.
             self._store.write(
                 "INSERT OR REPLACE INTO policy_keys VALUES (?, ?, ?, ?, ?, ?)",

@@ -27,6 +27,8 @@ class AuthoritySettings:
     label_epochs_ahead: int = 6  # and a week of daily epochs; 256 labels hold 32 in each
     label_false_positives_max: float = 0.1  # share of what an interest's labels cover that it does not mean
     head_age_max_s: int = 300  # how old the newest checkpoint may be before the authority stops serving
+    connections_max: int = 1_024
+    address_connections_max: int = 256  # of these; clients behind one proxy or NAT share them
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,12 @@ class AuthorityLimits:
     wait_ms_max: int = 30_000  # of a long poll: below the idle timeout of common proxies
     requests_per_s: float = 10.0  # of one principal: a long poll per topic and some permits
     requests_burst: int = 500  # of one principal at once: a service that starts with hundreds of topics
+    requests_max: int = 512  # of one principal under way: a long poll for each of hundreds of topics
     principals_max: int = 100_000  # whose rate is remembered, some 20 MB
     erasure_keys_max: int = 20_000  # in one answer, some 2 MB; the next poll brings the rest
     space_bytes_max: int = 128 * 1024  # of one tenant's attribute space: a thousand attributes
     attributes_max: int = 256  # of one tenant for one principal; a key has 8,192 traits at most
+    foreign_traits_max: int = 256  # of a principal's key, for one tenant that is not its own: 30 of them fill the rest
     attribute_epochs_max: int = 1_024  # in one key, some 50 kB and 0.2 s; the next request brings the rest
     attribute_parts_per_s: float = 200.0  # made for one principal, 80 us each: a fiftieth of a core
     attribute_parts_burst: int = 20_000  # at once: the largest key twice, with all its epochs

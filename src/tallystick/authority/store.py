@@ -103,7 +103,12 @@ class AuthorityStore:
                     self._connection.close()
                 raise
         except apsw.BusyError as error:
-            raise Unavailable("authority store: another process has it open") from error
+            raise Unavailable(
+                f"authority store {path}: another process has it open", hint="use the one that runs, or end it first"
+            ) from error
+        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            hint = "name the folder of an instance, and act as a user who may write there"
+            raise Misuse(f"authority store {path}: cannot be written: {error}", hint=hint) from error
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise Misuse("authority store: the file is damaged, or not an authority's store") from error
 

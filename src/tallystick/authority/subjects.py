@@ -28,7 +28,8 @@ class Subjects:
     def __init__(self, core: Core) -> None:
         self._core, self._store = core, core.store
         self._checked: set[bytes] = set()
-        self._keys: dict[bytes, VerifyKey] = {}  # of live subjects: asked for on every request, before anything else
+        # Key and tenant of live subjects: asked for on every request, before anything else.
+        self._keys: dict[bytes, tuple[VerifyKey, bytes]] = {}
 
     def find(self, subject: bytes) -> Certificate | None:
         """The certificate of a subject that is enrolled and not revoked, its chain checked."""
@@ -59,8 +60,18 @@ class Subjects:
                 return None
             if len(self._keys) >= _CHECKED_MAX:
                 self._keys.clear()
-            self._keys[subject] = certificate.verify_key
-        return self._keys.get(subject)
+            self._keys[subject] = certificate.verify_key, certificate.tenant
+        known = self._keys.get(subject)
+        return None if known is None else known[0]
+
+    def has_key(self, subject: bytes) -> bool:
+        """Whether its key is known without a look at the store."""
+        return subject in self._keys
+
+    def share_of(self, subject: bytes) -> bytes:
+        """By whose share its requests are counted: its tenant's, once its key was asked for."""
+        known = self._keys.get(subject)
+        return subject if known is None else known[1]
 
     def nodes(self) -> list[Certificate]:
         known = "SELECT id FROM subjects WHERE kind = ? AND revoked = 0"

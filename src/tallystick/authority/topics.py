@@ -14,7 +14,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tallystick.authority.answers import FORGET, REMEMBER, SHOW, Caller, Draft, Resolved
+from tallystick.authority.answers import FORGET, REMEMBER, SHOW, BoundDraft, Caller, Draft, Resolved
 from tallystick.authority.core import Core
 from tallystick.authority.epochs import Epochs
 from tallystick.authority.subjects import Subjects
@@ -22,11 +22,12 @@ from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import access, topics
 from tallystick.ledger.contracts.state import State
-from tallystick.ledger.contracts.topics import SCHEMAS, TOPICS, TopicRow
+from tallystick.ledger.contracts.topics import CLEAR, ERASABLE, PADDED, SCHEMAS, TOPICS, TopicRow, bound_token
 from tallystick.record.schema import Schema, check_successor
 from tallystick.trust.certificate import ALL_TENANTS, Certificate
 from tallystick.trust.promise import PARTITIONS_MAX
 from tallystick.trust.right import Right
+from tallystick.wire import check_no_identifier
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _PATTERN = re.compile(r"[A-Za-z0-9._/-]*\*?")
@@ -48,7 +49,7 @@ class TopicRecord:
 
     @property
     def erasable(self) -> bool:
-        return bool(self.flags & topics.ERASABLE)
+        return bool(self.flags & ERASABLE)
 
 
 class Topics:
@@ -58,6 +59,18 @@ class Topics:
     def find(self, token: bytes) -> TopicRecord | None:
         row = self._store.row("SELECT * FROM topics WHERE token = ?", (token,))
         return None if row is None else TopicRecord(*row)
+
+    def token(self, tenant: bytes, name: str) -> bytes:
+        """The token that this name of a tenant leads to. A topic of version 1 is found if it is the tenant's own: who
+        registered its token elsewhere has not got the name with it. Both tokens are derived for every name, so that
+        it takes the same work whether there is such a topic or not."""
+        first = self._first_token(tenant, name)
+        bound = bound_token(self._core.keys.certificate.subject, self._core.keys.master.word(tenant, name))
+        found = self.find(first)
+        return first if found is not None and found.tenant == tenant else bound
+
+    def _first_token(self, tenant: bytes, name: str) -> bytes:
+        return self._core.keys.master.token(tenant, name)
 
     def require_owned(self, caller: Caller, token: bytes) -> TopicRecord:
         """The topic, if the caller owns it or its tenant. To others it does not exist."""
@@ -78,12 +91,28 @@ class Topics:
     # --- requests ---
 
     def create(self, caller: Caller, name: str, schema: bytes, partitions: int, flags: int) -> Draft:
+        """Draft a topic of version 1, as long as the ledger takes them."""
         certificate = self._subjects.require_caller(caller)
-        self._check_new(name, partitions, flags)
+        self._check_new(name, partitions, flags, ERASABLE | PADDED)
+        return self._create(certificate, self._first_token(certificate.tenant, name), name, schema, partitions, flags)
+
+    def bind(self, caller: Caller, name: str, schema: bytes, partitions: int, flags: int) -> BoundDraft:
+        """Draft a topic, and bind its token to the caller's tenant."""
+        certificate, keys = self._subjects.require_caller(caller), self._core.keys
+        self._check_new(name, partitions, flags, ERASABLE | PADDED | CLEAR)
+        token = self.token(certificate.tenant, name)  # where a topic of version 1 has the name, it exists already
+        draft = self._create(certificate, token, name, schema, partitions, flags)
+        word = keys.master.word(certificate.tenant, name)
+        authority = keys.certificate
+        binding = entries.bind_topic(authority.instance, certificate.tenant, authority.subject, word, keys.signing)
+        return BoundDraft(**vars(draft), **binding._asdict())
+
+    def _create(
+        self, certificate: Certificate, token: bytes, name: str, schema: bytes, partitions: int, flags: int
+    ) -> Draft:
         parsed = self._decode(schema)
         if parsed.version != 1:
             raise Misuse(f"schema: version 1 expected for a new topic, found {parsed.version}")
-        token = self._core.keys.master.token(certificate.tenant, name)
         with self._store.transaction():
             existing, public = self.find(token), b""
             if existing is not None:
@@ -107,14 +136,15 @@ class Topics:
             raise Malformed(f"schema: {len(schema)} bytes, at most {most} expected")
         return Schema.decode(schema)
 
-    def _check_new(self, name: str, partitions: int, flags: int) -> None:
+    def _check_new(self, name: str, partitions: int, flags: int, known_flags: int) -> None:
         limits = self._core.limits
+        check_no_identifier(name, "topic")
         if len(name) > limits.name_characters_max or not _NAME.fullmatch(name):
             raise Misuse(
                 f"topic name: 1 to {limits.name_characters_max} letters, digits or ._/- expected",
                 hint="it begins with a letter or a digit",
             )
-        if not 1 <= partitions <= PARTITIONS_MAX or not 0 <= flags <= topics.ERASABLE | topics.PADDED:
+        if not 1 <= partitions <= PARTITIONS_MAX or not 0 <= flags <= known_flags:
             raise Misuse(f"topic: 1 to {PARTITIONS_MAX} partitions and known flags expected")
 
     def _draft(self, certificate: Certificate, token: bytes, name: str, schema: bytes) -> bytes:
@@ -312,10 +342,15 @@ def matches(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def unknown(token: bytes) -> Refused:
-    """The one answer for topics that do not exist and for those that the caller may not describe."""
+def unknown(asked: str | bytes) -> Refused:
+    """The one answer for topics that do not exist and for those that the caller may not describe.
+
+    Threat: whoever guesses a name is told its token, and finds on the ledger whether there is such a topic and who
+    writes to it. A topic that was asked for by name is refused by name.
+    """
+    named = f'"{asked}"' if isinstance(asked, str) else asked.hex()
     return Refused(
-        f"topic {token.hex()} does not exist",
+        f"topic {named} does not exist, or is not shown to this identity",
         reason="unknown-topic",
-        hint="check the name, or ask the owner for the right to describe it",
+        hint="check the name, or ask the topic's owner for a right on it: tally right grant TOPIC PRINCIPAL read",
     )

@@ -17,22 +17,29 @@ its rate is told when to come back, one over its store is refused until retentio
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tallystick import wire
 from tallystick.carriers.scribe import ActNote, Scribe, window_entries
 from tallystick.carriers.storage import BlobReader
 from tallystick.crypto.symmetric import named_hash
-from tallystick.errors import Refused, Unavailable
+from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.guards.route import Window
 from tallystick.guards.rules import Act, GuardLimits, Rules
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.operations import asked as named_in
 from tallystick.parcel.header import Header
+from tallystick.runtime.disk import Disk, read_all, write_atomic
 from tallystick.runtime.router import Buckets, Rate
 from tallystick.trust.envelope import Envelope
 from tallystick.trust.permit import Permit
 from tallystick.trust.right import Right
+
+log = logging.getLogger(__name__)
 
 
 def permit_name(identifier: bytes) -> bytes:
@@ -78,6 +85,54 @@ class Deposits:
         return data
 
 
+_LOCKS_PATH = "lock-bytes"
+
+
+class LockBytes:
+    """How many bytes of locks each tenant has left here, across restarts.
+
+    Locks lie in one file for all tenants. What a lock names says nothing of who pays for it, since its publisher may
+    name another tenant's topic. So the sums lie beside that file; they are written now and then, and when the node
+    ends. A node that is killed forgets the locks of the last seconds. `save` is at the disk: no lock that others want
+    is held over it.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk, self._is_saved = disk, True
+        self._lock = threading.Lock()
+        self.by_tenant: Counter[bytes] = Counter(self._load())
+
+    def add(self, tenant: bytes, n_bytes: int) -> None:
+        with self._lock:
+            self.by_tenant[tenant] += n_bytes
+            self._is_saved = self._is_saved and not n_bytes
+
+    def save(self) -> None:
+        """Write the sums, if there is anything new in them."""
+        with self._lock:
+            if self._is_saved:
+                return
+            sums, self._is_saved = [list(one) for one in sorted(self.by_tenant.items())], True
+        try:
+            write_atomic(self._disk, _LOCKS_PATH, wire.encode([1, sums]))
+        except OSError as error:
+            self._is_saved = False
+            log.warning("bytes of locks: not saved (%s); they are tried again", error.strerror)
+
+    def _load(self) -> dict[bytes, int]:
+        if not self._disk.exists(_LOCKS_PATH):
+            return {}
+        try:
+            fields = wire.Fields.parse(read_all(self._disk, _LOCKS_PATH), "bytes of locks", 2)
+            fields.version(1)
+            rows = [one.array(2) for one in fields.each(1 << 20)]
+            return {row.octets(16): row.number() for row in rows}
+        except Malformed as error:
+            log.warning("%s; locks that lie here count for nobody", error)
+            return {}
+
+
+BLAMED_MAX = 65_536  # of whom it is remembered when evidence was last kept; some 10 MB
 TENANTS_MAX = 65_536  # whose rate is remembered
 
 
@@ -101,7 +156,7 @@ class Quotas:
             raise Refused(
                 f"the tenant stores {stored} bytes of {quota.bytes_stored_max}",
                 reason="quota",
-                hint="shorten retention, or ask the operator for a larger quota",
+                hint="let go with tally topic release or retain, or ask the operator for a larger quota",
             )
         rate = Rate(quota.bytes_per_s, quota.bytes_per_s * quota.burst_s)
         # A parcel larger than the burst would never pass: let it through when the bucket is full.
@@ -130,6 +185,7 @@ class Acts:
         self._rules, self._scribe, self._time_ms = rules, scribe, time_ms
         self._window = Window(limits.delay_max_s, limits.skew_max_s, limits.window_share_max)
         self._window.restore(window_entries(scribe.recover()))
+        self._blamed: dict[tuple[bytes, bytes], int] = {}  # when evidence was last kept, by principal and token
 
     def __len__(self) -> int:
         """How many requests are remembered."""
@@ -156,7 +212,11 @@ class Acts:
     ) -> None:
         """Write down what was asked for, and the `reason` if it was refused."""
         topic, operator = self._rules.topic(token), asked.envelope.principal
-        if topic is None:  # a topic that does not exist has no history: count it, blame nobody
+        # The history of a topic that does not exist, or is not carried here, is not this node's to write: count it,
+        # blame nobody. Not every act is about a partition: such a one is told of a partition that is carried here.
+        if topic is not None and not self._rules.carries(token, partition):
+            partition = -1 if (found := self._rules.carried(token)) is None else found
+        if topic is None or partition < 0:
             self._scribe.count_junk(reason, int(right))
             return
         # Whatever the guard stumbled over first: the contract asks for the right alone, and so does the evidence.
@@ -164,6 +224,7 @@ class Acts:
             reason not in ("", "blacklisted")
             and named_in(asked.envelope) == (token, int(right))
             and not self._rules.allows(operator, token, right, asked.host)
+            and self._is_first(operator, token, int(asked.now * 1000))
         )
         self._scribe.note(
             ActNote(
@@ -182,3 +243,13 @@ class Acts:
                 evidence=asked.envelope.evidence() if blamed else b"",
             )
         )
+
+    def _is_first(self, operator: bytes, token: bytes, now_ms: int) -> bool:
+        """Whether evidence would count: a principal that is refused again and again fills no ledger with it."""
+        last_ms, window_ms = self._blamed.get((operator, token)), self._rules.fall_window_ms()
+        if last_ms is not None and now_ms < last_ms + window_ms:
+            return False
+        if len(self._blamed) >= BLAMED_MAX:
+            self._blamed.clear()
+        self._blamed[operator, token] = now_ms
+        return True

@@ -98,6 +98,7 @@ def is_void(data: bytes | memoryview) -> bool:
 
 
 BUNDLE_PATH = "/v1/bundle"
+CONTRACTS_PATH = "/v1/ledger/contracts"
 QUESTIONS_MAX = 256  # a proof of the state has about a kilobyte: a quarter of a megabyte, and of a tenth of a second
 
 

@@ -3,17 +3,21 @@
 A handler is a plain function from a request whose signature holds to an answer; it translates and nothing else. One
 that must wait says for what (`Wait`), and parcels to be stored are handed over (`Storing`), so that those of several
 requests share a sync. Whoever drives the node waits and stores: the simulation does so step by step, `CarrierService`
-over HTTP. There everything that may touch the disk runs off the event loop, and long polls wait on the loop.
+over HTTP. There everything that may touch the disk runs off the event loop, and long polls wait on the loop. What waits
+for a block or for other machines, what runs a transaction, what searches the ledger, and what reads have threads of
+their own, and of each a tenant has a share: fetching goes on while the ledger makes no blocks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,6 +26,7 @@ from tallystick import wire
 from tallystick.carriers.accounts import Asked
 from tallystick.carriers.carrier import (
     BUNDLE_PATH,
+    CONTRACTS_PATH,
     QUESTIONS_MAX,
     Fetch,
     Fetched,
@@ -35,9 +40,10 @@ from tallystick.carriers.front import Front
 from tallystick.carriers.storage import Damaged, Place
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.ledger.block import Block
-from tallystick.ledger.engine import Engine, Query, Submitted
+from tallystick.ledger.contracts.execute import released
+from tallystick.ledger.engine import Engine, Query, Submitted, find_before_revocation
 from tallystick.runtime.http1 import PARCELS, Answer, Words, answer_error, answer_value, octets
-from tallystick.runtime.router import Gate, Request, Router, Routes
+from tallystick.runtime.router import Fairness, Gate, Pool, PoolLimits, Rates, Request, Router, Routes, Shares
 from tallystick.runtime.sources import Clock
 from tallystick.trust.envelope import Envelope
 from tallystick.trust.permit import Operation
@@ -47,7 +53,12 @@ log = logging.getLogger(__name__)
 
 WAIT_MS_MAX = 30_000  # a long poll; below the proxies' usual minute
 HEIGHTS_MAX = 256  # blocks in one answer
+BLOCKS_BYTES_MAX = 8 << 20  # after which an answer has no more blocks; whoever follows asks for the next
+BLOCKS_PAGE = 16  # blocks read at once
 OFFSETS_MAX = 4096  # paths in one answer
+GROUP_MAX, GROUP_SHARE = 256, 64  # publish requests that are stored together, and of one tenant
+WAITING_MAX = 1024  # to be stored
+PRINCIPALS_MAX = 65_536  # whose rates are remembered; the oldest are forgotten, with a full allowance
 
 Doors = Mapping[str, Callable[[bytes, bytes], bytes]]  # by path: from principal and body to an answer
 
@@ -93,8 +104,24 @@ class Storing(NamedTuple):
     then: Callable[[Sequence[Outcome]], Answer]
 
 
-Reply = Answer | Wait | Storing
+class Submitting(NamedTuple):
+    """A transaction ran, and waits for its block."""
+
+    then: Callable[[], Answer]
+
+
+Reply = Answer | Wait | Storing | Submitting
 Handler = Callable[[Question], Reply]
+
+
+class WorkKind(Enum):
+    """What a request does, by which it has its threads."""
+
+    QUICK = "quick"  # neither takes a lock nor touches the disk: on the event loop itself
+    READ = "read"
+    SUBMIT = "submit"  # one after the other, whoever submits
+    WAIT = "wait"  # for a block, a sync, or Kafka
+    SEARCH = "search"  # for as long as the ledger is
 
 
 class Route(NamedTuple):
@@ -103,7 +130,7 @@ class Route(NamedTuple):
     handler: Handler
     signed: bool = True
     bundled: bool = False  # may be asked in a bundle: the answer is small, and nothing changes
-    quick: bool = False  # neither takes a lock nor touches the disk
+    work: WorkKind = WorkKind.READ
 
 
 class Desk:
@@ -128,29 +155,32 @@ class Desk:
                 self._bundled.add(route.method, route.path, route.handler)
 
     def table(self) -> list[Route]:
+        quick, waits = WorkKind.QUICK, WorkKind.WAIT
         return [
-            Route("POST", "/v1/topics/{token}/parcels", self._publish, quick=True),
+            Route("POST", "/v1/topics/{token}/parcels", self._publish, work=quick),
             Route("GET", "/v1/topics/{token}/parcels", self._fetch),
-            Route("POST", "/v1/topics/{token}/advertisements", partial(self._admit, Operation.ADVERTISE)),
-            Route("POST", "/v1/topics/{token}/subscriptions", partial(self._admit, Operation.SUBSCRIBE)),
-            Route("POST", "/v1/topics/{token}/locks", self._put_locks),
+            Route("POST", "/v1/topics/{token}/advertisements", partial(self._admit, Operation.ADVERTISE), work=waits),
+            Route("POST", "/v1/topics/{token}/subscriptions", partial(self._admit, Operation.SUBSCRIBE), work=waits),
+            Route("POST", "/v1/topics/{token}/locks", self._put_locks, work=waits),
             Route("POST", "/v1/topics/{token}/inclusion", self._inclusion),
             Route("GET", "/v1/topics/{token}/lanes/{lane}", self._lane_front, bundled=True),
             Route("GET", "/v1/topics/{token}/verdict", self._verdict),
-            Route("POST", "/v1/undo", self._undo),
-            Route("GET", "/v1/locks/{name}", self._lock, quick=True),
-            Route("GET", "/v1/permits/{identifier}", self._permit, bundled=True, quick=True),
-            Route("POST", "/v1/transactions", self._submit),
+            Route("GET", "/v1/topics/{token}/anchored-before", self._anchored_before, work=WorkKind.SEARCH),
+            Route("POST", "/v1/undo", self._undo, work=waits),
+            Route("GET", "/v1/locks/{name}", self._lock, work=quick),
+            Route("GET", "/v1/permits/{identifier}", self._permit, bundled=True, work=quick),
+            Route("POST", "/v1/transactions", self._submit, work=WorkKind.SUBMIT),
             Route("GET", "/v1/ledger/state", self._state, bundled=True),
             Route("GET", "/v1/ledger/blocks", self._blocks),
             Route("GET", "/v1/ledger/receipt", self._receipt),
             Route("GET", "/v1/ledger/history", self._history),
-            Route("GET", "/v1/ledger/audit", self._audit),
+            Route("GET", "/v1/ledger/audit", self._audit, work=WorkKind.SEARCH),
             Route("POST", BUNDLE_PATH, self._bundle),
-            *(Route("POST", path, self._door) for path in self._doors),
+            *(Route("POST", path, self._door, work=waits) for path in self._doors),
             # What witnesses and strangers may see: the ledger's own signed word.
             Route("GET", "/v1/ledger/checkpoint", self._checkpoint, signed=False),
             Route("GET", "/v1/ledger/consistency", self._consistency, signed=False, bundled=True),
+            Route("GET", CONTRACTS_PATH, self._contracts, signed=False, work=quick),
         ]
 
     # Carrier.
@@ -227,6 +257,15 @@ class Desk:
         place, offset = Place(question.token, question.words.number("partition")), question.words.number("offset")
         return answer_value(self._front.described(question.signed, place.token).verdict(place, offset))
 
+    def _anchored_before(self, question: Question) -> Answer:
+        """Nothing where it was not found, or where the ledger's blocks of that time cannot be had."""
+        words, publisher = question.words, question.words.octets("publisher", 16)
+        place, size = Place(question.token, words.number("partition")), words.number("size")
+        book, found = self._front.described(question.signed, place.token), None
+        with suppress(Unavailable):
+            found = find_before_revocation(self._ledger, publisher, *place)
+        return Answer(body=b"" if found is None else book.anchored_before(place, size, *found).encode())
+
     def _door(self, question: Question) -> Answer:
         return Answer(body=self._doors[question.path](question.signed.envelope.principal, question.body))
 
@@ -238,9 +277,14 @@ class Desk:
 
     # Ledger.
 
-    def _submit(self, question: Question) -> Answer:
-        block = self._settle(self._ledger.submit(question.body, int(self._clock.now() * 1000)))
-        return answer_value([block.height, block.time_ms])
+    def _submit(self, question: Question) -> Submitting:
+        submitted = self._ledger.submit(question.body, int(self._clock.now() * 1000))
+
+        def settle() -> Answer:
+            block = self._settle(submitted)
+            return answer_value([block.height, block.time_ms])
+
+        return Submitting(settle)
 
     def _checkpoint(self, question: Question) -> Answer:
         return Answer(body=self._ledger.checkpoint(), content_type="text/plain; charset=utf-8")
@@ -248,12 +292,25 @@ class Desk:
     def _consistency(self, question: Question) -> Answer:
         return answer_value(self._ledger.consistency(question.words.number("old"), question.words.number("new")))
 
+    def _contracts(self, question: Question) -> Answer:
+        """What this release can replay, for whoever activates it."""
+        return answer_value([[*one] for one in released().items()])
+
     def _state(self, question: Question) -> Answer:
         return Answer(body=self._ledger.state(question.words.octets("key")).encode())
 
     def _blocks(self, question: Question) -> Answer:
         first, most = question.words.number("first"), min(question.words.number("most", 16), HEIGHTS_MAX)
-        return answer_value([[block, list(transactions)] for block, transactions in self._ledger.blocks(first, most)])
+        found: list[list[Any]] = []
+        n_bytes = 0
+        while len(found) < most and n_bytes < BLOCKS_BYTES_MAX:
+            page = self._ledger.blocks(first + len(found), min(BLOCKS_PAGE, most - len(found)))
+            if not page:
+                break
+            for block, transactions in page:
+                found.append([block, list(transactions)])
+                n_bytes += sum(map(len, transactions))
+        return answer_value(found)
 
     def _receipt(self, question: Question) -> Answer:
         words = question.words
@@ -326,18 +383,62 @@ def encode_fetched(fetched: Fetched) -> bytes:
     return join_frames([meta, *fetched.parcels])
 
 
+Waiting = tuple[bytes, Storing, asyncio.Future[list[Outcome] | TallystickError]]  # whose share it is, what, its answer
+
+
+def next_group(waiting: Sequence[Waiting], most: int, share: int) -> tuple[list[Waiting], list[Waiting]]:
+    """What is stored next, and what waits on: in the order in which it came, but of each tenant no more than its share,
+    so that nobody stands behind a queue of another's."""
+    taken: list[Waiting] = []
+    left: list[Waiting] = []
+    of: Counter[bytes] = Counter()
+    for one in waiting:
+        of[one[0]] += 1
+        (taken if of[one[0]] <= share and len(taken) < most else left).append(one)
+    return taken, left
+
+
+class ServiceLimits(NamedTuple):
+    """What one principal or tenant may have of a node at once."""
+
+    requests_max: int = 128  # under way of one principal, long polls among them
+    requests_per_s: float = 2_000.0  # of one principal, whatever connections it uses
+    storing_max: int = 256  # publish requests of one tenant that wait; each may hold 16 MiB
+    reads: PoolLimits = PoolLimits(32, 8, 256)
+    submissions: PoolLimits = PoolLimits(8, 1, 256)  # of a tenant one runs: others' stand behind that, not behind all
+    waits: PoolLimits = PoolLimits(128, 32, 256)  # sleeping threads are cheap; a chain has a block a second
+    searches: PoolLimits = PoolLimits(4, 1, 32)
+
+
 class CarrierService:
     """Serves a desk over HTTP. The event loop is that of the first request.
 
-    Parcels are stored by one thread, which takes all requests that wait as one group: one sync, however many.
+    Parcels are stored by one thread, which takes requests that wait as one group: one sync, however many, of which no
+    tenant has more than a share.
     """
 
-    GROUP_MAX = 256  # requests
-    WAITING_MAX = 1024
-
-    def __init__(self, front: Front, desk: Desk, gate: Gate, clock: Clock) -> None:
-        self._front, self._desk, self._gate, self._clock = front, desk, gate, clock
-        self._waiting: list[tuple[Storing, asyncio.Future[list[Outcome] | TallystickError]]] = []
+    def __init__(
+        self,
+        front: Front,
+        desk: Desk,
+        gate: Gate,
+        clock: Clock,
+        share_of: Callable[[bytes], bytes],
+        limits: ServiceLimits = ServiceLimits(),
+    ) -> None:
+        """`share_of` tells by whose share a subject's requests are counted: its tenant's."""
+        self._front, self._desk, self._gate, self._clock, self._share_of = front, desk, gate, clock, share_of
+        self._rates = Rates(limits.requests_per_s, int(limits.requests_per_s), PRINCIPALS_MAX)
+        self._requests: Shares[bytes] = Shares(limits.requests_max, "requests of this principal")
+        self._stored: Shares[bytes] = Shares(limits.storing_max, "requests of this tenant that wait to be stored")
+        self._fairness = Fairness(clock)
+        self._pools = {
+            WorkKind.READ: Pool("reads", limits.reads, self._fairness),
+            WorkKind.SUBMIT: Pool("submissions", limits.submissions, self._fairness),
+            WorkKind.WAIT: Pool("waits", limits.waits, self._fairness),
+            WorkKind.SEARCH: Pool("searches", limits.searches, self._fairness),
+        }
+        self._waiting: list[Waiting] = []
         self._storing: asyncio.Task[None] | None = None
         self._publisher = ThreadPoolExecutor(1, "publish")
         self._grown: asyncio.Event | None = None
@@ -357,29 +458,50 @@ class CarrierService:
 
     def stop(self) -> None:
         self._publisher.shutdown()
+        for pool in self._pools.values():
+            pool.stop()
 
     async def _handle(
         self, route: Route, request: Request, envelope: Envelope | None = None, body: bytes = b""
     ) -> Answer:
         asked = None if envelope is None else Asked(envelope, request.client[0], self._clock.now())
         question = Question(request.path, request.parameters, Words(request.query), body, asked)
-        reply = route.handler(question) if route.quick else await asyncio.to_thread(route.handler, question)
+        if envelope is None:
+            return await self._answer(route, question, request.client[0].encode())
+        self._rates.charge(envelope.principal, self._clock.monotonic())
+        who = self._share_of(envelope.principal)
+        if who != envelope.principal:  # a tenant's
+            self._fairness.come(who)
+        with self._requests.held(envelope.principal):
+            return await self._answer(route, question, who)
+
+    async def _answer(self, route: Route, question: Question, who: bytes) -> Answer:
+        if route.work is WorkKind.QUICK:
+            reply = route.handler(question)
+        else:
+            reply = await self._pool(route.work).run(who, partial(route.handler, question))
         match reply:
             case Wait():
                 await self._wait(reply)
-                return await asyncio.to_thread(reply.then)
+                return await self._pool(WorkKind.READ).run(who, reply.then)
+            case Submitting():
+                return await self._pool(WorkKind.WAIT).run(who, reply.then)
             case Storing():
-                return reply.then(await self._store(reply))
+                return reply.then(await self._store(reply, who))
         return reply
 
-    async def _store(self, storing: Storing) -> list[Outcome]:
-        if len(self._waiting) >= self.WAITING_MAX:
+    def _pool(self, work: WorkKind) -> Pool:
+        return self._pools[work]
+
+    async def _store(self, storing: Storing, who: bytes) -> list[Outcome]:
+        if len(self._waiting) >= WAITING_MAX:
             raise Unavailable("too many requests wait to be stored", retry_after_s=0.2)
         answer: asyncio.Future[list[Outcome] | TallystickError] = asyncio.get_running_loop().create_future()
-        self._waiting.append((storing, answer))
-        if self._storing is None or self._storing.done():
-            self._storing = asyncio.create_task(self._store_waiting())
-        outcomes = await answer
+        with self._stored.held(who):
+            self._waiting.append((who, storing, answer))
+            if self._storing is None or self._storing.done():
+                self._storing = asyncio.create_task(self._store_waiting())
+            outcomes = await answer
         if isinstance(outcomes, TallystickError):
             raise outcomes
         return outcomes
@@ -387,10 +509,10 @@ class CarrierService:
     async def _store_waiting(self) -> None:
         """Group by group, until nothing waits. A task of its own: the peer of any one request may leave meanwhile."""
         while self._waiting:
-            group, self._waiting = self._waiting[: self.GROUP_MAX], self._waiting[self.GROUP_MAX :]
-            storing = [one for one, _ in group]
+            group, self._waiting = next_group(self._waiting, GROUP_MAX, GROUP_SHARE)
+            storing = [one for _, one, _ in group]
             outcomes = await asyncio.get_running_loop().run_in_executor(self._publisher, self._publish, storing)
-            for (_, answer), outcome in zip(group, outcomes, strict=True):
+            for (_, _, answer), outcome in zip(group, outcomes, strict=True):
                 if not answer.done():
                     answer.set_result(outcome)
 

@@ -17,21 +17,41 @@ and operations.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tallystick.carriers.accounts import Acts, Asked, Deposits, Quotas, permit_name, undo_name
-from tallystick.carriers.carrier import Fetch, Fetched, LaneFront, LaneSought, NotStored, Outcome, Stored, split_frames
-from tallystick.carriers.heads import Heads
+from tallystick.carriers.accounts import Acts, Asked, Deposits, LockBytes, Quotas, permit_name, undo_name
+from tallystick.carriers.carrier import (
+    Fetch,
+    Fetched,
+    LaneFront,
+    LaneSought,
+    NotStored,
+    Outcome,
+    Stored,
+    is_void,
+    split_frames,
+)
+from tallystick.carriers.heads import READS_MAX, Heads, ReadsLeft
 from tallystick.carriers.scribe import Accusation, Scribe
-from tallystick.carriers.storage import AnchorBook, Entry, Location, Place, Storage, Taken, headers_of, select
+from tallystick.carriers.storage import AnchorBook, Entry, Location, Place, Storage, Taken, select
 from tallystick.errors import Malformed, Refused, TallystickError, Unavailable
 from tallystick.guards.permits import advertise, fetch, subscribe, unadvertise, unsubscribe
 from tallystick.guards.publish import Ahead, Contradiction, Repeated, publish
-from tallystick.guards.rules import Act, GuardLimits, Live, Rules, check_topic
+from tallystick.guards.rules import (
+    Act,
+    GuardLimits,
+    Live,
+    Rules,
+    check_carried,
+    check_permit,
+    check_principal,
+    check_topic,
+)
 from tallystick.ledger.block import parse
 from tallystick.ledger.entries import equivocation
 from tallystick.parcel.header import Header
@@ -39,14 +59,17 @@ from tallystick.parcel.labels import Wanted
 from tallystick.parcel.locks import decode_lock, lock_hash
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.conversation import RequestSigner
+from tallystick.runtime.router import Buckets, Rate
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.promise import Anchor, Promise, is_anchor, sign_promises
 from tallystick.trust.right import Right
 
+log = logging.getLogger(__name__)
+
 STORED_S = 10.0  # how long a sum of what tenants store is believed
 FETCH_BYTES_MAX = 8 << 20  # one answer
-LANE_SCAN_MAX = 65_536  # headers looked at to find a lane's parcel below an offset; about a second
-LANE_STEP = 256  # headers read at once for it
+ASKING = Rate(per_s=4_096, most=65_536)  # reads for what a principal asks of lanes: a tenth of a core, 2 s at once
+ASKING_MAX = 65_536  # principals whose rate is remembered
 
 Judged = tuple[Parcel, Location | Taken, bool]  # where it lies or will, and whether it was there before
 
@@ -59,11 +82,19 @@ class FrontStatistics:
     envelopes_remembered: int
     lanes: int
     partitions_anchored: int
+    anchors_aside: int  # partitions that have grown, and whose anchors the ledger does not take from this node
+
+
+class AsksTooMuch(Unavailable):
+    """A principal's questions about lanes have cost what it may use for now."""
 
 
 class Front:
-    """Thread-safe: one lock around guards and notes, another around publishing, of which there is one at a time; reads
-    go past both."""
+    """Thread-safe: one lock around guards and notes, never held while the disk syncs; one around what is made durable
+    together; and one around publishing, of which there is one at a time. Reads wait for the first alone.
+
+    Whoever holds several took them in the order publishing, syncing, guards and notes.
+    """
 
     def __init__(
         self,
@@ -80,14 +111,19 @@ class Front:
         self.storage, self.anchored, self.rules, self.scribe = storage, anchored, rules, scribe
         self._signer, self.block, self._quotas, self.limits = signer, block, quotas, limits
         self.lock = threading.RLock()
+        self._syncing = threading.Lock()
         self._publishing = threading.Lock()
         self._acts = Acts(rules, scribe, lambda: block()[1], limits)
         self.deposits = Deposits(storage.blobs)
         self.live = Live(limits.live_max, self.deposits.live_permit)
         self.heads = Heads(storage, limits.lanes_max, self.deposits.principal_of)
+        self._asking: Buckets[bytes] = Buckets(ASKING_MAX)
+        self._counting = threading.Lock()
         self._accepted = self._refused = 0
         self._stored: Counter[bytes] = Counter()  # bytes by tenant
-        self._stored_until = 0.0
+        self._locks = LockBytes(storage.disk)
+        self._stored_until = self._locks_until = 0.0
+        self._moved: set[Place] = set()  # partitions that have grown here and are other nodes' now
         self.on_growth: Callable[[], None] = lambda: None  # called when something was stored or anchored
 
     # Publishing.
@@ -100,8 +136,7 @@ class Front:
             with self.lock:
                 judged = [self._judge(asked, token, body, taken) for asked, token, body in requests]
             self.storage.carry([one for _, one in taken])
-            with self.lock:
-                self._store(taken)
+            self._store(taken)
         self.on_growth()
         return [self._answer(answer) if isinstance(answer, list) else answer for answer in judged]
 
@@ -130,7 +165,7 @@ class Front:
                 raise Malformed("parcel: not of the topic that the request names", reason="wrong-topic")
             if isinstance(judged, Repeated):  # the same answer as the first time
                 return judged.parcel, self.heads.where(act.principal, header.lane), True
-            self.charge(judged.permit.tenant, header.body_bytes, asked.now)
+            self.charge(judged.permit.tenant, len(data) * len(header.topics), asked.now)
         except Contradiction as error:
             return self._contradict(error, asked, token)
         except Ahead as error:
@@ -146,17 +181,23 @@ class Front:
     def _store(self, taken: Sequence[tuple[Asked, Taken]]) -> None:
         """Bring what was taken under one sync, and note each act with the offsets that it got."""
         missing: dict[tuple[bytes, bytes], TallystickError] = {}  # lanes: nothing counts behind what is missing
-        for asked, one in taken:
-            lane = one.principal, one.parcel.header.lane
-            one.error = missing.get(lane) or one.error or self._store_one(asked, one)
-            if one.error is not None:
-                missing[lane] = one.error
-        try:
-            self._sync()
-        except Unavailable as error:
-            for _, one in taken:
-                one.error = one.error or error
-        for _, one in taken:
+        with self._syncing:
+            with self.lock:
+                for asked, one in taken:
+                    lane = one.principal, one.parcel.header.lane
+                    one.error = missing.get(lane) or one.error or self._store_one(asked, one)
+                    if one.error is not None:
+                        missing[lane] = one.error
+            try:
+                self._sync()
+            except Unavailable as error:
+                for _, one in taken:
+                    one.error = one.error or error
+            with self.lock:
+                self._settle_heads([one for _, one in taken])
+
+    def _settle_heads(self, taken: Sequence[Taken]) -> None:
+        for one in taken:
             header = one.parcel.header
             if one.error is not None:
                 self.heads.take_back(one.principal, header.lane)
@@ -176,12 +217,14 @@ class Front:
         """A signed parcel at a sequence that was taken: the same parcel again, or an equivocation."""
         header, principal = error.parcel.header, error.permit.principal
         places = places_of(header, error.partitions)
-        offsets = [self.storage.find(place, error.parcel.hash) for place in places]
-        if None not in offsets:
-            return error.parcel, Location(places, tuple(offset for offset in offsets if offset is not None)), True
+        with self.asking(principal, asked.now) as work:
+            found = [self._find(place, principal, error.parcel, work) for place in places]
+        same = [offset for offset, parcel in filter(None, found) if parcel.hash == error.parcel.hash]
+        if len(same) == len(places):
+            return error.parcel, Location(places, tuple(same)), True
         if not self.heads.is_stored(principal, header.lane):
             raise Unavailable("parcels of this lane are being stored", retry_after_s=0.1)
-        other = self.find_sequence(places[0], principal, header)
+        other = next((parcel for _, parcel in filter(None, found) if parcel.hash != error.parcel.hash), None)
         reason = "behind" if other is None else "equivocation"
         if other is not None:
             self.accuse(error.permit, other, error.parcel, int(asked.now * 1000))
@@ -198,15 +241,46 @@ class Front:
         )
         self.scribe.accuse(Accusation(permit.principal, now_ms, entry))
 
-    def find_sequence(self, place: Place, principal: bytes, header: Header) -> Parcel | None:
-        """The front of the lane's parcel of this sequence, looking back from the end within bounds."""
-        for _, other in self._scan_back(place, self.storage.end(place)):
-            if other.header.lane == header.lane and self.deposits.principal_of(other.header) == principal:
-                if other.header.sequence == header.sequence:
-                    return other
-                if other.header.sequence < header.sequence:
-                    return None
-        return None
+    def _find(self, place: Place, principal: bytes, parcel: Parcel, work: ReadsLeft) -> tuple[int, Parcel] | None:
+        """Where the parcel lies, or the one that has its sequence."""
+        offset = self.storage.underway(place, parcel.hash)
+        return self.find_sequence(place, principal, parcel.header, work) if offset is None else (offset, parcel)
+
+    def find_sequence(
+        self, place: Place, principal: bytes, header: Header, work: ReadsLeft
+    ) -> tuple[int, Parcel] | None:
+        """Offset and front of the lane's parcel that has this header's sequence."""
+        offset = self.heads.index.find(place, principal, header, work)
+        if offset is None:
+            return None
+        found = self._front_at(place, offset, principal, header.lane, work)
+        if found.header.sequence != header.sequence:
+            raise self.heads.index.distrust(place, offset)
+        return offset, found
+
+    def _front_at(self, place: Place, offset: int, principal: bytes, lane: bytes, work: ReadsLeft) -> Parcel:
+        """The front at an offset where the index says that a parcel of the lane lies."""
+        work.spend()
+        for entry in self.storage.read(place, offset, 1, headers_only=True, below=offset + 1):
+            if not is_void(entry.header):
+                found = Parcel.decode_front(entry.header)
+                if found.header.lane == lane and self.deposits.principal_of(found.header) == principal:
+                    return found
+        raise self.heads.index.distrust(place, offset)
+
+    @contextmanager
+    def asking(self, principal: bytes, now: float) -> Iterator[ReadsLeft]:
+        """Hold a principal to its rate of questions about lanes, by the reads that they cost."""
+        with self._counting:
+            wait_s = self._asking.wait_s(principal, ASKING, 1, now)
+        if wait_s:
+            raise AsksTooMuch("the principal has more parcels looked up than it may", retry_after_s=wait_s)
+        work = ReadsLeft()
+        try:
+            yield work
+        finally:
+            with self._counting:
+                self._asking.take(principal, ASKING, 1 + READS_MAX - work.reads, now)
 
     def _answer(self, judged: Sequence[Judged | NotStored]) -> list[Outcome] | TallystickError:
         """Promises for everything in a request, all under one signature; or why some parcel of it is not stored."""
@@ -264,11 +338,13 @@ class Front:
         self._deposit({undo_name(order.identifier): data})
 
     def put_locks(self, asked: Asked, token: bytes, identifier: bytes, locks: Sequence[bytes]) -> None:
-        """Store locks for a publisher with a live advertisement; each lock once, whoever brings it."""
+        """Store locks for a publisher with a live advertisement, each lock once, whoever brings it. For new ones the
+        permit may not have ended."""
         with self.lock:
             self._acts.check_new(asked)
             act = self._acts.of(asked)
             check_topic(self.rules, act, token, Right.WRITE)
+            check_carried(self.rules, token)
             permit = self.live.get(identifier)
             if permit is None or permit.principal != act.principal or permit.token != token:
                 raise Refused("no live advertisement under this permit", reason="not-advertised")
@@ -277,18 +353,25 @@ class Front:
                 if len(data) > self.limits.lock_bytes_max:
                     raise Refused(f"lock: at most {self.limits.lock_bytes_max} bytes are taken", reason="too-large")
                 decode_lock(data)
-                self.charge(permit.tenant, len(data), asked.now)
-        self._deposit({lock_hash(data): data for data in locks})
+            blobs = {lock_hash(data): data for data in locks}
+            new = sum(len(data) for name, data in blobs.items() if not self.deposits.has_lock(name))
+            if new:  # whose parcels are stored has left its locks before, and must hear of the parcels first
+                check_principal(self.rules, act)
+                permit.check_time(act.time_ms)
+                check_permit(self.rules, identifier)
+            self.charge(permit.tenant, new, asked.now)
+        self._deposit(blobs)
+        with self.lock:
+            self._locks.add(permit.tenant, new)
 
     def _deposit(self, blobs: Mapping[bytes, bytes], note: Callable[[], None] = lambda: None) -> None:
         """Make blobs durable, and the note of the act that brought them: at other nodes first, if they share any, so
         that nobody is told that something counts which they do not know."""
         self.storage.share(blobs)
-        with self.lock:
+        with self._durable():
             for name, data in blobs.items():
                 self.storage.deposit(name, data)
             note()
-            self._sync()
 
     # Fetching.
 
@@ -334,13 +417,17 @@ class Front:
     def lane_front(self, asked: Asked, sought: LaneSought) -> LaneFront | None:
         """The last parcel of a lane below an offset, with its place in the tree of `size`."""
         self.check_fetch(asked, sought)
-        place = Place(sought.token, sought.partition)
-        for offset, parcel in self._scan_back(place, sought.below):
-            if parcel.header.lane == sought.lane and self.deposits.principal_of(parcel.header) == sought.publisher:
-                anchored = self.anchored.tree_size(place, sought.size)
-                proof = self.storage.tree(place).inclusion(offset, anchored)
-                return LaneFront(offset, parcel.encode_front(), anchored, tuple(proof))
-        return None
+        place, publisher, lane = Place(sought.token, sought.partition), sought.publisher, sought.lane
+        with self.asking(asked.envelope.principal, asked.now) as work:
+            if self.heads.lanes.head(publisher, lane) is None:
+                return None
+            offset = self.heads.index.last_below(place, publisher, lane, sought.below, work)
+            if offset is None:
+                return None
+            parcel = self._front_at(place, offset, publisher, lane, work)
+        anchored = self.anchored.tree_size(place, sought.size)
+        proof = self.storage.tree(place).inclusion(offset, anchored)
+        return LaneFront(offset, parcel.encode_front(), anchored, tuple(proof))
 
     def ends(self, token: bytes, partition: int) -> tuple[int, int]:
         """(anchored size, end of the log)."""
@@ -351,11 +438,13 @@ class Front:
 
     def commit(self, anchors: Sequence[Anchor], now: float) -> bool:
         """Write what waits to the ledger, operations and these anchors. Returns False if there was nothing."""
-        with self.lock:
-            transaction = self.scribe.prepare(anchors, int(now * 1000))
-            if transaction is None:
-                return False
-            self._sync()
+        if now >= self._locks_until:
+            self._locks.save()
+            self._locks_until = now + STORED_S
+        with self._durable():
+            transaction = self.scribe.prepare(self._own(anchors), int(now * 1000))
+        if transaction is None:
+            return False
         try:
             submitted = self.scribe.submit(transaction)
         except Refused as error:
@@ -370,25 +459,36 @@ class Front:
         self.on_growth()
         return True
 
+    def _own(self, anchors: Sequence[Anchor]) -> list[Anchor]:
+        """The anchors of partitions that are still this node's; the others stand aside, and the log says so once."""
+        places = [Place(one.token, one.partition) for one in anchors]
+        moved = {place for place in places if not self.rules.carries(*place)}
+        for place in moved - self._moved:
+            log.error("%s: the ledger names other nodes for it: what lies here above its anchor stays without", place)
+        self._moved = moved
+        return [one for one, place in zip(anchors, places, strict=True) if place not in moved]
+
     def described(self, asked: Asked, token: bytes) -> AnchorBook:
         """What can be proved of a topic, for whoever may describe it."""
         check_topic(self.rules, self._acts.of(asked), token, Right.DESCRIBE)
         return self.anchored
 
     def statistics(self) -> FrontStatistics:
-        with self.lock:
-            return FrontStatistics(
-                accepted=self._accepted,
-                refused=self._refused,
-                operations_waiting=self.scribe.waiting,
-                envelopes_remembered=len(self._acts),
-                lanes=len(self.heads),
-                partitions_anchored=len(self.anchored),
-            )
+        """Counters, without the lock: whoever watches a node that is busy must not wait for it, nor hold it up."""
+        return FrontStatistics(
+            accepted=self._accepted,
+            refused=self._refused,
+            operations_waiting=self.scribe.waiting,
+            envelopes_remembered=len(self._acts),
+            lanes=len(self.heads),
+            partitions_anchored=len(self.anchored),
+            anchors_aside=len(self._moved | self.scribe.aside),
+        )
 
     def close(self) -> None:
-        with self.lock:
+        with self.syncing():
             self.heads.save()
+            self._locks.save()
             self.storage.close()
 
     # Inside.
@@ -405,7 +505,7 @@ class Front:
     def charge(self, tenant: bytes, n_bytes: int, now: float) -> None:
         """Hold a tenant to its quota; what it stores is summed up anew from time to time, and counted on between."""
         if now >= self._stored_until:
-            self._stored.clear()
+            self._stored = self._locks.by_tenant.copy()
             for place in self.storage.places():
                 topic = self.rules.topic(place.token)
                 if topic is not None:
@@ -414,22 +514,29 @@ class Front:
         self._quotas.charge(tenant, n_bytes, self._stored[tenant], now)
         self._stored[tenant] += n_bytes
 
+    @contextmanager
+    def _durable(self) -> Iterator[None]:
+        """What is deposited and noted within is durable after it, or an error says that nothing of it is."""
+        with self._syncing:
+            with self.lock:
+                yield
+            self._sync()
+
     def _sync(self) -> None:
-        """Make everything durable that was stored, deposited and noted; if that fails, nothing was noted either."""
+        """Make everything durable that was stored, deposited and noted; if that fails, nothing was noted either, nor
+        what was noted meanwhile. The disk may take its time: the lock of guards and notes is not held."""
         try:
             self.storage.sync()
         except Unavailable:
-            self.scribe.revert()
+            with self.lock:
+                self.scribe.revert()
             raise
 
-    def _scan_back(self, place: Place, below: int) -> Iterator[tuple[int, Parcel]]:
-        """Offsets and fronts below an offset, newest first, within bounds."""
-        lowest = max(0, below - LANE_SCAN_MAX)
-        while below > lowest:
-            first = max(lowest, below - LANE_STEP)
-            for entry in reversed(list(headers_of(self.storage, place, first, below))):
-                yield entry.offset, Parcel.decode_front(entry.header)
-            below = first
+    @contextmanager
+    def syncing(self) -> Iterator[None]:
+        """For whoever syncs the storage itself: nobody else has anything on its way there meanwhile."""
+        with self._syncing, self.lock:
+            yield
 
 
 def places_of(header: Header, partitions: Sequence[int]) -> tuple[Place, ...]:

@@ -42,7 +42,7 @@ class Receiver:
         return []
 
     def work(self, now_ms: int) -> bool:
-        with self._front.lock:
+        with self._front.syncing():
             pushed = self._carrier.pushed()
             taken = [one for data in pushed if (one := self._take(data, now_ms)) is not None]
             self._sync(taken)

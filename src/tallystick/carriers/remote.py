@@ -30,6 +30,7 @@ from tallystick.runtime.client import HttpClient
 from tallystick.runtime.http1 import PARCELS, Response, check_answer
 from tallystick.trust.permit import Permit
 from tallystick.trust.promise import Promise
+from tallystick.trust.receipt import AnchoredBefore
 from tallystick.wire import Fields
 
 WAIT_SLACK_S = 15.0  # what a long poll may take beyond the wait that it asks for
@@ -40,6 +41,11 @@ class RemoteNode:
 
     def __init__(self, http: HttpClient) -> None:
         self._http = http
+
+    def trouble(self) -> str:
+        """Return what keeps the node from serving, or the ledger from vouching for what it stores, in words; empty
+        where nothing does."""
+        return self._http.trouble("node")
 
     def close(self) -> None:
         self._http.close()
@@ -105,6 +111,12 @@ class RemoteNode:
         answer = self._get(f"/v1/topics/{token.hex()}/verdict", partition=partition, offset=offset)
         value = wire.decode(answer, "answer")
         return value if isinstance(value, str) else ""
+
+    def anchored_before(self, token: bytes, partition: int, publisher: bytes, size: int) -> AnchoredBefore | None:
+        """The partition's last anchor before a publisher's key was revoked, as far as the node found one."""
+        path = f"/v1/topics/{token.hex()}/anchored-before"
+        answer = self._get(path, partition=partition, publisher=publisher, size=size)
+        return AnchoredBefore.decode(answer) if answer else None
 
     def inclusion(self, token: bytes, partition: int, size: int, offsets: Sequence[int]) -> list[list[bytes]]:
         """The path of each offset in the tree of `size` parcels, for the publisher to check."""

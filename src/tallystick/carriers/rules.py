@@ -11,19 +11,22 @@ fails closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.guards.rules import TopicRules
 from tallystick.ledger.block import Block
 from tallystick.ledger.contracts import access
+from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.permits import PERMITS, Status
 from tallystick.ledger.contracts.reputation import EQUIVOCATIONS, STANDINGS
-from tallystick.ledger.contracts.state import Key, R
-from tallystick.ledger.contracts.topics import SCHEMAS, TOPICS
+from tallystick.ledger.contracts.settings import CHOSEN, SETTINGS
+from tallystick.ledger.contracts.state import NOBODY, Key, R, RowReader
+from tallystick.ledger.contracts.topics import HOSTS, SCHEMAS, TOPICS
 from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.right import Right
 
@@ -32,7 +35,7 @@ EXPIRY_MS = 10_000  # shorter than any revocation bound in use
 
 
 class RightsCache:
-    """Reads through `load` (one row of the state by its key); single-threaded."""
+    """Reads through `load` (one row of the state by its key); single-threaded, but for `load` itself."""
 
     def __init__(
         self, load: Callable[[Key[Any]], Any], *, expiry_ms: int = EXPIRY_MS, keys_max: int = KEYS_MAX
@@ -44,16 +47,27 @@ class RightsCache:
 
     def get(self, key: Key[R], now_ms: int) -> R | None:
         """The row of any key of the state."""
-        held = self._held.get(key)
-        if held is not None and now_ms < held[0]:
-            known: R | None = held[1]
+        if self.has(key, now_ms):
+            known: R | None = self._held[key][1]
             return known
+        row = self.load(key)
+        self.keep(key, row, now_ms)
+        return row
+
+    def has(self, key: bytes, now_ms: int) -> bool:
+        held = self._held.get(key)
+        return held is not None and now_ms < held[0]
+
+    def load(self, key: Key[R]) -> R | None:
+        """The row as the ledger has it, past the cache; for any thread."""
         row: R | None = self._load(key)
+        return row
+
+    def keep(self, key: Key[R], row: R | None, now_ms: int) -> None:
         self._held.pop(key, None)
         if len(self._held) >= self._keys_max:
             del self._held[next(iter(self._held))]
         self._held[key] = (now_ms + self._expiry_ms, row)
-        return row
 
     def invalidate(self, block: Block, keys: Collection[bytes]) -> None:
         """A block changed these keys; give it to an engine's `on_block`."""
@@ -66,16 +80,26 @@ EPOCHS_BACK_MAX = 64  # how far an epoch may lie behind the newest before it is 
 CURRENT_MS = 1_000  # how long the current epoch is remembered, unless it ends meanwhile
 
 
-class RowReader(Protocol):
-    def __call__(self, key: Key[R], /) -> R | None: ...
+LOOKED_AT_MAX = 256  # partitions of a topic that are asked for one that this node carries
 
 
 class LedgerRules:
-    def __init__(self, instance: bytes, read: RowReader, late_epochs: int = 1) -> None:
-        """`late_epochs`: parcels of so many epochs that ended by schedule are still taken."""
+    def __init__(
+        self,
+        instance: bytes,
+        read: RowReader,
+        late_epochs: int = 1,
+        *,
+        node: bytes = NOBODY,
+        tenants: Collection[bytes] = (),
+    ) -> None:
+        """`late_epochs`: parcels of so many epochs that ended by schedule are still taken. `node` is this one, and
+        carries topics of these `tenants`, or of all where none is named."""
         self.instance = instance
         self.read = read
-        self._late_epochs = late_epochs
+        self._late_epochs, self._node, self._tenants = late_epochs, node, frozenset(tenants)
+        self._assigned: defaultdict[bytes, set[int]] = defaultdict(set)  # partitions that name this node one by one
+        self._moved: deque[tuple[bytes, int]] = deque()
         self._current: dict[bytes, tuple[int, int, int]] = {}  # token → (epoch, from ms, until ms)
 
     def verify_key(self, subject: bytes) -> VerifyKey | None:
@@ -87,6 +111,19 @@ class LedgerRules:
         """The key of an enrolled, unrevoked node; nobody else's word stands for its guards."""
         row = self.read(IDENTITIES(subject))
         return None if row is None or row.kind != SubjectKind.NODE else self.verify_key(subject)
+
+    def share_of(self, subject: bytes) -> bytes:
+        """By whose share its requests are counted: a principal's by its tenant's, those of others by their own."""
+        row = self.read(IDENTITIES(subject))
+        return subject if row is None or row.kind != SubjectKind.PRINCIPAL else row.tenant
+
+    def is_carried_by(self, node: bytes, token: bytes, partition: int) -> bool:
+        """Whether the ledger names this node for the partition."""
+        nodes = self.read(HOSTS(token, partition))
+        if nodes is None:
+            topic = self.read(TOPICS(token))
+            nodes = topic.nodes if topic is not None and partition < topic.partitions else []
+        return node in nodes
 
     def authority(self, identifier: bytes) -> Certificate | None:
         row = self.read(IDENTITIES(identifier))
@@ -102,6 +139,10 @@ class LedgerRules:
         row = self.read(STANDINGS(principal))
         return row is not None and row.blacklisted != 0
 
+    def is_over(self, principal: bytes, time_ms: int) -> bool:
+        row = self.read(IDENTITIES(principal))
+        return row is None or not row.is_live(time_ms)
+
     def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
         return self.read(EQUIVOCATIONS(principal, lane, sequence)) is not None
 
@@ -112,6 +153,39 @@ class LedgerRules:
     def topic(self, token: bytes) -> TopicRules | None:
         row = self.read(TOPICS(token))
         return None if row is None else TopicRules(row.tenant, row.partitions, row.closed != 0)
+
+    def may_anchor(self, token: bytes, partition: int, now_ms: int) -> bool:
+        """Whether the pace that a topic's owner chose lets a partition be anchored again. Promises must be kept in time
+        whatever the pace, so a partition waits for half of that time at most."""
+        topic, last = self.read(TOPICS(token)), self.read(ANCHORS(token, partition))
+        if topic is None or last is None or not topic.anchor_pace_ms:
+            return True
+        promised_ms = self.read(CHOSEN(b"anchor_ms")) or SETTINGS["anchor_ms"].default
+        return not 0 <= now_ms - last.time_ms < min(topic.anchor_pace_ms, promised_ms // 2)  # a clock may go back
+
+    def carries(self, token: bytes, partition: int) -> bool:
+        return self.is_carried_by(self._node, token, partition)
+
+    def carried(self, token: bytes) -> int | None:
+        topic = self.read(TOPICS(token))
+        while self._moved:
+            moved, partition = self._moved.popleft()
+            own = self._assigned[moved]
+            (own.add if self.carries(moved, partition) else own.discard)(partition)
+        own, count = self._assigned.get(token, set()), 0 if topic is None else topic.partitions
+        looked_at = (*sorted(own)[:1], *range(min(count, LOOKED_AT_MAX)))
+        return next((partition for partition in looked_at if self.carries(token, partition)), None)
+
+    def consents(self, tenant: bytes) -> bool:
+        return not self._tenants or tenant in self._tenants
+
+    def learn_moved(self, keys: Iterable[bytes]) -> None:
+        """These rows of the ledger are new or were changed: some may say who carries a partition."""
+        self._moved.extend(HOSTS.parts(key) for key in keys if key.startswith(HOSTS.prefix()))
+
+    def fall_window_ms(self) -> int:
+        chosen = self.read(CHOSEN(b"fall_window_ms"))
+        return SETTINGS["fall_window_ms"].default if chosen is None else chosen
 
     def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool:
         row = self.read(SCHEMAS(token, version))

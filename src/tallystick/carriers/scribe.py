@@ -36,12 +36,13 @@ from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.state import NOBODY
 from tallystick.ledger.engine import Submitted
 from tallystick.runtime.conversation import RequestSigner
-from tallystick.trust.promise import Anchor
+from tallystick.trust.promise import Anchor, is_anchor
 from tallystick.wire import Fields
 
 log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 512  # BPS Fig. 7: the batch at which committing is most efficient
+AGAIN_MS = 600_000  # before an anchor that the ledger refused is offered again: somebody may have mended the cause
 ACCUSATIONS_MAX = 32  # a commit: two headers of 16 KiB each, where a transaction holds 3 MiB
 _NOTE, _TRANSACTION, _ACCUSATION = 1, 2, 3
 
@@ -159,7 +160,8 @@ class Scribe:
         self._junk_told: Counter[tuple[str, int]] = Counter()  # what the prepared transaction tells of it
         self._recent: list[tuple[int, int]] = []  # (sequence, time) of what is still in the journal
         self._covered = 0  # what lies below is on the ledger
-        self._isolating = False
+        self._entries_max = ENTRIES_MAX  # less while an entry that the ledger refuses is looked for
+        self._aside: dict[tuple[bytes, int], int] = {}  # partitions whose anchors it refuses, and when to ask again
         self._prepared: _Prepared | None = None  # the transaction under way
         self.on_note: Callable[[ActNote], None] = lambda note: None  # hears of each, as it is noted
 
@@ -208,23 +210,32 @@ class Scribe:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def aside(self) -> frozenset[tuple[bytes, int]]:
+        """The partitions whose anchors the ledger refused, by token and number."""
+        return frozenset(self._aside)
+
     def prepare(self, anchors: Sequence[Anchor], now_ms: int) -> bytes | None:
         """The next transaction, staged in the journal; sync the journal before `submit`. None if nothing waits."""
         if self._prepared is not None:
             return self._prepared.transaction
-        if self._isolating:  # one entry at a time: a note if there is one, else an anchor
-            anchors = anchors[:0] if self._waiting else anchors[:1]
+        self._aside = {place: again_ms for place, again_ms in self._aside.items() if again_ms > now_ms}
+        anchors = [one for one in anchors if (one.token, one.partition) not in self._aside]
+        is_looking, room = self._entries_max < ENTRIES_MAX, ENTRIES_MAX
+        if is_looking:
+            anchors = anchors[: self._entries_max]
+            room = self._entries_max - len(anchors)
         written = [anchor.encode_entry() for anchor in anchors]
-        if not self._isolating:
+        if not is_looking:
             with self._junk_lock:
                 self._junk_told = self._junk.copy()
             written += [
                 entries.junk(reason, count, operation, time_ms=now_ms)
                 for (reason, operation), count in self._junk_told.items()
             ]
-        covered, acts = self._gather(1 if self._isolating else ENTRIES_MAX)
+        covered, acts = self._gather(room)
         if not written and not acts:
-            self._isolating = False
+            self._entries_max = ENTRIES_MAX
             return None
         return self._stage(covered, [*written, *acts], now_ms)
 
@@ -236,19 +247,26 @@ class Scribe:
         return transaction
 
     def refused(self, error: Refused, now_ms: int) -> None:
-        """The ledger refused the prepared transaction. One entry spoils it for all, so they go one by one from now
-        until all are through, and the one that is refused alone is given up: it is in the log, and in this line.
-        Where the number was refused, no entry is at fault: all of them go under another one, in the next round."""
+        """The ledger refused the prepared transaction. One entry spoils it for all, so half of them go next time, until
+        the one is found: it is given up, an anchor for a while, and the log says so. Where the number was refused, no
+        entry is at fault: all of them go under another one, in the next round."""
         assert self._prepared is not None
+        refused = parse(self._prepared.transaction).entries
         if error.reason == "replayed":
-            self._stage(self._prepared.covered, parse(self._prepared.transaction).entries, now_ms)
+            self._stage(self._prepared.covered, refused, now_ms)
             raise Unavailable(str(error), retry_after_s=1.0) from error
-        if not self._isolating:
-            self._isolating, self._prepared = True, None
+        if len(refused) > 1:
+            self._entries_max, self._prepared = min(len(refused), ENTRIES_MAX) // 2, None
             self._junk_told.clear()
             return
         log.error("the ledger does not take an entry of this node: %s (%s)", error, error.reason)
+        if is_anchor(refused[0]):
+            self._stand_aside(Anchor.decode_entry(refused[0]), now_ms)
         self.finish(now_ms)
+
+    def _stand_aside(self, anchor: Anchor, now_ms: int) -> None:
+        """Offer no anchor of this partition for a while, so that the others go on."""
+        self._aside[anchor.token, anchor.partition] = now_ms + AGAIN_MS
 
     def revert(self) -> None:
         """The sync failed: what was noted or prepared since the last good one never happened. A transaction that is
@@ -263,6 +281,7 @@ class Scribe:
     def finish(self, now_ms: int) -> None:
         """After `submit`: forget what is both on the ledger and older than the duplicate window."""
         assert self._prepared is not None
+        self._entries_max = min(ENTRIES_MAX, 2 * self._entries_max)
         self._covered, self._prepared = self._prepared.covered, None
         self._waiting = [(sequence, one) for sequence, one in self._waiting if sequence >= self._covered]
         with self._junk_lock:

@@ -11,12 +11,12 @@ from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from tallystick.carriers.carrier import Void, is_void
-from tallystick.errors import TallystickError, Unavailable
+from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk
 from tallystick.trust.promise import Anchor
-from tallystick.trust.receipt import EntryProof, Receipt
+from tallystick.trust.receipt import AnchoredBefore, EntryProof, Receipt
 
 HEADERS_BYTES = 4 << 20  # of headers at once, where a partition is read through
 
@@ -91,13 +91,16 @@ class PartitionTree(Protocol):
 
     def inclusion(self, offset: int, size: int) -> list[bytes]: ...
 
+    def consistency(self, old: int, new: int) -> list[bytes]: ...
+
     def range_proof(self, first: int, end: int, size: int) -> list[bytes]: ...
 
 
 class Storage(Protocol):
     """Keeps parcels and blobs, and shares its sync with the journal in which the front writes down what it did. Raises
-    `Unavailable` where it cannot for now. `carry` and `share` may take a round trip, so the front's lock is not held;
-    whatever else changes something is called under that lock."""
+    `Unavailable` where it cannot for now. `carry`, `share` and `sync` may take their time, so the front's lock is not
+    held, and acts may be journalled meanwhile; whatever else changes something is called under that lock, and between
+    it and its sync nobody else syncs."""
 
     disk: Disk  # for what the front keeps beside
 
@@ -129,15 +132,15 @@ class Storage(Protocol):
         """Entries from `offset` on, and with lower offsets than `below`: as many as fit `bytes_max`, and at least one
         unless it is the end. A short answer is not the end."""
 
-    def find(self, place: Place, parcel: bytes) -> int | None:
-        """The offset of the parcel with this hash."""
+    def underway(self, place: Place, parcel: bytes) -> int | None:
+        """The offset of the parcel with this hash, if it lies where `carry` brought it and is in no tree yet."""
 
     def tree(self, place: Place) -> PartitionTree: ...
 
     def bytes_stored(self, place: Place) -> int: ...
 
-    def retirable(self, place: Place, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> int:
-        """Below which offset bodies can be given up, to keep at most so many bytes and none older."""
+    def retirable(self, place: Place, limit: int) -> int:
+        """Below which offset bodies can be given up where all below `limit` may go, at most that."""
 
     def retire(self, place: Place, below: int) -> None: ...
 
@@ -259,6 +262,17 @@ class AnchorBook:
         size = self.tree_size(place, size)
         return [self._storage.tree(place).inclusion(offset, size) for offset in offsets]
 
+    def anchored_before(
+        self, place: Place, size: int, revocation: tuple[int, int], anchor: tuple[int, int]
+    ) -> AnchoredBefore:
+        """The proof that an anchor is older than a revocation, each a transaction and an entry, for whoever reads the
+        tree of `size` parcels."""
+        proofs = self._entry_proof(*revocation), self._entry_proof(*anchor)
+        old, new = Anchor.decode_entry(proofs[1].entry).size, self.tree_size(place, size)
+        if old > new:
+            raise Refused(f"the tree of {new} parcels is older than the revocation", reason="misuse")
+        return AnchoredBefore(*proofs, tuple(self._storage.tree(place).consistency(old, new)))
+
     def verdict(self, place: Place, offset: int) -> str:
         """Why what lies at an anchored offset was refused, empty if it was not."""
         entries = self._storage.read(place, offset, 1, headers_only=True)
@@ -266,17 +280,12 @@ class AnchorBook:
             raise Unavailable(f"offset {offset} is not anchored yet", retry_after_s=SOON_S)
         return Void.decode(entries[0].header).reason if is_void(entries[0].header) else ""
 
-    def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> list[tuple[Place, int, bytes]]:
-        """What retention proposes: (place, below, the tree's root at that size), of anchored parcels only."""
-        if bytes_max is None and age_max_ms is None:
-            return []
-        found = []
-        for place in self._storage.places():
-            partition = self._storage.tree(place)
-            below = min(self._storage.retirable(place, now_ms, bytes_max, age_max_ms), self.size(place))
-            if below > partition.below:
-                found.append((place, below, partition.root(below)))
-        return found
+    def retirable(self, place: Place, allowed: int) -> tuple[int, bytes] | None:
+        """The mark to retire below, and the tree's root at that size, or None where nothing more can be given up of
+        what is allowed."""
+        partition, limit = self._storage.tree(place), min(allowed, self.size(place))
+        below = self._storage.retirable(place, limit) if limit > partition.below else 0
+        return (below, partition.root(below)) if below > partition.below else None
 
 
 class Growth:

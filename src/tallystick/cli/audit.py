@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, with_session
+from tallystick.cli.common import Names, read_time, with_session
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--topic", default=None, help="Operations on this topic.")
 @click.option("--kind", default=None, help="One kind of entry: operation, grant, anchor, …")
 @click.option("--refused", is_flag=True, help="Only what was refused.")
-@click.option("--from", "first", default=None, help="From this height, or time (2026-11-15T08:00) in UTC, on.")
+@click.option("--from", "first", default=None, help="From this height, or time (2026-11-15T08:00 in UTC, -1h) on.")
 @click.option("--to", "end", default=None, help="Before this height or time.")
 @output.default_option("--most", type=click.IntRange(1, 10_000), default=100, help="Entries at most.")
 @with_session
@@ -44,7 +42,7 @@ def command(
     \b
     Examples:
       tally audit --topic brakes --home owner
-      tally audit --principal car --refused --home owner
+      tally audit --principal car --refused --from -1h --home owner
       tally audit --kind grant --from 2026-11-15T08:00 --json --home owner
     """
     from tallystick.cli.entries import decode, describe
@@ -63,7 +61,10 @@ def command(
     for height, index, time_ms, author, _, entry in found:
         fields = decode(entry)
         line = f"{height}/{index}  {output.show_time(time_ms)}  {describe(fields, names)}"
-        tell({"height": height, "index": index, "time_ms": time_ms, "author": author, **fields}, line)
+        told = {"height": height, "index": index, "time_ms": time_ms, "author": author, **fields}
+        tell({**told, "time": output.show_time(told["time_ms"])}, line)
+    if not found and not tell.as_json:
+        output.note("no entries fit; with fewer options more do")
     if len(found) == most:
         output.note(f"note: there may be more than {most}; --most shows more")
 
@@ -80,18 +81,12 @@ def _kind(text: str) -> int:
 
 def _height(session: Session, text: str) -> int:
     """A height as it stands, or the first height at or after a time."""
-    if text.isdigit():
+    from tallystick.client.times import height_at, to_ms
+    from tallystick.wire import is_number
+
+    if is_number(text):
         return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise Misuse(f'"{text}": neither a height nor a time', hint="write times as 2026-11-15T08:00") from None
-    wanted_ms = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-    heights = range(session.view.refresh().height + 1)
-    return bisect_left(heights, wanted_ms, key=lambda height: _block_time_ms(session, height))
-
-
-def _block_time_ms(session: Session, height: int) -> int:
-    from tallystick.ledger.block import Block
-
-    return Block.decode(session.node.blocks(height, 1)[0][0]).time_ms
+    time = read_time(text)
+    if time is None:
+        raise Misuse(f'"{text}": neither a height nor a time', hint="write times as 2026-11-15T08:00, or -1h")
+    return height_at(session.node, to_ms(time), session.view.refresh().height + 1)

@@ -52,7 +52,7 @@ def backup(folder: Path, recipients: tuple[str, ...], file: Path, tell: output.T
 
     \b
     Examples:
-      age-keygen -o age.key
+      tally keygen -o age.key
       tally authority backup fleet --to age1… -o fleet.age
     """
     from tallystick.node.instance import write_secret
@@ -94,13 +94,20 @@ def restore(file: Path, folder: Path, identity: Path, tell: output.Tell) -> None
       tally authority restore fleet.age fleet --identity age.key
       tally up fleet
     """
+    from tallystick.authority.backup import AGE
     from tallystick.authority.backup import restore as restore_backup
 
     lines = [line.strip() for line in identity.read_text(errors="replace").splitlines()]
     keys = [line for line in lines if line.startswith("AGE-SECRET-KEY-")]
     if not keys:
-        raise Misuse(f"{identity}: no age identity is in it", hint="age-keygen makes one: AGE-SECRET-KEY-1…")
-    made = restore_backup(file.read_bytes(), keys[0], require_instance(folder).authority)
+        raise Misuse(
+            f"{identity}: no age identity is in it",
+            hint="tally keygen makes one, as age-keygen does: AGE-SECRET-KEY-1…",
+        )
+    folders, data = require_instance(folder), file.read_bytes()
+    if not data.startswith(AGE):
+        raise Misuse(f"{file}: it is no backup", hint="name a file that tally authority backup wrote")
+    made = restore_backup(data, keys[0], folders.authority, common.read_trust(folders.trust).instance)
     line = f"restored backup {made.hex()} into {folder / 'authority'}"
     advice = f"next: tally up {folder}; it serves when it has followed the ledger"
     tell({"backup": made, "folder": str(folder)}, line, note=advice)

@@ -45,9 +45,10 @@ def init(folder: Path, rpc: str, p2p: str, tell: output.Tell) -> None:
     """
     from tallystick.ledger.cometbft.home import NodeAddresses
     from tallystick.node.validator import create_validator
+    from tallystick.wire import is_number
 
     for address in (rpc, p2p):
-        if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
+        if not address.rpartition(":")[0] or not is_number(address.rpartition(":")[2]):
             raise Misuse(f'"{address}": expected HOST:PORT')
     card = create_validator(folder, NodeAddresses(rpc, p2p), machine().entropy)
     advice = f"next: hand {folder / 'validator.json'} to the others; tally init --validator … lists them all"
@@ -176,12 +177,57 @@ def status(url: str, trust_file: Path, tell: output.Tell) -> None:
 
     with closing(Endpoints.parse(url, machine().clock)) as endpoints:
         health = look(endpoints, read_trust(trust_file))
-    rows = [["validator", "height", "round", "peers", "state"]]
+    rows = [["validator", "key", "height", "round", "peers", "state"]]
     for one in health.validators:
-        rows.append([one.name, output.show_value(one.height), one.round, str(one.peers), one.verdict])
+        known = (one.name, output.show_value(one.key), output.show_value(one.height))
+        rows.append([*known, one.round, str(one.peers), one.verdict])
     tell({**asdict(health), "verdict": health.verdict}, *output.table(rows), health.verdict)
     if health.verdict.startswith("halted"):
         raise Unavailable("the chain does not go on", hint="start the validators that are away; docs/guides/chain.md")
+
+
+@command.command("verify")
+@click.argument("url")
+@click.option("--trust", "trust_file", required=True, type=KNOWN_FILE)
+@click.option("--header", metavar="HEIGHT:HASH", help="One that you trust: what this command told you the last time.")
+@output.json_option
+def verify(url: str, trust_file: Path, header: str | None, tell: output.Tell) -> None:
+    """Hold the checkpoint of the note keys to the votes of the chain's validators, from a header that you trust.
+
+    The note keys sign what clients believe, the votes decide what the chain is; both must commit to one tree and one
+    state. Without --header it begins with one on which as many validators agree now as must sign a checkpoint. It tells
+    the newest header that it believes: keep that for the next time, within a week.
+
+    \b
+    Examples:
+      tally chain verify cometbft://127.0.0.1:26657,127.0.0.1:26667 --trust trust.json
+    """
+    from tallystick.ledger.cometbft.client import CometbftLedger, chain_id
+    from tallystick.ledger.cometbft.light import LightBlock, LightClient
+    from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
+    from tallystick.node.validator import find_sync
+
+    trust, clock = read_trust(trust_file), machine().clock
+    with closing(Endpoints.parse(url, clock)) as endpoints, closing(CometbftLedger(url, trust, clock)) as ledger:
+        if header is not None:
+            trusted = _read_header(header)
+        else:
+            agreed = find_sync([one.name for one in endpoints.all], trust)
+            trusted = agreed.height, bytes.fromhex(agreed.hash)
+        block = ledger.block(max(0, ledger.height - 1))  # the next header commits to it
+
+        def hold(primary: RpcEndpoint) -> LightBlock:
+            witnesses = [one for one in endpoints.all if one is not primary]
+            light = LightClient(chain_id(trust.instance), trusted, primary, witnesses, clock)
+            return light.verify_roots(block.height, block.size, block.root, block.state_root)
+
+        found = endpoints.attempt(hold, 10)
+    kept = f"{found.height}:{found.hash.hex()}"
+    told = {"height": block.height, "transactions": block.size, "header": kept}
+    tell(
+        told, f"height {block.height}: votes and note keys commit to the same {block.size} transactions, and one state"
+    )
+    output.note(f"next time: --header {kept}")
 
 
 @command.command("snapshot")
@@ -228,6 +274,18 @@ def rollback(folder: Path, tell: output.Tell) -> None:
     height = roll_back_validator(folder)
     tell({"height": height}, f"{folder} is at height {height}")
     output.note(f"next: tally chain run {folder}")
+
+
+def _read_header(written: str) -> tuple[int, bytes]:
+    from tallystick.wire import is_number
+
+    height, _, digest = written.partition(":")
+    if not is_number(height) or len(digest) != 64:
+        raise Misuse(f'--header "{written}": expected HEIGHT:HASH', hint="without it, the command tells you one")
+    try:
+        return int(height), bytes.fromhex(digest)
+    except ValueError as error:
+        raise Misuse(f'--header "{written}": the hash is not 64 hex digits') from error
 
 
 def _read_cards(paths: tuple[Path, ...]) -> list[ValidatorCard]:

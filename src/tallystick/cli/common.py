@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
@@ -13,17 +14,18 @@ from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
 import click
 
 from tallystick.cli import output
-from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.errors import Forged, Misuse, Refused, Unavailable, Withheld, name_cause
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from tallystick.authority.operator import OperatorClient
+    from tallystick.client.publish import Publisher
     from tallystick.client.session import Session
     from tallystick.identity.invitation import Invitation
     from tallystick.node.instance import Folders
+    from tallystick.record.schema import Schema
     from tallystick.runtime.sources import SystemClock, SystemEntropy
     from tallystick.trust.trustfile import TrustFile
 
-_IDENTIFIER = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"topic [0-9a-f]{32}")
 CAUGHT_UP_S = 15.0  # how long a command waits for the authority to see on the ledger what it just wrote
 
@@ -36,7 +38,7 @@ home_option = click.option(
     "--home",
     envvar="TALLY_HOME",
     type=FOLDER,
-    help="The identity to act as, a folder made by tally principal enrol (TALLY_HOME).",
+    help="The identity to act as, a folder made by tally principal enrol (TALLY_HOME, tally use).",
 )
 P = ParamSpec("P")
 
@@ -61,16 +63,31 @@ def open_session(home: Path | None) -> Iterator[Session]:
         try:
             yield session
         except Unavailable as error:
+            name_cause(error, session.trouble())
             error.hint = error.hint or (
                 "is it running (tally up), and still there? tally principal address changes where it is looked for"
             )
             raise
+        except Withheld as error:
+            if error.reason == "stale-head":
+                name_cause(error, session.trouble())
+            raise
+
+
+def left_in_spool(session: Session, publisher: Publisher, told: str) -> Unavailable:
+    """The error of a publisher whose parcels did not get through in time; `told` says how many."""
+    cause = session.trouble() or publisher.statistics().last_error or "node and authority are well: it takes longer"
+    return Unavailable(
+        f"{told} still in the spool of {session.identity.home}; {cause}",
+        hint="when that is mended, tally spool flush sends them; so does the next publish to the topic",
+    )
 
 
 class Names:
     """Names of topics and principals, as far as the identity may know them; identifiers are taken as well."""
 
     def __init__(self, session: Session) -> None:
+        self._session = session
         self.topics: list[tuple[bytes, str]] = []
         self.principals: list[tuple[bytes, str]] = []
         after: bytes | None = b""
@@ -81,7 +98,19 @@ class Names:
             after = page.after or None
 
     def topic(self, text: str) -> bytes:
-        return _find(self.topics, text, "topic", "tally topic list shows those that you own or may describe")
+        """The token that `text` names. A name leads to one's own tenant: another's topic is named by its token, or
+        whoever lets us describe a topic of the same name would be taken for us."""
+        others = [token for token, name in self.topics if name == text and not self._is_own(token)]
+        hint = "tally topic list shows those that you own or may describe"
+        if others:
+            hint = f"another tenant's is named by its token: {', '.join(token.hex() for token in others)}"
+        return _find([known for known in self.topics if known[0] not in others], text, "topic", hint)
+
+    def _is_own(self, token: bytes) -> bool:
+        from tallystick.ledger.contracts.topics import TOPICS
+
+        row = self._session.view.row(TOPICS(token))
+        return row is not None and row.tenant == self._session.identity.tenant
 
     def principal(self, text: str) -> bytes:
         hint = "only the owner of a tenant sees its names; tally principal show prints an identity's own identifier"
@@ -95,15 +124,37 @@ class Names:
 
 
 def _find(known: list[tuple[bytes, str]], text: str, what: str, hint: str) -> bytes:
+    from tallystick.wire import is_identifier
+
+    if is_identifier(text):  # before any name: a newcomer could have called itself so
+        return bytes.fromhex(text)
     found = [identifier for identifier, name in known if name == text]
     if len(found) > 1:
         shown = ", ".join(identifier.hex() for identifier in found)
         raise Misuse(f'{what} "{text}": {len(found)} have this name', hint=f"say which: {shown}")
     if found:
         return found[0]
-    if _IDENTIFIER.fullmatch(text):
-        return bytes.fromhex(text)
     raise Misuse(f'{what} "{text}" is not known to this identity', hint=hint)
+
+
+def newest_schema(session: Session, token: bytes) -> Schema:
+    """The newest version of a topic's schema: its text from the authority, held to the ledger."""
+    return held_schema(session, token, session.authority.schemas(token)[-1])
+
+
+def held_schema(session: Session, token: bytes, encoded: bytes) -> Schema:
+    """A version of a topic's schema that the authority told, held to the ledger. Raises `Forged`."""
+    from tallystick.ledger.contracts.topics import SCHEMAS
+    from tallystick.record.schema import Schema
+
+    schema = Schema.decode(encoded)
+    signed = session.view.row(SCHEMAS(token, schema.version))
+    if signed is None or signed.hash != schema.hash:
+        raise Forged(
+            f"topic {token.hex()}: version {schema.version} of its schema is not the one that the ledger names",
+            hint="nothing was signed; tell the authority's operator",
+        )
+    return schema
 
 
 def wait_for_authority(session: Session, condition: Callable[[], bool], what: str) -> None:
@@ -137,7 +188,11 @@ def require_instance(folder: Path) -> Folders:
 def read_trust(file: Path) -> TrustFile:
     from tallystick.trust.trustfile import TrustFile
 
-    return TrustFile.parse(file.read_text(errors="replace"))
+    try:
+        return TrustFile.parse(file.read_text(errors="replace"))
+    except Refused as error:
+        error.args = (f"{file}: {error}",)
+        raise
 
 
 class Machine(NamedTuple):
@@ -155,6 +210,28 @@ def machine() -> Machine:
 
 def now_ms() -> int:
     return int(machine().clock.now() * 1000)
+
+
+UNITS_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def read_ms(text: str) -> int | None:
+    """The milliseconds of a time such as 500ms, 20s, 5min, 12h or 30d, or None where it is none."""
+    found = re.fullmatch(r"([0-9]{1,9})(ms|s|min|h|d)", text)
+    return int(found[1]) * UNITS_MS[found[2]] if found else None
+
+
+def read_time(text: str) -> datetime | None:
+    """The time that `text` names, or None where it names none: -1h (so long ago), or 2026-11-15T08:00, in UTC unless it
+    says otherwise. What commands print as a time is taken as well."""
+    ago_ms = read_ms(text[1:]) if text.startswith("-") else None
+    try:
+        if ago_ms is not None:
+            return datetime.fromtimestamp(now_ms() / 1000, UTC) - timedelta(milliseconds=ago_ms)
+        time = datetime.fromisoformat(text.removesuffix(" UTC"))
+    except (ValueError, OverflowError):
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def invitation(folder: Path, code: str, authority_url: str | None, node_urls: tuple[str, ...]) -> Invitation:
@@ -200,7 +277,9 @@ def naming(topic: str) -> Iterator[None]:
     try:
         yield
     except (Refused, Unavailable, Misuse) as error:
-        if not _IDENTIFIER.fullmatch(topic):
+        from tallystick.wire import is_identifier
+
+        if not is_identifier(topic):
             error.args = (_TOKEN.sub(f'topic "{topic}"', str(error)),)
         raise
 

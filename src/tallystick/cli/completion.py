@@ -23,4 +23,5 @@ def command(ctx: click.Context, shell: str) -> None:
       tally completion fish > ~/.config/fish/completions/tally.fish
     """
     root = ctx.find_root().command
-    output.result(SHELLS[shell](root, {}, "tally", "_TALLY_COMPLETE").source())
+    for line in SHELLS[shell](root, {}, "tally", "_TALLY_COMPLETE").source().splitlines():
+        output.result(line)

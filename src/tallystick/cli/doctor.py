@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -31,10 +32,10 @@ FREE_BYTES_MIN = 1 << 30  # below it a node soon refuses publishers
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report. `missing` is optional and absent; only `bad` fails the command."""
+    """One line of a report. `missing` is optional and absent, `none` not wanted; `away` and `bad` fail the command."""
 
     name: str
-    state: Literal["ok", "missing", "bad"]
+    state: Literal["ok", "none", "missing", "away", "bad"]
     found: str
     hint: str | None = None
 
@@ -49,7 +50,9 @@ class Check:
 )
 @output.json_option
 def command(home: Path, tell: output.Tell) -> None:
-    """Check this machine: versions, processor, engines, cryptography, clock, disk and Java.
+    """Check this machine: versions, processor, cryptography, clock, disk, Java and the other engines.
+
+    An engine that is not there is told with what needs it; only what the core needs makes the command fail.
 
     \b
     Examples:
@@ -57,16 +60,21 @@ def command(home: Path, tell: output.Tell) -> None:
       tally doctor --home /var/lib/tally --json
     """
     checks = run_checks(home)
-    if tell.as_json:
-        output.result_json(checks)
-    else:
-        for check in checks:
-            output.result(f"{check.state:<8}{check.name:<14}{check.found}")
-            if check.hint:
-                output.note(f"hint: {check.hint}")
+    show_checks(checks, tell)
     bad = [check.name for check in checks if check.state == "bad"]
     if bad:
         raise Unavailable(f"this machine lacks what tallystick needs: {', '.join(bad)}")
+
+
+def show_checks(checks: list[Check], tell: output.Tell) -> None:
+    """Tell the checks: one JSON document, or a line each with the hint behind it."""
+    if tell.as_json:
+        output.result_json(checks)
+        return
+    for check in checks:
+        output.result(f"{check.state:<8}{check.name:<14}{check.found}")
+        if check.hint:
+            output.note(f"hint: {check.hint}")
 
 
 def run_checks(home: Path) -> list[Check]:
@@ -80,6 +88,7 @@ def run_checks(home: Path) -> list[Check]:
         "clock": check_clock,
         "disk": lambda: check_disk(home),
         "java": check_java,
+        **{name: partial(check_engine, name) for name in ENGINES},
     }
     return [_tried(name, attempt) for name, attempt in tries.items()]
 
@@ -172,14 +181,82 @@ def check_disk(home: Path) -> Check:
 
 
 def check_java() -> Check:
-    """Only Spark needs it; the core runs without."""
-    hint = f"the spark extra needs java {JAVA_MIN} or newer (debian: apt install openjdk-17-jre-headless)"
+    """Spark and Kafka run in it; the core runs without."""
+    hint = f"tally pipeline and tally dev spark (the spark extra) and tally dev kafka need java {JAVA_MIN} or newer"
+    hint += " (debian: apt install openjdk-17-jre-headless)"
     path = shutil.which("java")
     if path is None:
-        return Check("java", "missing", "not found", hint)
-    told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+        return Check("java", "missing", "not there", hint)
+    told = _say(path, "-version")
     match = re.search(r'version "(\d+)', told)
     if match is None or int(match[1]) < JAVA_MIN:
-        first = next(iter(told.strip().splitlines()), "no version")
+        first = next(iter(told.splitlines()), "no version")
         return Check("java", "missing", f"{path}: {first}", hint)
     return Check("java", "ok", f"{match[1]} at {path}")
+
+
+def check_engine(name: str) -> Check:
+    """What only some commands need: its version, or what goes without it."""
+    find, needed_by = ENGINES[name]
+    try:
+        return Check(name, "ok", find())
+    except TallystickError as error:
+        return Check(name, "missing", "not there", f"{needed_by} needs it; {error.hint}")
+
+
+def _find_kafka() -> str:
+    from tallystick.engines.kafka import VERSION, find_jars
+
+    return f"{VERSION} at {find_jars()}"
+
+
+def _find_cometbft() -> str:
+    from tallystick.node.validator import find_cometbft
+
+    path = find_cometbft()
+    return f"calls itself {_say(path, 'version')}, at {path}"  # that of v0.40.0 is one behind its module
+
+
+def _find_librdkafka() -> str:
+    from tallystick.carriers.kafka.failures import library
+
+    return f"{library().libversion()[0]}, confluent-kafka {version('confluent-kafka')}"
+
+
+def _find_pyspark() -> str:
+    try:
+        return version("pyspark")
+    except PackageNotFoundError as error:
+        raise Unavailable("PySpark is not installed", hint="pip install 'tallystick[spark]'") from error
+
+
+def _find_go() -> str:
+    path = shutil.which("go")
+    if path is None:
+        raise Unavailable("go is not on the PATH", hint="make engines fetches a Go of its own where there is none")
+    return f"{_say(path, 'version').removeprefix('go version ')} at {path}"
+
+
+def _find_litewitness() -> str:
+    from tallystick.node.processes import engines_folder
+
+    for program in sorted(engines_folder().glob("litewitness-*/litewitness"), reverse=True):
+        return f"{program.parent.name.partition('-')[2]} at {program}"
+    raise Unavailable("litewitness is not here", hint="make engines in a checkout builds it")
+
+
+# How each engine is found, and what needs it.
+ENGINES: dict[str, tuple[Callable[[], str], str]] = {
+    "librdkafka": (_find_librdkafka, "a node, notary or client on Kafka (the kafka extra)"),
+    "kafka": (_find_kafka, "tally dev kafka"),
+    "cometbft": (_find_cometbft, "a validator (tally chain, tally dev chain)"),
+    "pyspark": (_find_pyspark, "tally pipeline (the spark extra)"),
+    "go": (_find_go, "building cometbft and litewitness (make engines)"),
+    "litewitness": (_find_litewitness, "the test of witnesses that are not ours"),
+}
+
+
+def _say(*command: str) -> str:
+    """What a program says of itself, wherever it says it."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return (done.stdout + done.stderr).strip()

@@ -1,4 +1,6 @@
-"""Entries of the ledger in words: the fields of each kind by name, tokens by the topics' names where known."""
+"""Entries of the ledger in words: the fields of each kind by name, tokens by the topics' names where known. What a
+command signs in the identity's name it shows first, in the same words.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from tallystick.trust.right import Right
 
 if TYPE_CHECKING:
     from tallystick.cli.common import Names
+    from tallystick.client.session import Session
 
 # As docs/formats/ledger.md lists them, behind the kind.
 FIELDS: dict[EntryKind, str] = {
@@ -19,12 +22,16 @@ FIELDS: dict[EntryKind, str] = {
     EntryKind.REPLACE: "certificate",
     EntryKind.TENANT: "tenant owner",
     EntryKind.TRUST: "trust",
-    EntryKind.TOPIC: "token tenant owner partitions replicas flags nodes schema_hash signature",
+    EntryKind.TOPIC: "token tenant owner partitions replicas flags nodes schema_hash signature"
+    " binding keep anchor_pace_ms fees",  # from "binding" on in version 2
     EntryKind.SCHEMA: "token version schema_hash signature",
     EntryKind.ASSIGN: "token partition nodes",
     EntryKind.CLOSE_TOPIC: "token",
+    EntryKind.RETAIN: "token keep",
+    EntryKind.RELEASE: "token partition below",
     EntryKind.ANNOUNCE_EPOCH: "token epoch public_key_hash not_before_ms",
     EntryKind.END_EPOCH: "token epoch how time_ms",
+    EntryKind.ANNOUNCE_KEY: "token name public_key_hash",
     EntryKind.GRANT: "token principal allow operations host",
     EntryKind.WITHDRAW: "token principal allow operations host",
     EntryKind.ISSUE_PERMIT: "permit leave token principal not_after_ms",
@@ -37,6 +44,8 @@ FIELDS: dict[EntryKind, str] = {
     EntryKind.NOTARISE: "token partition size root before refused",
     EntryKind.GRANT_ATTRIBUTE: "tenant principal pseudonym commitment not_after_ms",
     EntryKind.WITHDRAW_ATTRIBUTE: "tenant principal pseudonym",
+    EntryKind.DROP_ATTRIBUTE: "tenant principal pseudonym",
+    EntryKind.REFUSE_ATTRIBUTES: "holder tenant refused",
     EntryKind.TOPIC_POLICY: "token group version commitment",
     EntryKind.ATTRIBUTE_EPOCH: "epoch public_key_hash not_before_ms",
     EntryKind.GROUP: "group lease_ms tokens",
@@ -50,6 +59,7 @@ FIELDS: dict[EntryKind, str] = {
     EntryKind.ERASE: "token publisher period",
     EntryKind.SET: "name value",
     EntryKind.ACTIVATE: "contract version height",
+    EntryKind.WITHDRAW_ACTIVATION: "contract version height",
 }
 _PEOPLE = ("principal", "operator", "owner", "publisher", "subject", "author")
 _SIGNED = ("header", "signature", "other_header", "other_signature")
@@ -62,7 +72,15 @@ def decode(entry: bytes) -> dict[str, Any]:
     """Kind and fields of an entry by name, for machines."""
     number, *values = wire.decode(entry, "entry")
     kind = EntryKind(number)
-    return {"kind": kind.name.lower(), **dict(zip(FIELDS[kind].split(), values, strict=True))}
+    fields = FIELDS[kind].split()[: len(values)]  # an older version of a contract may have had fewer
+    return {"kind": kind.name.lower(), **dict(zip(fields, values, strict=True))}
+
+
+def write(session: Session, names: Names, *entries: bytes) -> None:
+    """Show these entries, then sign and submit them."""
+    for entry in entries:
+        output.note(f"signing {describe(decode(entry), names)}")
+    session.author.write(*entries)
 
 
 def describe(entry: dict[str, Any], names: Names) -> str:
@@ -71,7 +89,8 @@ def describe(entry: dict[str, Any], names: Names) -> str:
         return _describe_operation(entry, names)
     rest = {name: value for name, value in entry.items() if name not in (*_LONG, "kind")}
     shown = [
-        f"{_WORDS.get(name, name.removesuffix('_ms'))} {_value(name, value, names)}" for name, value in rest.items()
+        f"{_WORDS.get(name, name.removesuffix('_ms'))} {_value(name, value, names) or 'none'}"
+        for name, value in rest.items()
     ]
     return f"{entry['kind']}: {', '.join(shown)}".replace("_", " ")
 
@@ -97,7 +116,7 @@ def _value(name: str, value: Any, names: Names) -> str:
         return "allow" if value else "deny"
     if name == "operations":
         return "+".join(one.name.lower() for one in Right if value & one and one.name)
-    if name.endswith("_ms") and name != "lease_ms":
+    if name.endswith("_ms") and name not in ("lease_ms", "anchor_pace_ms"):
         return output.show_time(value)
     if isinstance(value, bytes):
         return value.hex()[:32]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import FILE, home_option, machine, naming, now_ms, open_session
+from tallystick.cli.common import FILE, home_option, left_in_spool, machine, naming, now_ms, open_session
 from tallystick.errors import Misuse, TallystickError, Unavailable
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tallystick.fleet.files import Take
     from tallystick.fleet.vehicles import Fleet
 
-CLOSE_S = 60.0  # for the last parcels to be stored
+CLOSE_S = 60.0  # for the last parcels to be anchored
 SIMULATED = ["telemetry", "can", "vitals", "home"]
 SCHEMAS = [*SIMULATED, "positions", "drives"]
 
@@ -195,7 +195,7 @@ def _publishing(topic: str, home: Path | None) -> Iterator[Take]:
             failures.append(error)
 
     with open_session(home) as session, naming(topic):
-        publisher = session.publisher(topic, on_delivery=on_delivery)
+        publisher = session.publisher(topic, on_delivery=on_delivery, acks="anchored")  # and the spool is empty
 
         def take(batch: Any) -> None:
             publisher.send(batch)
@@ -207,14 +207,13 @@ def _publishing(topic: str, home: Path | None) -> Iterator[Take]:
             yield take
         finally:
             publisher.close(CLOSE_S)
-        waiting = publisher.flush(0)
+        publisher.poll()
         if failures:
             raise failures[0]
-        if waiting:
-            raise Unavailable(
-                f"{output.plural(waiting, 'parcel')} still in the spool of {session.identity.home}",
-                hint="they go out with the next publish, when the node can be reached",
-            )
+        told = publisher.statistics()
+        if waiting := sum(one.stored - one.anchored + one.waiting for one in (told.produced, told.earlier)):
+            raise left_in_spool(session, publisher, output.plural(waiting, "row"))
+        output.note(f"{output.plural(told.produced.anchored, 'row')} anchored")
 
 
 def _facts(source: Fleet | Sensors) -> dict[str, Any]:

@@ -9,24 +9,40 @@ from typing import Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import KNOWN_FILE
 from tallystick.errors import Malformed, Misuse, Refused
 
 Facts = dict[str, Any]
 
 
 @click.command("inspect")
-@click.argument("file", type=KNOWN_FILE)
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
 @output.json_option
 def command(file: Path, tell: output.Tell) -> None:
     """Say what FILE is and show what it tells a stranger: a parcel, lock, permit, promise, certificate, receipt,
-    proof, checkpoint, invitation or trust file. Nothing is verified and nothing opened.
+    proof, finding, checkpoint, invitation or trust file. Of a folder, every file in it, oldest first. Nothing is
+    verified and nothing opened.
 
     \b
     Examples:
       tally inspect trust.json
       tally inspect row.proof
+      tally inspect reader/evidence
     """
+    files = [file]
+    if file.is_dir():
+        files = sorted((one for one in file.iterdir() if one.is_file()), key=lambda one: one.stat().st_mtime_ns)
+        if not files:
+            raise Misuse(f"{file}: no file is in this folder")
+    for one in files:
+        try:
+            _show(one, tell)
+        except Malformed as error:  # of a folder, the others are shown all the same
+            if one == file:
+                raise
+            output.note(str(error))
+
+
+def _show(file: Path, tell: output.Tell) -> None:
     data = file.read_bytes()
     for kind, read in READERS.items():
         try:
@@ -49,12 +65,13 @@ def _lines(facts: Facts, indent: str) -> Iterator[str]:
                 yield f"{indent}{label} {number}:"
                 yield from _lines(item, indent + "  ")
         elif name.endswith("_ms") and value:
-            yield f"{indent}{label[:-3]}: {output.show_time(value)}"
+            yield f"{indent}{label[:-3]}: {output.show_time(value)} ({value} ms)"
         else:
             yield f"{indent}{label}: {output.show_value(value)}"
 
 
 def _trust(data: bytes) -> Facts:
+    from tallystick.trust.notes import ledger_verifiers
     from tallystick.trust.trustfile import TrustFile
 
     trust = TrustFile.parse(data)
@@ -64,6 +81,7 @@ def _trust(data: bytes) -> Facts:
         "number": trust.number,
         "root_keys": f"{trust.threshold} of {len(trust.roots)} must sign",
         "ledger_keys": f"{trust.ledger_threshold} of {len(trust.ledger_keys)} must sign",
+        "ledger_key_ids": [one.key_id.hex() for one in ledger_verifiers(trust)],
         "witnesses": list(trust.witnesses),
         "quorum": trust.quorum,
     }
@@ -78,11 +96,12 @@ def _invitation(data: bytes) -> Facts:
 
 def _checkpoint(data: bytes) -> Facts:
     from tallystick.trust.notes import Checkpoint, Note
+    from tallystick.wire import is_number
 
     note = Note.decode(data)
     checkpoint = Checkpoint.decode(note.text)
     lines: Facts = dict(line.split(" ", 1) for line in checkpoint.extensions if " " in line)
-    if str(lines.get("time", "")).isdigit():
+    if is_number(str(lines.get("time", ""))):
         lines["block_time_ms"] = int(lines.pop("time"))
     return {
         "origin": checkpoint.origin,
@@ -133,6 +152,7 @@ def _proof(data: bytes) -> Facts:
         "schema": str(schema),
         "place": f"row {proof.leaf} of {proof.count}, column group {proof.group}",
         "receipt": proof.receipt is not None,
+        "topic_row": proof.topic is not None,
         "parcel": _header(proof.header),
         "permit": _permit(proof.permit),
     }

@@ -47,9 +47,11 @@ def status(session: Session, tell: output.Tell) -> None:
         "state_root": head.state_root.hex(),
         "block_time": output.show_time(head.time_ms),
         "cosigners": list(head.cosigners),
-        "vouched_by": head.vouched_by(),
+        "validators": list(head.validators(session.memory.trust)),
+        "vouched_by": head.vouched_by(session.memory.trust),
         "continues": "the first one seen here" if before is None else f"height {before.height}, proved",
         "contradictions_kept": len(session.memory.evidence()),
+        "trouble": session.trouble() or None,
     }
     tell(facts, *output.fact_lines(facts))
 
@@ -118,11 +120,11 @@ def receipt(session: Session, topic: str, partition: int, offset: int, file: Pat
     from tallystick.trust.receipt import Receipt
 
     data = session.node.receipt(Names(session).topic(topic), partition, offset)
-    checkpoint = Receipt.decode(data).anchor.verify(session.identity.trust).checkpoint
-    file.write_bytes(data)
+    checkpoint = session.view.entry(Receipt.decode(data).anchor).checkpoint
+    output.write_result(file, data)
     told = {"file": str(file), "height": checkpoint.height, "bytes": len(data)}
     line = f"receipt in {file}: anchored at or before height {checkpoint.height}"
-    tell(told, line, note=f"note: {checkpoint.vouched_by()}")
+    tell(told, line, note=f"note: {checkpoint.vouched_by(session.memory.trust)}")
 
 
 @command.command("export")

@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
 from typing import Any
 
 import click
 
 from tallystick.cli import output
-from tallystick.errors import TallystickError
+from tallystick.errors import TallystickError, blame
 
 # In the order of a first day: set up, name who may do what, publish and read, prove, operate.
 COMMANDS = {
     "demo": "run the whole story on the embedded default",
     "init": "make a new instance: authority, node, ledger and trust file",
+    "instance": "change the rules of an instance: settings, contracts, hosts, witnesses",
     "up": "run the node and the authority, or one of them",
+    "status": "say how node, authority, ledger and the rest are, a line each",
     "node": "add nodes that share an instance's ledger and Kafka",
     "notary": "judge and anchor what clients write to Kafka themselves",
     "tenant": "add tenants, by the operator",
     "principal": "enrol, list and revoke principals",
+    "use": "choose the identity that commands act as",
     "topic": "make topics, change schemas, set policies, show, rotate and close them",
     "right": "grant, take away and list rights",
     "permit": "list permits and give them back",
     "attribute": "declare attributes, grant and revoke them",
     "policy": "check and explain policies and interests",
-    "group": "show groups and reset their offsets",
+    "group": "list and show groups, reset their offsets",
     "publish": "seal rows and publish them",
+    "spool": "show, send and drop what waits on this machine's disk",
     "subscribe": "fetch, verify and open what was published",
     "fleet": "simulate vehicles and city sensors, replay recordings",
     "pipeline": "run jobs over topics in Spark: tables, findings, reports",
@@ -43,6 +48,7 @@ COMMANDS = {
     "audit": "search who did what, with names where they may be known",
     "witness": "cosign the checkpoints of a ledger",
     "authority": "show, back up and restore the authority",
+    "keygen": "make an age identity for backups",
     "erase": "destroy the keys of what must be forgotten",
     "dev": "start and stop engines on this machine, for trials and tests",
     "doctor": "check this machine: versions, engines, clock and disk",
@@ -74,7 +80,8 @@ class LazyGroup(click.Group):
 @click.command(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit codes: 2 wrong use, 3 refused by a peer or a rule, 4 try again later.",
+    epilog="Exit codes: 2 wrong use, 3 refused by a peer or a rule, 4 try again later, 130 interrupted, "
+    "141 nobody reads the output any more.",
 )
 @click.version_option(package_name="tallystick", message="tally %(version)s", help="Print the version and exit.")
 def cli() -> None:
@@ -84,16 +91,26 @@ def cli() -> None:
 def run(arguments: list[str] | None = None, command: click.Command = cli) -> int:
     """Run one command line and return its exit code."""
     logging.getLogger("tallystick").addHandler(_SILENT)  # what a command has to say it says itself
+    stdout = sys.stdout
     try:
         returned: Any = command.main(args=arguments, prog_name="tally", standalone_mode=False)
     except TallystickError as error:
-        output.failure(str(error), error.hint)
-        return output.exit_code(error)
+        return _failed(error)
+    except OSError as error:  # a path that cannot be written, a full disk: whatever the command was about to do
+        output.let_go()
+        return _failed(blame(error))
+    except SystemExit:
+        if sys.stdout is stdout:
+            raise
+        output.let_go()  # click met a closed pipe (… | head), and put a stream in place that says nothing of it
+        return output.EXIT_UNREAD
     except click.exceptions.NoArgsIsHelpError as error:
-        output.note(error.format_message())
+        for line in error.format_message().splitlines():
+            output.note(line)
         return error.exit_code
     except click.ClickException as error:
-        output.failure(_lower(error.format_message()), _usage_hint(error))
+        misspelt = _misspelt(error)
+        output.failure(_lower(error.message if misspelt else error.format_message()), misspelt or _usage_hint(error))
         return error.exit_code
     except click.Abort:
         output.note("interrupted")
@@ -101,10 +118,29 @@ def run(arguments: list[str] | None = None, command: click.Command = cli) -> int
     return returned if isinstance(returned, int) else 0
 
 
+def _failed(error: TallystickError) -> int:
+    output.failure(str(error), error.hint)
+    return output.exit_code(error)
+
+
 def _lower(message: str) -> str:
     """Click writes sentences, some over several lines; ours begin small and end without a full stop."""
     line = " ".join(message.split())
     return (line[:1].lower() + line[1:]).rstrip(".")
+
+
+def _misspelt(error: click.ClickException) -> str | None:
+    """What was meant by a command that does not exist, if anything is near. Click knows the command only by its text,
+    and says nothing of ours, which it has not loaded."""
+    from difflib import get_close_matches
+
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    typed = re.match("No such command '(.*)'", error.message)
+    if context is None or typed is None or not isinstance(context.command, click.Group):
+        return None
+    near = get_close_matches(typed[1], context.command.list_commands(context))
+    meant = " or ".join(f"{context.command_path} {name}" for name in near)
+    return f"did you mean {meant}? {context.command_path} --help lists what there is" if near else None
 
 
 def _usage_hint(error: click.ClickException) -> str | None:

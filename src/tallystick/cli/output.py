@@ -1,8 +1,10 @@
 """How the commands speak: results on stdout, everything else on stderr, one exit code per kind of blame.
 
     0 done    1 a fault of ours    2 Misuse    3 Refused    4 Unavailable    130 interrupted
+    141 nobody reads the output any more (… | head), as for a process that SIGPIPE ends
 
-Lines for people are lower-case and end without a full stop. A command with `--json` writes one JSON document
+Lines for people are lower-case and end without a full stop. What others wrote may move a terminal's cursor or turn its
+text around, so it is escaped wherever it is printed (`shown`). A command with `--json` writes one JSON document
 (or one per line, where it streams) on stdout and is otherwise the same: a script reads code and document.
 """
 
@@ -10,11 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import click
 
@@ -23,6 +27,14 @@ from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 EXIT_FAULT = 1
 EXIT_CODES: dict[type[TallystickError], int] = {Misuse: 2, Refused: 3, Unavailable: 4}
 EXIT_INTERRUPTED = 130
+EXIT_UNREAD = 141
+_OBEYED = (
+    "Cc",
+    "Cf",
+    "Cs",
+    "Zl",
+    "Zp",
+)  # of Unicode: control, format, surrogates, ends of lines
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -33,15 +45,16 @@ class Tell:
 
     as_json: bool
 
-    def __call__(self, document: Any, *lines: str, note: str = "") -> None:
-        """Write the document, or the lines and, beside the result, the note that only people need."""
+    def __call__(self, document: Any, *lines: str, note: str = "", none: str = "") -> None:
+        """Write the document, or the lines and, beside the result, the note that only people need. `none` is told
+        where a list has no lines: that there is nothing, and what would make something."""
         if self.as_json:
             result_json(document)
             return
         for line in lines:
-            click.echo(line)
-        if note:
-            click.echo(note, err=True)
+            result(line)
+        if note or (none and not lines):
+            _say(note or none)
 
 
 json_option = click.option(  # gives a command the argument `tell`
@@ -72,26 +85,61 @@ def options(*decorators: Decorator) -> Decorator:
     return decorate
 
 
+def shown(text: str) -> str:
+    """The text without anything that a terminal obeys: control, format and direction characters and line ends are
+    written as in JSON. So a document stays the same document."""
+    if text.isprintable():
+        return text
+    return "".join(json.dumps(one)[1:-1] if category(one) in _OBEYED else one for one in text)
+
+
 def result(text: str) -> None:
     """One line of result, for people."""
-    click.echo(text)
+    click.echo(shown(text))
 
 
 def result_json(value: Any) -> None:
     """One JSON document on one line; bytes are written as hex, dataclasses as objects."""
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+    result(json.dumps(value, default=_plain, ensure_ascii=False))
 
 
 def note(text: str) -> None:
     """A line beside the result: what is going on, what was assumed."""
-    click.echo(text, err=True)
+    _say(text)
+
+
+def write_result(file: Path, data: bytes) -> None:
+    """Write a result to a file. Where that fails, the error names the file, and no new one is left behind."""
+    was_there = file.exists()
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        if not was_there:
+            file.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from error
 
 
 def failure(message: str, hint: str | None = None) -> None:
     """The `error:` line and, where there is advice, the `hint:` line."""
-    click.echo(f"error: {message}", err=True)
+    _say(f"error: {message}")
     if hint:
-        click.echo(f"hint: {hint}", err=True)
+        _say(f"hint: {hint}")
+
+
+def _say(text: str) -> None:
+    click.echo(shown(text), err=True)
+
+
+def let_go() -> None:
+    """A stream that takes nothing more (a closed pipe, a full disk) keeps what it was given, and the interpreter would
+    complain of it at its end: what is left goes nowhere."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is None or stream.closed:
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def exit_code(error: TallystickError) -> int:
@@ -99,6 +147,11 @@ def exit_code(error: TallystickError) -> int:
     if isinstance(error, Refused) and error.reason == "misuse":
         return EXIT_CODES[Misuse]
     return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), EXIT_FAULT)
+
+
+def shows_progress(show: bool) -> bool:
+    """Whether `progress` would draw anything."""
+    return show or sys.stderr.isatty()
 
 
 @contextmanager
@@ -139,14 +192,10 @@ def plural(number: int, word: str) -> str:
 
 
 def show_time(time_ms: int) -> str:
-    """A time for people, in UTC.
+    """A time for people, in UTC."""
+    from tallystick import wire  # a list of commands has no times to show
 
-    A stranger may have written it: where no calendar has such a year, the number itself is shown.
-    """
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError):
-        return f"{time_ms} ms after 1970"
+    return wire.show_time(time_ms)
 
 
 def table(rows: list[list[str]]) -> list[str]:

@@ -67,7 +67,8 @@ def list_(session: Session, everybody: bool, ended: bool, tell: output.Tell) -> 
                     "until": output.show_time(not_after_ms),
                 }
             )
-    tell(found, *output.table([list(one.values()) for one in found]))
+    none = "no permits; tally publish and tally subscribe ask for one, and --ended shows those that are over"
+    tell(found, *output.table([list(one.values()) for one in found]), none=none)
 
 
 @command.command("undo")

@@ -12,7 +12,6 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import FILE, FOLDER, home_option, machine, naming
-from tallystick.errors import Misuse
 from tallystick.pipeline.jobs.registry import JOBS, Job, Option
 
 if TYPE_CHECKING:
@@ -108,6 +107,7 @@ def _make_command(job: Job) -> click.Command:
         stream: bool = False,
         **options: Any,
     ) -> None:
+        from tallystick.identity.folder import find_home
         from tallystick.pipeline.jobs.run import JobRun, check_engine
         from tallystick.pipeline.jobs.warehouse import Warehouse
 
@@ -117,14 +117,12 @@ def _make_command(job: Job) -> click.Command:
             warehouse=Warehouse(warehouse),
             clock=machine().clock,
             options=options,
-            home=home,
+            home=find_home(home) if job.needs_home else None,
             topic=topic,
             follow=stream,
             settings=settings,
             tell=(lambda _line: None) if quiet else output.note,
         )
-        if job.needs_home and home is None:
-            raise Misuse(f"{job.name} acts as an identity", hint="name its folder with --home, or in TALLY_HOME")
         with _stopping(one), naming(topic) if topic else nullcontext():
             summary = {"job": job.name, **job.load()(one)}
         tell(summary, *output.fact_lines(summary))

@@ -164,7 +164,9 @@ def list_(session: Session, tell: output.Tell) -> None:
         identity = session.view.row(IDENTITIES(principal))
         state = "revoked" if identity is not None and identity.revoked else "enrolled"
         found.append({"principal": principal.hex(), "name": name, "state": state})
-    tell(found, *output.table([[one["principal"], one["state"], one["name"]] for one in found]))
+    rows = [[one["principal"], one["state"], one["name"]] for one in found]
+    none = "no principals: the owner of a tenant sees its own, and brings others in by tally principal invite"
+    tell(found, *output.table(rows), none=none)
 
 
 @command.command("address")

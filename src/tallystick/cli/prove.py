@@ -11,6 +11,7 @@ from tallystick.cli import output
 from tallystick.cli.common import naming, output_option, with_session
 
 if TYPE_CHECKING:
+    from tallystick.client.reader import Finding
     from tallystick.client.session import Session
 
 
@@ -28,7 +29,8 @@ def command(
 ) -> None:
     """Write the proof of one record of TOPIC: anybody with the trust file can check it offline.
 
-    The proof shows this row, and the schema; neither the other rows of its parcel nor any key.
+    The proof shows this row, and the schema; neither the other rows of its parcel nor any key. It does not show whether
+    the publisher's key was revoked before: if so, that is said on stderr.
 
     \b
     Examples:
@@ -38,9 +40,12 @@ def command(
     """
     from tallystick.parcel.prove import verify_proof
 
+    def on_finding(finding: Finding) -> None:
+        output.note(f"finding: {finding.reason}: {finding.message}")
+
     with naming(topic):
-        data = session.prove(topic, partition, offset, row, group).encode()
-        proven = verify_proof(data, session.identity.trust)  # what we hand out we have checked
-    file.write_bytes(data)
+        data = session.prove(topic, partition, offset, row, group, on_finding=on_finding).encode()
+        proven = verify_proof(data, session.memory.trust)  # what we hand out we have checked
+    output.write_result(file, data)
     told = {"file": str(file), "bytes": len(data), "parcel": proven.parcel, "row": proven.leaf}
     tell(told, f"proof of row {row} of offset {offset}, partition {partition}, in {file}: {len(data)} bytes")

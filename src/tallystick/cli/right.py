@@ -8,7 +8,7 @@ import click
 
 from tallystick.cli import output
 from tallystick.cli.common import Names, wait_for_authority, with_session
-from tallystick.errors import Misuse
+from tallystick.errors import Forged, Misuse
 
 if TYPE_CHECKING:
     from tallystick.authority.answers import Resolved
@@ -82,11 +82,13 @@ def withdraw(session: Session, **rule: Unpack[RightRule]) -> None:
 
 def _change(session: Session, rule: RightRule, *, withdraw: bool) -> None:
     from tallystick.authority.answers import FORGET, REMEMBER, SHOW
+    from tallystick.cli.entries import write
 
     topic, principal, words, deny = rule["topic"], rule["principal"], rule["operations"], rule["deny"]
     names = Names(session)
     identifier, operations = names.principal(principal), _operations(words, deny)
-    pattern = topic if topic.endswith("*") else names.topic_name(names.topic(topic))
+    token = None if topic.endswith("*") else names.topic(topic)
+    pattern = topic if token is None else names.topic_name(token)
     mode = FORGET if withdraw else REMEMBER
 
     def resolve(how: int) -> Resolved:
@@ -95,10 +97,13 @@ def _change(session: Session, rule: RightRule, *, withdraw: bool) -> None:
         )
 
     resolved = resolve(mode)
-    if not resolved.tokens and not topic.endswith("*"):
+    matching = {one for one, name in names.topics if _matches(pattern, name)}
+    if not matching.issuperset(resolved.tokens):
+        raise Forged(f'right: the authority names topics that do not match "{pattern}"', reason="slipped-in")
+    if token is not None and resolved.tokens != (token,):
         raise Misuse(f'topic "{topic}" is not yours to grant rights on', hint="its owner, or its tenant's, may")
     if resolved.entries:
-        session.author.write(*resolved.entries)
+        write(session, names, *resolved.entries)
         wait_for_authority(session, lambda: not resolve(mode if withdraw else SHOW).entries, "the right")
     done, to = ("withdrew", "from") if withdraw else ("granted", "to")
     where = f"{topic}: {output.plural(len(resolved.entries), 'topic')} changed" if topic.endswith("*") else topic
@@ -107,6 +112,10 @@ def _change(session: Session, rule: RightRule, *, withdraw: bool) -> None:
         f"{done} {'deny ' if deny else ''}{', '.join(words)} {to} {principal} on {where}",
         note="" if resolved.entries else "note: nothing changed, it was so already",
     )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def _operations(words: tuple[str, ...], deny: bool) -> int:
@@ -146,4 +155,4 @@ def list_(session: Session, topic: str, principal: str | None, tell: output.Tell
             told = {"principal": identifier.hex(), "name": name, "rule": rule, "operations": words, "host": host}
             found.append(told)
             rows.append([name, rule, ", ".join(words), f"from {host}"])
-    tell(found, *output.table(rows))
+    tell(found, *output.table(rows), none=f"no rules; tally right grant {topic} PRINCIPAL read makes one")

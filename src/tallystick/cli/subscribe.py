@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import home_option, naming, open_session
+from tallystick.cli.common import home_option, naming, open_session, read_time
 from tallystick.errors import Misuse, Refused, Withheld
 
 if TYPE_CHECKING:
@@ -22,17 +23,29 @@ OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an autho
 @click.command("subscribe")
 @click.argument("topic")
 @click.option("--group", default=None, help="Share the topic with others of this group, and remember how far it read.")
-@output.default_option("--from", "start", default="earliest", help="earliest, latest, or an offset.")
+@click.option(
+    "--from",
+    "start",
+    help="earliest (unless you say otherwise), latest, an offset, or a time: -1h, 2026-11-15T08:00 in UTC. It begins"
+    " with what was anchored then.",
+)
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only this one; may be given several times.",
+)
 @click.option("--interest", default="", help='Only rows that satisfy a formula: "speed > 120 && road::motorway".')
-@click.option("--max-rows", type=click.IntRange(1), default=None, help="Stop after so many rows.")
+@click.option("-n", "--max-rows", type=click.IntRange(1), default=None, help="Stop after so many rows.")
 @output.default_option("--follow/--no-follow", default=False, help="Wait for more, or stop at the end.")
 @output.default_option("--format", "format_", type=click.Choice(["jsonl", "csv", "arrow"]), default="jsonl")
 @click.option("--origin", is_flag=True, help="With JSON lines: add where each row lies, as tally prove wants it.")
 @output.default_option(
     "--on-bad",
-    type=click.Choice(["fail", "report"]),
+    type=click.Choice(["fail", "report", "strict"]),
     default="fail",
-    help="Stop at the first finding, or report it and go on.",
+    help="Stop at the first finding, or report it and go on; strict stops for what was retired or erased as well.",
 )
 @output.default_option(
     "--closed",
@@ -45,7 +58,8 @@ OPEN_ACTS = ("gap", "erased", "silent", "suspect")  # of a publisher or an autho
 def command(
     topic: str,
     group: str | None,
-    start: str,
+    start: str | None,
+    partitions: tuple[int, ...],
     interest: str,
     max_rows: int | None,
     follow: bool,
@@ -67,6 +81,7 @@ def command(
       tally subscribe brakes --home reader
       tally subscribe brakes --group dashboards --follow --home reader
       tally subscribe brakes --from latest --follow --format csv --home reader
+      tally subscribe brakes --from -1h --partition 0 -n 10 --home reader
       tally subscribe drives --closed error --home insurer
       tally subscribe brakes --interest "speed > 120 && vin in (WVW1, WVW2)" --home reader
     """
@@ -75,7 +90,10 @@ def command(
 
     if origin and format_ != "jsonl":
         raise Misuse("--origin goes with --format jsonl")
-    place = _start(start)
+    if group is not None and start is not None:
+        hint = f"tally group reset {group} {topic} --to {start} moves it"
+        raise Misuse("--from goes without --group: a group goes on where it stands", hint=hint)
+    place = _start(start or "earliest")
     found = 0
     with open_session(home) as session, naming(topic):
         evidence = f"the evidence is in {session.identity.home / 'evidence'}"
@@ -88,7 +106,14 @@ def command(
 
         writer = Writer(format_)
         subscriber = session.subscriber(
-            topic, group=group, start=place, interest=interest, on_bad=on_bad, closed=closed, on_finding=on_finding
+            topic,
+            group=group,
+            on_finding=on_finding,
+            start=place,
+            partitions=partitions,
+            interest=interest,
+            on_bad=on_bad,
+            closed=closed,
         )
         try:
             _read(subscriber, writer, max_rows, follow, origin, commit=group is not None)
@@ -137,12 +162,18 @@ def _read(
             return
 
 
-def _start(text: str) -> str | int:
+def _start(text: str) -> str | int | datetime:
+    from tallystick.wire import is_number
+
     if text in ("earliest", "latest"):
         return text
-    if not text.isdigit():
-        raise Misuse(f'--from "{text}": expected earliest, latest or an offset')
-    return int(text)
+    if is_number(text):
+        return int(text)
+    time = read_time(text)
+    if time is None:
+        hint = "write times as 2026-11-15T08:00, or -1h"
+        raise Misuse(f'--from "{text}": expected earliest, latest, an offset or a time', hint=hint)
+    return time
 
 
 def _origin(one: Received) -> dict[str, object]:

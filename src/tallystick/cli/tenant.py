@@ -53,4 +53,4 @@ def list_(folder: Path, tell: output.Tell) -> None:
     """
     with open_operator(folder) as operator:
         names = operator.tenants()
-    tell(names, *names)
+    tell(names, *names, none=f"no tenants; tally tenant create NAME {folder} makes one")

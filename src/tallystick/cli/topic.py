@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, open_session, wait_for_authority, with_session
+from tallystick.cli.common import (
+    UNITS_MS,
+    Names,
+    held_schema,
+    home_option,
+    newest_schema,
+    open_session,
+    read_ms,
+    wait_for_authority,
+    with_session,
+)
 from tallystick.cli.topic_columns import labels, policy
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
     from tallystick.client.session import Session
+    from tallystick.ledger.contracts.topics import Terms
     from tallystick.record.schema import Schema
 
 
 @click.group("topic")
 def command() -> None:
-    """Make topics, change schemas, show, rotate and close them.
+    """Make topics, change schemas and what is kept, show, rotate and close them ("delete" is another word for it).
 
     \b
     Examples:
@@ -36,6 +50,11 @@ def command() -> None:
 )
 @click.option("--padded", is_flag=True, help="Hide sizes, counts and times of parcels.")
 @click.option("--erasable", is_flag=True, help="Use keys that tally erase can destroy, by publisher and month.")
+@click.option("--clear", is_flag=True, help="Allow content to be matched in the clear, where something does that.")
+@output.default_option(
+    "--keep", default="forever", help="Parcels are kept so long, or so many of a partition: 30d, 1000000."
+)
+@output.default_option("--pace", default="0ms", help="The least time between two anchors of a partition: 500ms.")
 @home_option
 @output.json_option
 def create(
@@ -45,6 +64,9 @@ def create(
     groups: tuple[str, ...],
     padded: bool,
     erasable: bool,
+    clear: bool,
+    keep: str,
+    pace: str,
     home: Path | None,
     tell: output.Tell,
 ) -> None:
@@ -55,19 +77,51 @@ def create(
       tally topic create brakes --schema "vin string, speed float32" --home owner
       tally topic create trips --schema "driver string, km float64" --erasable --partitions 8 --home owner
       tally topic create drives --schema "vin string, lat float64, lon float64" --group lat,lon --home owner
+      tally topic create doors --schema "vin string, open bool" --keep 30d --pace 500ms --home owner
     """
-    from tallystick.authority.client import topic_entries
-    from tallystick.ledger.contracts.topics import ERASABLE, PADDED
+    from tallystick.cli.entries import write
+    from tallystick.ledger.contracts.topics import CLEAR, ERASABLE, PADDED
     from tallystick.record.schema import Schema
 
     parsed = _grouped(Schema.parse(schema), groups)
     with open_session(home) as session:
-        flags = ERASABLE * erasable | PADDED * padded
-        draft = session.authority.create_topic(name, parsed.encode(), partitions, flags)
-        session.author.write(*topic_entries(draft, session.holder))
-        wait_for_authority(session, lambda: draft.token in dict(Names(session).topics), f'topic "{name}"')
-    told = {"topic": name, "token": draft.token, "partitions": partitions, "schema": str(parsed)}
-    tell(told, f'topic "{name}" {draft.token.hex()}')
+        flags = ERASABLE * erasable | PADDED * padded | CLEAR * clear
+        shown = partial(write, session, Names(session))
+        token = session.create_topic(name, parsed.encode(), partitions, flags, _terms(keep, pace), write=shown)
+        wait_for_authority(session, lambda: token in dict(Names(session).topics), f'topic "{name}"')
+    told = {"topic": name, "token": token, "partitions": partitions, "schema": str(parsed)}
+    tell(told, f'topic "{name}" {token.hex()}')
+
+
+def read_keeping(text: str) -> tuple[int, int]:
+    """(ms, parcels) that a topic keeps, both 0 where it keeps everything."""
+    if text == "forever":
+        return 0, 0
+    keep_ms = read_ms(text)
+    if keep_ms:
+        return keep_ms, 0
+    if re.fullmatch(r"[1-9][0-9]{0,17}", text):
+        return 0, int(text)
+    raise Misuse(f'--keep "{text}" is neither a time nor a number', hint="for example 30d, 12h, 1000000 or forever")
+
+
+def show_keeping(keep_ms: int, keep_parcels: int) -> str:
+    """How long parcels stay, as `--keep` takes it."""
+    return show_ms(keep_ms) if keep_ms else str(keep_parcels or "forever")
+
+
+def show_ms(ms: int) -> str:
+    unit = max((unit for unit, size in UNITS_MS.items() if ms % size == 0), key=UNITS_MS.__getitem__) if ms else "ms"
+    return f"{ms // UNITS_MS[unit]}{unit}"
+
+
+def _terms(keep: str, pace: str) -> Terms:
+    from tallystick.ledger.contracts.topics import ANCHOR_PACE_MS_MAX, Terms
+
+    pace_ms = read_ms(pace)
+    if pace_ms is None or pace_ms > ANCHOR_PACE_MS_MAX:
+        raise Misuse(f'--pace "{pace}": a time of at most {show_ms(ANCHOR_PACE_MS_MAX)} expected', hint="as in 500ms")
+    return Terms(*read_keeping(keep), pace_ms)
 
 
 def _grouped(schema: Schema, groups: tuple[str, ...]) -> Schema:
@@ -93,17 +147,18 @@ def schema(session: Session, name: str, add: str | None, widen: str | None, tell
       tally topic schema brakes
       tally topic schema brakes --add "trailer bool" --home owner
     """
+    from tallystick.cli.entries import write
     from tallystick.ledger import entries
-    from tallystick.record.schema import Schema
 
-    token = Names(session).topic(name)
-    newest = Schema.decode(session.authority.schemas(token)[-1])
+    names = Names(session)
+    token = names.topic(name)
+    newest = newest_schema(session, token)
     if add is not None or widen is not None:
         newest = _next_version(newest, add, widen)
         encoded = newest.encode()
         version, digest = session.authority.propose_schema(token, encoded)
         identity = session.identity
-        session.author.write(entries.schema(identity.instance, token, version, digest, identity.signing_key))
+        write(session, names, entries.schema(identity.instance, token, version, digest, identity.signing_key))
         wait_for_authority(
             session, lambda: session.authority.schemas(token)[-1] == encoded, f"schema version {version}"
         )
@@ -139,34 +194,85 @@ def show(session: Session, name: str, tell: output.Tell) -> None:
     Examples:
       tally topic show brakes --home owner
     """
-    from tallystick.ledger.contracts.anchors import ANCHORS
+    from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
     from tallystick.ledger.contracts.operations import HISTORIES
-    from tallystick.record.schema import Schema
 
     names = Names(session)
     token = names.topic(name)
     facts = _facts(session, names, token)
-    facts["schema"] = str(Schema.decode(session.authority.schemas(token)[-1]))
+    facts["schema"] = str(newest_schema(session, token))
     anchors = [session.view.row(ANCHORS(token, number)) for number in range(facts["partitions"])]
     facts["anchored"] = [0 if anchor is None else anchor.size for anchor in anchors]  # parcels, by partition
+    marks = [session.view.row(RETIRED(token, number)) for number in range(facts["partitions"])]
+    facts["retired"] = [0 if mark is None else mark.below for mark in marks]
+    facts["kept_before"] = _earlier(session, token)
     history = session.view.row(HISTORIES(token))
     facts["operations"] = 0 if history is None else history.operations
     tell(facts, *output.fact_lines(facts))
 
 
+@command.command("config")
+@click.argument("name")
+@with_session
+@output.json_option
+def config(session: Session, name: str, tell: output.Tell) -> None:
+    """Show what was chosen for topic NAME, as the ledger has it: partitions, replicas, keeping, pace, flags, nodes, and
+    every version of its schema. What is in the topic, tally topic show says.
+
+    tally topic retain changes what is kept, tally topic schema the columns, and the operator the nodes of a partition
+    (tally instance assign); the rest stays as it was made.
+
+    \b
+    Examples:
+      tally topic config brakes --home owner
+      tally topic retain brakes --keep 30d --home owner
+    """
+    from tallystick.ledger.contracts.topics import HOSTS
+
+    names = Names(session)
+    token = names.topic(name)
+    facts = _facts(session, names, token)
+    keys = [HOSTS(token, number) for number in range(facts["partitions"])]
+    hosts = [row for row, _ in session.view.rows_at(keys, session.node.states)]
+    moved = {str(number): [node.hex() for node in nodes] for number, nodes in enumerate(hosts) if nodes is not None}
+    schemas = [held_schema(session, token, one) for one in session.authority.schemas(token)]
+    told = {**facts, "kept_before": _earlier(session, token)}
+    lines = [f"nodes of partition {number}  {', '.join(nodes)}" for number, nodes in moved.items()]
+    lines += [f"schema version {one.version}  {one}" for one in schemas]
+    versions = [{"version": one.version, "schema": str(one), "hash": one.hash} for one in schemas]
+    tell({**told, "nodes_of_partitions": moved, "schemas": versions}, *output.fact_lines(told), *lines)
+
+
+def _earlier(session: Session, token: bytes) -> list[str]:
+    """Longer promises, which what was anchored under them keeps."""
+    from tallystick.ledger.contracts.retention import EARLIER
+
+    earlier = session.view.row(EARLIER(token)) or []
+    return [
+        f"{show_keeping(*kept)} for what was anchored by {output.show_time(until_ms)}" for until_ms, kept in earlier
+    ]
+
+
 def _facts(session: Session, names: Names, token: bytes) -> dict[str, Any]:
     from tallystick.ledger.contracts.epochs import LAST_EPOCHS
-    from tallystick.ledger.contracts.topics import ERASABLE, PADDED, TOPICS
+    from tallystick.ledger.contracts.topics import CLEAR, ERASABLE, PADDED, TOPICS
 
     topic = session.view.row(TOPICS(token))
     if topic is None:
         raise Misuse(f"topic {token.hex()} is not on the ledger")
-    flags = [word for bit, word in ((ERASABLE, "erasable"), (PADDED, "padded")) if topic.flags & bit]
+    words = ((ERASABLE, "erasable"), (PADDED, "padded"), (CLEAR, "clear"))
+    flags = [word for bit, word in words if topic.flags & bit]
     return {
         "topic": names.topic_name(token),
         "token": token.hex(),
+        "tenant": topic.tenant.hex(),
+        "bound_by": topic.authority.hex() or None,
         "owner": names.principal_name(topic.owner),
+        "nodes": [node.hex() for node in topic.nodes],
         "partitions": topic.partitions,
+        "replicas": topic.replicas,
+        "keep": show_keeping(topic.keep_ms, topic.keep_parcels),
+        "pace": show_ms(topic.anchor_pace_ms),
         "flags": flags,
         "schema_version": topic.version,
         "made_at_height": topic.created,
@@ -188,7 +294,7 @@ def list_(session: Session, tell: output.Tell) -> None:
     names = Names(session)
     found = [_facts(session, names, token) for token, _ in names.topics]
     rows = [[one["token"], output.plural(one["partitions"], "partition"), _state(one), one["topic"]] for one in found]
-    tell(found, *output.table(rows))
+    tell(found, *output.table(rows), none="no topics that you own or may describe; tally topic create makes one")
 
 
 def _state(facts: dict[str, Any]) -> str:
@@ -200,17 +306,24 @@ def _state(facts: dict[str, Any]) -> str:
 @with_session
 @output.json_option
 def close(session: Session, name: str, tell: output.Tell) -> None:
-    """Close topic NAME for good: nothing more is published to it; what was published stays readable.
+    """Close topic NAME for good, by its owner or who has the right to delete it: nothing more is published to it.
+
+    What was published stays readable, until its owner lets it go (tally topic release) or erases it (tally erase). So
+    the word is close; delete does the same.
 
     \b
     Examples:
       tally topic close brakes --home owner
+      tally topic delete brakes --home owner
     """
+    from tallystick.cli.entries import write
     from tallystick.ledger import entries
 
-    token = Names(session).topic(name)
-    session.author.write(entries.close_topic(token))
-    tell({"closed": token}, f'closed topic "{name}" {token.hex()}')
+    names = Names(session)
+    token = names.topic(name)
+    write(session, names, entries.close_topic(token))
+    advice = f"what was published stays readable; tally topic release {name} PARTITION lets it go"
+    tell({"closed": token}, f'closed topic "{name}" {token.hex()}', note=advice)
 
 
 @command.command("rotate")
@@ -230,5 +343,72 @@ def rotate(session: Session, name: str, tell: output.Tell) -> None:
     tell(told, f"epoch {rotation.epoch} begins {output.show_time(rotation.begins_ms)}")
 
 
+@command.command("retain")
+@click.argument("name")
+@click.option("--keep", required=True, help="So long, or so many of a partition: 30d, 12h, 1000000, forever.")
+@with_session
+@output.json_option
+def retain(session: Session, name: str, keep: str, tell: output.Tell) -> None:
+    """Say what is kept of topic NAME from now on. A shorter time counts for what is published after it; what is there
+    keeps the longer promise, unless it is released.
+
+    \b
+    Examples:
+      tally topic retain brakes --keep 30d --home owner
+      tally topic retain brakes --keep forever --home owner
+    """
+    from tallystick.cli.entries import write
+    from tallystick.ledger import entries
+    from tallystick.ledger.contracts.retention import Retention
+
+    names = Names(session)
+    token, kept = names.topic(name), Retention(*read_keeping(keep))
+    write(session, names, entries.retain(token, kept))
+    earlier = _earlier(session, token)
+    tell({"token": token, "keep": show_keeping(*kept), "kept_before": earlier}, f'topic "{name}" keeps {keep}')
+    if earlier:
+        output.note(f"what is there keeps its promise ({earlier[0]}), and what comes waits behind it")
+        output.note(f"tally topic release {name} PARTITION lets it go")
+
+
+@command.command("release")
+@click.argument("name")
+@click.argument("partition", type=click.IntRange(0))
+@click.option("--below", type=click.IntRange(1), help="The first offset to keep; without it all that is anchored goes.")
+@click.option("--yes", is_flag=True, help="Do not ask back.")
+@with_session
+@output.json_option
+def release(session: Session, name: str, partition: int, below: int | None, yes: bool, tell: output.Tell) -> None:
+    """Let the carriers of topic NAME give up what lies in PARTITION below an offset, whatever was promised.
+
+    Rows that nobody has read are gone for good. Headers and proofs stay, and readers are told what they did not get.
+    A node deletes whole segments: what lies in the newest one goes when all of it may.
+
+    \b
+    Examples:
+      tally topic release brakes 0 --below 100000 --home owner
+      tally topic release brakes 0 --yes --home owner
+    """
+    from tallystick.cli.entries import write
+    from tallystick.ledger import entries
+    from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED
+
+    names = Names(session)
+    token = names.topic(name)
+    anchor, mark = session.view.row(ANCHORS(token, partition)), session.view.row(RETIRED(token, partition))
+    if anchor is None or not anchor.size:
+        raise Misuse(f'partition {partition} of topic "{name}" holds nothing that is anchored')
+    below = anchor.size if below is None else below
+    first = 0 if mark is None else mark.below
+    output.note(f'the parcels from offset {first} to {below} of partition {partition} of topic "{name}" may be deleted')
+    if not yes:
+        click.confirm("nothing brings them back; go on?", abort=True, err=True)
+    write(session, names, entries.release(token, partition, below))
+    tell({"token": token, "partition": partition, "below": below}, f"released below offset {below}")
+
+
 for _command in (labels, policy):
     command.add_command(_command)
+delete = copy(close)  # as users of Kafka type it
+delete.name, delete.short_help = "delete", "Another word for close."
+command.add_command(delete)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli import output
-from tallystick.cli.common import Names, home_option, naming, open_session, wait_for_authority
+from tallystick.cli.common import Names, home_option, naming, newest_schema, open_session, wait_for_authority
+from tallystick.cli.policy import change_line, changed, principals, read_policy
 from tallystick.errors import Misuse
 
 if TYPE_CHECKING:
     from tallystick.client.session import Session
-    from tallystick.policy.formula import Formula
     from tallystick.policy.topic_code import TopicCode
     from tallystick.record.schema import Schema
 
@@ -34,7 +34,8 @@ def policy(
     """Show the policies of TOPIC, or set FORMULA as the policy of its columns.
 
     Whoever reads the topic opens these columns only with attributes that satisfy the formula. It counts for what is
-    published from now on; publishers need not know it.
+    published from now on; publishers need not know it. Whom the change admits and shuts out is told; tally policy
+    explain tells it beforehand.
 
     \b
     Examples:
@@ -42,30 +43,34 @@ def policy(
       tally topic policy drives --columns lat,lon --none --home owner
       tally topic policy drives --home owner
     """
-    from tallystick.record.schema import Schema
-
     if formula is not None and lift:
         raise Misuse("either a formula or --none")
     with open_session(home) as session, naming(topic):
-        token = Names(session).topic(topic)
-        schema = Schema.decode(session.authority.schemas(token)[-1])
+        names = Names(session)
+        token = names.topic(topic)
+        schema = newest_schema(session, token)
         if formula is not None or lift:
-            _change(session, token, _groups(schema, columns), formula)
+            for one in _change(session, names, token, _groups(schema, columns), formula):
+                output.note(f"{', '.join(schema.groups[one['group']])}: {change_line(one)}")
         found = _policies(session, token, schema)
     rows = [[", ".join(one["columns"]), f"version {one['version']}", str(one["policy"])] for one in found]
     tell(found, *output.table(rows), note="" if found else "note: the topic has no policy")
 
 
-def _change(session: Session, token: bytes, groups: list[int], text: str | None) -> None:
+def _change(session: Session, names: Names, token: bytes, groups: list[int], text: str | None) -> list[dict[str, Any]]:
+    """Write the policy, or its lifting. Returns whom that admits and shuts out, for an owner that sees it."""
     from tallystick.authority.client import policy_entry
+    from tallystick.cli.entries import write
 
-    formula = None if text is None else _parse(session, text)
+    formula = None if text is None else read_policy(session, text)
     standing = {group for group, _, _ in session.authority.topic_policies(token)}
     wanted = [group for group in groups if formula is not None or group in standing]
     if not wanted:
         raise Misuse("these columns have no policy to lift")
+    index = principals(session, names)
+    changes = [] if index is None else changed(session, names, index, token, wanted, formula)
     entries = [policy_entry(session.authority, token, group, formula, session.entropy.bytes(32)) for group in wanted]
-    session.author.write(*entries)
+    write(session, names, *entries)
     expected = {(group, b"" if formula is None else formula.encode()) for group in wanted}
 
     def has_followed() -> bool:
@@ -73,16 +78,7 @@ def _change(session: Session, token: bytes, groups: list[int], text: str | None)
         return all(now.get(group, b"") == encoded for group, encoded in expected)
 
     wait_for_authority(session, has_followed, "the policy")
-
-
-def _parse(session: Session, text: str) -> Formula:
-    from tallystick.policy.check import check_policy
-    from tallystick.policy.parse import parse
-    from tallystick.policy.space import AttributeSpace
-
-    formula = parse(text, AttributeSpace.decode(session.authority.attribute_space()), "policy")
-    check_policy(formula)
-    return formula
+    return changes
 
 
 def _groups(schema: Schema, columns: str | None) -> list[int]:
@@ -149,13 +145,12 @@ def labels(
       tally topic labels brakes --none --home owner
     """
     from tallystick.policy.topic_code import NUMBER, TopicCode
-    from tallystick.record.schema import Schema
 
     if lift and columns:
         raise Misuse("either columns or --none")
     with open_session(home) as session, naming(topic):
         token = Names(session).topic(topic)
-        schema = Schema.decode(session.authority.schemas(token)[-1])
+        schema = newest_schema(session, token)
         declared = b""
         if columns or lift:
             code = TopicCode.read(columns, schema.arrow, each=each, number=NUMBER if number is None else number)

@@ -148,7 +148,10 @@ def run_node(folders: Folders, settings: NodeSettings, tell: output.Tell) -> Non
 
     node = Node(folders.node, machine().clock, settings)
     on_signal(node.server.stop)  # the server takes signals itself while it serves; this is for one that comes before
-    write_address(folders.node, node.url, node.keys.certificate)
+    engines = {"ledger": settings.ledger, "carrier": settings.carrier}
+    if path := settings.carrier_settings.get("kafka_settings"):
+        engines["kafka_settings"] = str(Path(path).resolve())
+    write_address(folders.node, node.url, node.keys.certificate, engines)
     tell({"process": "node", "url": node.url}, f"node  {node.url}")
     node.run()
 

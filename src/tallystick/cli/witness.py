@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,7 @@ def run(
       tally witness run city --trust fleet/trust.json --port 7420
     """
     from tallystick.ledger.witness import REQUEST_BYTES_MAX, Witness
-    from tallystick.node.instance import read_secret
+    from tallystick.node.instance import claim, read_secret
     from tallystick.runtime.address import server_tls
     from tallystick.runtime.disk import RealDisk
     from tallystick.runtime.http1 import Answer
@@ -102,19 +103,20 @@ def run(
     clock = machine().clock
     signer = _signer((folder / _NAME).read_text().strip(), read_secret(folder / _KEY))
     logs = {trust.origin: ledger_verifiers(trust) for trust in map(read_trust, trust_files)}
-    witness = Witness(signer, logs, RealDisk(folder / "seen"))
+    with closing(claim(folder)):  # two on one folder could vouch for two histories
+        witness = Witness(signer, logs, RealDisk(folder / "seen"))
 
-    async def add_checkpoint(request: Request) -> Answer:
-        told = await asyncio.to_thread(witness.add_checkpoint, await request.body(), int(clock.now()))
-        return Answer(told.status, told.body, told.content_type)
+        async def add_checkpoint(request: Request) -> Answer:
+            told = await asyncio.to_thread(witness.add_checkpoint, await request.body(), int(clock.now()))
+            return Answer(told.status, told.body, told.content_type)
 
-    router = Router(body_bytes_max=REQUEST_BYTES_MAX)
-    router.add("POST", "/add-checkpoint", add_checkpoint)
-    tls = server_tls(tls_certificate, tls_key) if tls_certificate else None
-    server = Server(router, host, port, tls=tls)
-    tell({"url": server.url, "vkey": signer.verifier.encode()}, f"witness  {server.url}")
-    on_signal(lambda: None)  # the server takes them while it serves
-    server.run()
+        router = Router(body_bytes_max=REQUEST_BYTES_MAX)
+        router.add("POST", "/add-checkpoint", add_checkpoint)
+        tls = server_tls(tls_certificate, tls_key) if tls_certificate else None
+        server = Server(router, host, port, tls=tls)
+        tell({"url": server.url, "vkey": signer.verifier.encode()}, f"witness  {server.url}")
+        on_signal(lambda: None)  # the server takes them while it serves
+        server.run()
 
 
 def _signer(name: str, seed: bytes) -> NoteSigner:

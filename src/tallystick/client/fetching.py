@@ -12,6 +12,7 @@ if it had come alone. Where one answer of many is refused, each is asked for alo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -29,21 +30,35 @@ from tallystick.client.reader import (
     PlacedParcel,
     ReadTopic,
     V,
+    is_suspect,
     parse,
     received,
     withheld,
 )
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import Ties, View
+from tallystick.crypto import merkle
 from tallystick.errors import Forged, Refused
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
+from tallystick.ledger.contracts.identity import IDENTITIES
+from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.parcel.parcel import Parcel, VerifiedParcel
 from tallystick.parcel.verify import PermitBook
 from tallystick.trust.permit import Permit
+from tallystick.trust.receipt import stands_below
+
+log = logging.getLogger(__name__)
 
 _Asked = tuple[bytes, int, int, int | None]  # the permit, the partition, the first offset, the anchored size
+
+
+def check_tenant(view: View, permit: Permit) -> None:
+    """Hold the tenant that a permit names to the topic's row on the ledger, as guards do. Raises `Forged`."""
+    row = view.wait_for(TOPICS(permit.token), lambda row: row is not None)
+    if row is None or row.tenant != permit.tenant:
+        raise Forged(f"topic {permit.token.hex()} is another tenant's than the permit's", reason="wrong-tenant")
 
 
 class Fetcher:
@@ -55,9 +70,11 @@ class Fetcher:
         """With a `pool`, the next range is on its way while the last one is opened."""
         self._pool = pool
         self._coming: dict[int, tuple[_Asked, Future[Fetched]]] = {}  # by partition
+        self._passed: dict[int, list[Finding]] = {}  # by partition: what was retired, and is yet to be told
         self._carrier, self._view, self._clock, self._settings = ties.carrier, ties.view, ties.clock, settings
         self.reading = received(lambda header: self.wanted.asks_for(header))
         self.use(held.permit)
+        check_tenant(ties.view, held.permit)
         book = PermitBook(ties.identity.instance, [ties.identity.authority])
         self._token = held.grant.token
         self.topic = ReadTopic(ties.identity.instance, self._token, held.grant.settings.partitions, book)
@@ -71,7 +88,12 @@ class Fetcher:
         return ParcelReader(self.reading, self.topic, partition, self._view.check_seen, offset)
 
     def read(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
-        """The next range of a partition, verified; waits up to `wait_ms` for one."""
+        """The next range of a partition, verified; waits up to `wait_ms` for one. What was retired below it is told
+        before it."""
+        found = self._read(reader, wait_ms)
+        return [*self._passed.pop(reader.partition, []), *found]
+
+    def _read(self, reader: ParcelReader, wait_ms: int) -> list[PlacedParcel | Finding]:
         if self._settings.read == "stored":
             return self._read_stored(reader, wait_ms)
         if not self._has_more(reader):
@@ -124,21 +146,27 @@ class Fetcher:
             reader.anchor = self.anchor(reader.partition)
         if reader.anchor is not None:
             confirm(reader, reader.anchor, self.headers)
-        fetched = self._ask(*self._asked(reader, None), wait_ms=wait_ms, stored=True)
+        fetched = self._fetch(reader, None, wait_ms, stored=True)
         return self._taken(reader, fetched, None) if fetched.parcels else []
 
-    def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int) -> Fetched:
+    def _fetch(self, reader: ParcelReader, size: int | None, wait_ms: int, *, stored: bool = False) -> Fetched:
         asked = self._asked(reader, size)
         coming = self._coming.pop(reader.partition, None)
         if coming is not None and coming[0] == asked:
             fetched = coming[1].result()
         else:
-            fetched = self._ask(*asked, wait_ms=wait_ms)
+            fetched = self._ask(*asked, wait_ms=wait_ms, stored=stored)
         if fetched.retired > reader.offset:
             self.check_retired(reader.partition, fetched.retired)
+            self._tell_retired(reader, fetched.retired)
             reader.skip_to(fetched.retired)
-            return self._fetch(reader, size, wait_ms)
+            return self._fetch(reader, size, wait_ms, stored=stored)
         return fetched
+
+    def _tell_retired(self, reader: ParcelReader, below: int) -> None:
+        """Have the next range tell what lay between the reader and the mark."""
+        gone = Finding.retired(self._token, reader.partition, reader.offset, below)
+        self._passed.setdefault(reader.partition, []).append(gone)
 
     def _asked(self, reader: ParcelReader, size: int | None) -> _Asked:
         return self._permit, reader.partition, reader.offset, size
@@ -191,6 +219,58 @@ def confirm(reader: PartitionReader[V], anchor: AnchorRow, headers: Callable[[in
             raise withheld(reader.partition, message, "altered")
         reader.confirm(len(shown.parcels), shown.proof, anchor)
         start, waiting = reader.unproved
+
+
+class Revocations:
+    """Which publishers of a topic were revoked, and what of theirs stands all the same.
+
+    Threat: the thief of a key that was revoked since, and a node that stores what the thief seals. What is read under
+    an anchor below the height of the revocation stands, and so does what an older anchor covers, if the node proves
+    that it came before the revocation and that the tree which is read continues its tree. A node that shows an older
+    anchor than the last, another one, or none, makes more suspect and never less.
+    """
+
+    def __init__(self, node: RemoteNode, view: View, token: bytes) -> None:
+        self._node, self._view, self._token = node, view, token
+        # By publisher: the height of the revocation, or 0; and up to which height that is known.
+        self._known: dict[bytes, tuple[int, int]] = {}
+        # By publisher and partition: the offset below which it stands, in the tree of which size.
+        self._found: dict[tuple[bytes, int], tuple[int, int]] = {}
+
+    def learn(self, read: Iterable[tuple[bytes, AnchorRow | None]]) -> None:
+        """Ask together for all publishers of what is read, each under its anchor, of whom too little is known."""
+        lacking = sorted({publisher for publisher, anchor in read if not self._is_known(publisher, anchor)})
+        if lacking:
+            rows = self._view.rows_at([IDENTITIES(publisher) for publisher in lacking], self._node.states)
+            for publisher, (row, head) in zip(lacking, rows, strict=True):
+                self._known[publisher] = 0 if row is None else row.revoked, head.height
+
+    def _is_known(self, publisher: bytes, anchor: AnchorRow | None) -> bool:
+        revoked, height = self._known.get(publisher, (0, -1))
+        return bool(revoked) or (anchor is not None and anchor.height <= height)
+
+    def stands_below(self, publisher: bytes, partition: int, first: int, anchor: AnchorRow | None) -> int:
+        """The offset below which what is read of a publisher that was learned of stands, from `first` on."""
+        if not is_suspect(self._known[publisher][0], None if anchor is None else anchor.height):
+            return merkle.SIZE_MAX
+        if anchor is None:
+            return 0
+        below, size = self._found.get((publisher, partition), (first + 1, -1))
+        if below > first and size != anchor.size:
+            below = self._ask(publisher, partition, anchor)
+            self._found[publisher, partition] = below, anchor.size
+        return below
+
+    def _ask(self, publisher: bytes, partition: int, anchor: AnchorRow) -> int:
+        try:
+            found = self._node.anchored_before(self._token, partition, publisher, anchor.size)
+            if found is None:
+                return 0
+            proved = self._view.entry(found.revocation), self._view.entry(found.anchor)
+            return stands_below(publisher, (self._token, partition), *proved, (anchor.size, anchor.root), found.path)
+        except Refused as error:
+            log.warning("partition %d: nothing that a revoked publisher sealed stands: %s", partition, error)
+            return 0
 
 
 K = TypeVar("K")

@@ -7,6 +7,12 @@ one identity share what is kept: two that start at the same moment may ask for a
 
 `Advertised` are the permits under which a publisher seals: obtained, shown to the node, and kept up to date. `Held`
 is a grant as its holder keeps it: which epoch, period and schema count now.
+
+Threat: an authority, or whoever speaks with its key, that gives one publisher another public key than all the others,
+and opens what is sealed to it. The ledger has the hash of every epoch's key, and of the attribute authority's; a
+publisher's grant counts once they agree (`check_keys`), and only such a grant is kept. Where the contract `keys` is in
+force the ledger has the hashes of erasure keys and of topic policies' keys too; before, they are the authority's signed
+word.
 """
 
 from __future__ import annotations
@@ -17,12 +23,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from tallystick.authority.answers import authority_hash, erasure_key_name, key_hash, policy_key_name
 from tallystick.authority.client import AuthorityClient
 from tallystick.authority.grant import Grant, GrantEpoch, GrantErasureKey
-from tallystick.client.ties import Ties
+from tallystick.client.ties import Ties, View
 from tallystick.crypto.symmetric import named_hash, unwrap, wrap
-from tallystick.errors import CannotOpen, Malformed, Refused, TallystickError, Unavailable
+from tallystick.errors import CannotOpen, Forged, Malformed, Refused, TallystickError, Unavailable, Withheld
 from tallystick.identity.folder import Identity
+from tallystick.ledger.contracts.attributes import ATTRIBUTE_EPOCHS, AttributeEpochRow
+from tallystick.ledger.contracts.epochs import EPOCHS, TOPIC_KEYS, EpochRow, TopicKeyRow
+from tallystick.ledger.contracts.settings import KEYS_CONTRACT, VERSIONS, is_in_force
+from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.contracts.topics import ERASABLE, PADDED
 from tallystick.parcel.header import TopicRef
 from tallystick.parcel.labels import Wanted
@@ -57,6 +68,8 @@ class Held:
 
     def updated(self, update: Grant) -> Held:
         """Fold an update in: what it names replaces or adds, the rest stays."""
+        if update.token != self.grant.token:
+            raise Forged("grant: the update is for another topic")
         schemas = tuple(Schema.decode(text) for text in update.schemas) if update.schemas else self.schemas
         return Held(self.grant.updated(update), self.permit, schemas)
 
@@ -83,18 +96,87 @@ class Held:
         return bool(self.grant.settings.flags & PADDED)
 
 
+KeyRow = EpochRow | AttributeEpochRow | TopicKeyRow
+
+
+def announced_keys(grant: Grant, before: Grant | None, authority: bytes) -> list[tuple[Key[KeyRow], bytes, str]]:
+    """Where the ledger has the hashes of a grant's keys that were not in the one before: place, hash and name."""
+    known = set() if before is None else {(one.number, one.public) for one in before.epochs}
+    places: list[tuple[Key[KeyRow], bytes, str]] = [
+        (EPOCHS(grant.token, one.number), key_hash(one.public), f"epoch {one.number} of topic {grant.token.hex()}")
+        for one in grant.epochs
+        if (one.number, one.public) not in known
+    ]
+    policies, old = grant.policies, None if before is None else before.policies
+    if policies and policies.public and policies.epochs and (old is None or old.public != policies.public):
+        newest = max(number for number, _ in policies.epochs)  # one key serves them all
+        place = ATTRIBUTE_EPOCHS(authority, newest)
+        places.append((place, authority_hash(policies.public), f"attribute epoch {newest}"))
+    return places
+
+
+def announced_beside(grant: Grant, before: Grant | None) -> list[tuple[Key[KeyRow], bytes, str]]:
+    """The same for the keys of erasure periods and topic policies."""
+    known = set() if before is None else {*before.erasure_keys, *(before.policies.topics if before.policies else ())}
+    topic = f"of topic {grant.token.hex()}"
+    erasure = [
+        (erasure_key_name(one.publisher, one.period), one.key, f"erasure period {one.period} {topic}")
+        for one in grant.erasure_keys
+        if one not in known
+    ]
+    policies = [
+        (
+            policy_key_name(one.group, one.version, one.epoch),
+            one.public,
+            f"policy of group {one.group} {topic} in attribute epoch {one.epoch}",
+        )
+        for one in (grant.policies.topics if grant.policies else ())
+        if one.public and one not in known
+    ]
+    return [(TOPIC_KEYS(grant.token, name), key_hash(key), what) for name, key, what in (*erasure, *policies)]
+
+
+def check_keys(held: Held, before: Held | None, view: View, authority: bytes) -> Held:
+    """A publisher's grant, if its keys are those that the ledger announces; what was checked `before` is not again.
+
+    Raises `Forged` (`wrong-key`) for another key, and `Unavailable` where the ledger cannot be asked or does not show
+    the epoch yet. A reader seals nothing.
+    """
+    if held.permit.operation is not Operation.ADVERTISE:
+        return held
+    checked = None if before is None else before.grant
+    try:
+        beside = announced_beside(held.grant, checked)
+        if beside:
+            versions, head = view.row_at(VERSIONS())
+            beside = beside if is_in_force(versions, KEYS_CONTRACT, head.height) else []
+        for place, expected, what in (*announced_keys(held.grant, checked, authority), *beside):
+            row = view.wait_for(place, lambda row: row is not None)
+            if row is None or row.key_hash != expected:
+                raise Forged(
+                    f"{what}: the authority gives another key than the ledger announces",
+                    reason="wrong-key",
+                    hint="nothing is sealed to it; tell the topic's owner and the authority's operator",
+                )
+    except Withheld as error:
+        if error.reason != "stale-head":
+            raise
+        raise Unavailable(str(error), hint=error.hint) from error
+    return held
+
+
 log = logging.getLogger(__name__)
 
-_AAD = b"tallystick kept grant 1"
+_AAD = b"tallystick kept grant 2"  # 1 was kept without having been held to the ledger
 
 
 class Grants:
     """The grants of one identity, in a folder of their own."""
 
     def __init__(
-        self, identity: Identity, authority: AuthorityClient, disk: Disk, clock: Clock, entropy: Entropy
+        self, identity: Identity, authority: AuthorityClient, view: View, disk: Disk, clock: Clock, entropy: Entropy
     ) -> None:
-        self._identity, self._authority, self._disk = identity, authority, disk
+        self._identity, self._authority, self._view, self._disk = identity, authority, view, disk
         self._clock, self._entropy = clock, entropy
         self._lock = threading.Lock()
 
@@ -114,10 +196,13 @@ class Grants:
         """
         name = _name(operation, topic, first_epoch, interest)
         kept = None if again else self._load(name)
+        if kept is not None and isinstance(topic, str) and kept.permit.tenant != self._identity.tenant:
+            kept = None  # an older release asked, and believed that the name led there
         try:
             held = None if kept is None or self._ends_soon(kept.permit) else self._updated(kept)
             if held is None or self._is_outrun(held):
                 held = Held.of(self._authority.permit(operation, topic, first_epoch, interest))
+            check_keys(held, kept, self._view, self._identity.authority.subject)
         except Unavailable as error:
             if kept is None or operation is not Operation.ADVERTISE:
                 raise
@@ -193,7 +278,7 @@ class Advertised:
 
     def __init__(self, topics: str | Sequence[str], ties: Ties) -> None:
         self._carrier, self._authority, self._grants = ties.carrier, ties.authority, ties.grants
-        self._clock = ties.clock
+        self._clock, self._view, self._issuer = ties.clock, ties.view, ties.identity.authority.subject
         names = [topics] if isinstance(topics, str) else list(topics)
         obtained = [(self._obtain(name), name) for name in names]
         obtained.sort(key=lambda pair: pair[0].grant.token)
@@ -209,7 +294,8 @@ class Advertised:
     def _obtain(self, name: str) -> Held:
         if self._grants is not None:
             return self._grants.obtain(Operation.ADVERTISE, name)
-        return Held.of(self._authority.permit(Operation.ADVERTISE, name))
+        held = Held.of(self._authority.permit(Operation.ADVERTISE, name))
+        return check_keys(held, None, self._view, self._issuer)
 
     def obtain_again(self) -> None:
         """New permits, where those at hand ended. Raises `Refused` if the right is gone."""
@@ -221,12 +307,13 @@ class Advertised:
             self._carrier.advertise(held.grant.permit)
 
     def update(self, wait_ms: int = 0) -> bool:
-        """Ask the authority for news of epochs and schemas. Returns whether there was any."""
+        """Ask the authority for news of epochs and schemas. Returns whether there was any. Raises `Forged` for a key
+        that is not the ledger's."""
         news = False
         for number, held in enumerate(self.held):
             update = self._authority.keys(held.permit.identifier, held.grant.version, wait_ms)
             if update is not None:
-                self.held[number] = held.updated(update)
+                self.held[number] = check_keys(held.updated(update), held, self._view, self._issuer)
                 if self._grants is not None and not self.closed:
                     self._grants.save(self.held[number], self._names[number])
                 news = True

@@ -10,7 +10,10 @@ offset another member moved is read again from there.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from tallystick.client.reader import ParcelReader
 from tallystick.client.ties import Ties
@@ -21,11 +24,26 @@ from tallystick.ledger.contracts.groups import GROUPS, OFFSETS, OffsetRow
 from tallystick.ledger.contracts.state import Key
 
 LEASE_MS = 15_000  # a dead member's partitions are dealt anew after this
+_NAMES = "groups"  # a file in an identity's folder: the names of groups that it met, one JSON text a line
 
 
 def group_id(tenant: bytes, name: str) -> bytes:
     """The identifier of a tenant's group."""
     return named_hash("tallystick group 1", tenant + name.encode())[:16]
+
+
+def known_names(home: Path) -> list[str]:
+    """The names of groups that the identity in `home` met. The ledger has hashes of them."""
+    with suppress(OSError, ValueError):
+        return [str(json.loads(line)) for line in (home / _NAMES).read_text().splitlines()]
+    return []
+
+
+def note_name(home: Path, name: str) -> None:
+    """Remember a group's name; where that cannot be written, it is not known the next time."""
+    if name not in known_names(home):
+        with suppress(OSError), (home / _NAMES).open("a") as file:
+            file.write(json.dumps(name) + "\n")
 
 
 class Member:

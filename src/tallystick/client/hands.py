@@ -26,7 +26,7 @@ from tallystick.client.grants import Advertised
 from tallystick.client.lane_keys import Labelling, OwnLane, OwnPolicy, draw_secrets, open_lane, policy_state
 from tallystick.client.outbox import Outbox, Rows, Spooled, Waiter
 from tallystick.client.settings import PublisherSettings
-from tallystick.client.spool import Spool, UnsureSpool
+from tallystick.client.spool import RowsMark, Spool, UnsureSpool
 from tallystick.client.ties import Ties
 from tallystick.crypto.merkle import leaf_hash, verify_inclusion
 from tallystick.errors import Forged, Refused, Unavailable
@@ -92,8 +92,10 @@ class Sealer:
                 self._spool.forget(name, sequence)
                 continue
             data = self._spool.read(name, sequence)
-            header = Parcel.decode(data).header
-            yield Spooled(name, sequence, header.hash, header.count, len(data), header.topics, locks, Waiter([]))
+            parcel = Parcel.decode(data)
+            header, rows = parcel.header, own.rows_of(parcel, self._ties.identity)
+            waiter = Waiter([], earlier=True)
+            yield Spooled(name, sequence, header.hash, rows, len(data), header.topics, locks, waiter)
 
     def carry_out(self, effect: effects.Sealing, sealed: list[Spooled]) -> None:
         """Do what is asked. What was sealed is in `sealed`, also where `Unavailable` is raised behind it."""
@@ -157,7 +159,8 @@ class Sealer:
         labels = self._labelling.labels(batch, own.lane.topics)
         assert rows.packed is not None
         content = rows.packed() if batch is rows.batch else batch
-        return self._seal(own, own.lane.seal, content, waiter=rows.waiter, labels=labels, **self._marks)
+        marks = {"labels": labels, **self._marks}
+        return self._seal(own, own.lane.seal, content, rows=batch.rows, waiter=rows.waiter, mark=rows.mark, **marks)
 
     @property
     def _marks(self) -> dict[str, Any]:
@@ -165,15 +168,22 @@ class Sealer:
         return {"checkpoint": self._ties.view.accepted, "write": self._settings.write}
 
     def _seal(
-        self, own: OwnLane, seal: Callable[..., Parcel], *content: object, waiter: Waiter | None = None, **options: Any
+        self,
+        own: OwnLane,
+        seal: Callable[..., Parcel],
+        *content: object,
+        rows: int = 0,
+        waiter: Waiter | None = None,
+        mark: RowsMark | None = None,
+        **options: Any,
     ) -> Spooled:
-        """Seal the next parcel of a lane and append it to the spool. If the disk does not take it, nobody will ever see
-        it, and the lane stays where it was."""
+        """Seal the next parcel of a lane, with so many rows, and append it to the spool. If the disk does not take it,
+        nobody will ever see it, and the lane stays where it was."""
         lane, ties = own.lane, self._ties
         before = lane.sequence, lane.previous
         try:
             parcel = seal(*content, now_ms=self._now_ms, entropy=ties.entropy.bytes(32), **options)
-            self._spool.append(parcel)
+            self._spool.append(parcel, mark)
         except Unavailable:
             lane.sequence, lane.previous = before
             raise
@@ -181,7 +191,7 @@ class Sealer:
         own.parcels += 1
         own.size_bytes += size
         header, locks = parcel.header, own.secrets[-1].locks
-        rows, closes = header.count if header.kind is ParcelKind.DATA else 0, header.kind is ParcelKind.CLOSE
+        closes = header.kind is ParcelKind.CLOSE
         waiter = waiter or Waiter([])
         return Spooled(lane.lane, header.sequence, parcel.hash, rows, size, header.topics, locks, waiter, closes)
 
@@ -251,7 +261,7 @@ class Sealer:
         nothing was sent."""
         old = self._lanes[effect.lane]
         fresh = self._open_lane(effect.lane, effect.head)
-        ring, keys = KnownKeys(key for one in old.secrets for key in enumerate(one.keys)), self._ties.identity.own_keys
+        ring, keys = old.ring, self._ties.identity.own_keys
         copies: list[Spooled] = []
         try:
             for one in effect.waiting:
@@ -275,7 +285,8 @@ class Sealer:
             case ParcelKind.DATA:
                 batch = open_batch(parcel, ring, schema).upgraded(fresh.lane.schema)
                 labels = self._labelling.labels(batch, fresh.lane.topics)
-                yield self._seal(fresh, fresh.lane.seal, batch, waiter=waiter, labels=labels, write=header.write)
+                marks: dict[str, Any] = {"labels": labels, "write": header.write}
+                yield self._seal(fresh, fresh.lane.seal, batch, rows=batch.rows, waiter=waiter, **marks)
             case ParcelKind.COMMIT if header.write is not None:
                 content = open_content(parcel, ring)
                 yield self._seal(fresh, fresh.lane.seal_commit, content, waiter=waiter, write=header.write)
@@ -343,12 +354,14 @@ class Sender:
     def _send(self, effect: effects.SendParcels) -> tuple[bool, list[Outcome]]:
         """Whether the locks were taken, and the answer for each parcel, up to the first that was refused. Promises are
         held to their parcels before they count."""
-        token, carrier = effect.topic.token, self._ties.carrier
+        token, carrier, took_locks = effect.topic.token, self._ties.carrier, True
         try:
             if effect.locks:
                 carrier.put_locks(token, effect.topic.permit, effect.locks)
         except Refused as error:
-            return False, [NotStored(error.reason, str(error))]
+            if error.reason != "permit-ended":
+                return False, [NotStored(error.reason, str(error))]
+            took_locks = False  # the first new parcel hears the same; what is stored already must not be sealed again
         parcels = [self._spool.read(one.lane, one.sequence) for one in effect.parcels]
         outcomes: list[Outcome] = []
         for one, outcome in zip(effect.parcels, carrier.publish(token, parcels), strict=False):
@@ -357,7 +370,7 @@ class Sender:
                 break
             if not outcome.offsets:  # where nobody promises, the anchor alone will tell
                 self._check_promises(one, outcome.promises)
-        return True, outcomes
+        return took_locks, outcomes
 
     def _check_promises(self, one: Spooled, promises: Sequence[Promise]) -> None:
         """Hold the node to its word: signed, for this parcel, for each of its topics."""

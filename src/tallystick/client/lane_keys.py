@@ -42,10 +42,13 @@ from tallystick.crypto.symmetric import unwrap, wrap
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.identity.folder import Identity
 from tallystick.parcel.header import Header, LaneRef, ParcelKind, TopicRef
-from tallystick.parcel.keys import LaneKey
+from tallystick.parcel.keys import KnownKeys, LaneKey
 from tallystick.parcel.labels import Labeller
 from tallystick.parcel.locks import ErasureLock, OwnPolicyLock, TopicLock, TopicPolicyLock, lock_hash
+from tallystick.parcel.open import open_batch
+from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.seal import Lane
+from tallystick.parcel.verify import verify_own
 from tallystick.policy.check import check_policy
 from tallystick.policy.formula import Formula
 from tallystick.policy.parse import parse
@@ -313,6 +316,17 @@ class OwnLane:
             lane.sequence, lane.previous = newest.sequence + 1, newest.hash
         closed = end is not None or (newest is not None and newest.kind is ParcelKind.CLOSE)
         return cls(lane, secrets, end, replaces, closed)
+
+    @property
+    def ring(self) -> KnownKeys:
+        """The keys that open its parcels."""
+        return KnownKeys(key for one in self.secrets for key in enumerate(one.keys))
+
+    def rows_of(self, parcel: Parcel, identity: Identity) -> int:
+        """How many rows a parcel of the lane holds. With padding on, its body says so, which must be opened."""
+        if parcel.header.kind is not ParcelKind.DATA or not parcel.header.padded:
+            return parcel.header.count
+        return open_batch(verify_own(parcel, identity.own_keys), self.ring, self.lane.schema, fast=True).rows
 
 
 class Labelling:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -45,7 +45,7 @@ from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keys import KeyRing, KnownKeys, LaneKeys
 from tallystick.parcel.locks import MissingKey, PolicyPlace
 from tallystick.parcel.open import open_batch, open_columns, open_content
-from tallystick.parcel.parcel import VerifiedParcel, describe
+from tallystick.parcel.parcel import NoRoom, Oversized, Room, VerifiedParcel, describe
 from tallystick.policy.content import read_interest, wanted_rows
 from tallystick.policy.formula import Formula
 from tallystick.record.batch import Batch
@@ -57,6 +57,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SKEW_MS = 10_000  # how far clocks may differ about when an attribute epoch begins
+NULL_BYTES = 8  # of a value in a column that older rows lack
 
 _Columns = tuple[Batch | None, tuple[int, ...]]
 
@@ -78,6 +79,7 @@ class Opener:
         """With a `pool`, what was begun is opened there."""
         self._pool = pool
         self._begun: WeakKeyDictionary[VerifiedParcel, Future[_Columns]] = WeakKeyDictionary()
+        self._room = Room(settings.opened_bytes_max)
         self._authority, self._view, self._settings = ties.authority, ties.view, settings
         attributes = AttributeHolder(
             ties.authority,
@@ -87,6 +89,12 @@ class Opener:
         )
         self.ring = KeyRing(ties.carrier.lock, attributes.key)
         self.take(held)
+
+    def begin_round(self) -> None:
+        """Have all of the room again. What was opened ahead and not asked for is forgotten, or it would take some."""
+        wait([one for one in self._begun.values() if not one.cancel()])
+        self._begun.clear()
+        self._room.begin()
 
     def begin(self, verified: VerifiedParcel) -> None:
         """Begin to open a parcel whose `rows` will be asked for, if all that it takes is here; nobody is asked."""
@@ -100,9 +108,13 @@ class Opener:
             with suppress(RuntimeError):  # the subscriber was closed meanwhile
                 self._begun[verified] = self._pool.submit(self._open, verified, known, schema)
 
-    def rows(self, verified: VerifiedParcel) -> Opened:
+    def rows(self, verified: VerifiedParcel, *, is_first: bool = True) -> Opened:
         """The records of a data parcel, in the schema that the subscriber wants, without the columns that are closed to
-        it. Raises `MissingKey` or `CannotOpen`, and `NotEntitled` where closed columns are an error."""
+        it. Raises `MissingKey` or `CannotOpen`, `NotEntitled` where closed columns are an error, and `NoRoom` unless it
+        is the first whose rows the round returns."""
+        return within_room(lambda: self._rows(verified), is_first, self.begin_round)
+
+    def _rows(self, verified: VerifiedParcel) -> Opened:
         schema = self.schema(verified.header.schema_version, verified.header.schema_hash)
         target, begun = self._target_schema(schema), self._begun.pop(verified, None)
         if begun is not None:
@@ -111,13 +123,17 @@ class Opener:
             found, closed = self._opened(lambda: self._open(verified, self.ring, schema))
         kept = [group for group in range(len(target.groups)) if group not in closed]
         names = tuple(name for group in closed for name in target.groups[group])
-        return Opened(None if found is None else found.upgraded(target.only(*kept)), names)
+        if found is None:
+            return Opened(None, names)
+        wanted = target.only(*kept)
+        self._room.take(found.rows * NULL_BYTES * (len(wanted.arrow) - found.data.num_columns))
+        return Opened(found.upgraded(wanted), names)
 
     def _open(self, verified: VerifiedParcel, keys: LaneKeys, schema: Schema) -> _Columns:
         fast = self._settings.verify == "fast"
         if self._settings.closed == "error":
-            return open_batch(verified, keys, schema, fast=fast), ()
-        return open_columns(verified, keys, schema, fast=fast)
+            return open_batch(verified, keys, schema, fast=fast, room=self._room), ()
+        return open_columns(verified, keys, schema, fast=fast, room=self._room)
 
     def content(self, verified: VerifiedParcel) -> bytes:
         """What a gap or a commit parcel says. Raises `MissingKey` or `CannotOpen`."""
@@ -187,6 +203,22 @@ def ask_once(opening: Callable[[], T], update: Callable[[], object]) -> T:
     except MissingKey:
         update()
         return opening()
+
+
+def within_room(opening: Callable[[], T], is_first: bool, begin_round: Callable[[], object]) -> T:
+    """Open a parcel. Where there is no room for it, and nothing yet to return, it gets all of the room. Raises `NoRoom`
+    if it must wait for the next round, `Oversized` if it would never fit."""
+    try:
+        return opening()
+    except NoRoom:
+        if not is_first:
+            raise
+    begin_round()
+    try:
+        return opening()
+    except NoRoom as error:
+        told = f"{error}; raise opened_bytes_max (in Spark the option openedBytesMax) if its publisher means it"
+        raise Oversized(told) from error
 
 
 def unopened(error: MissingKey, header: Header, *, erased: bool, hint: str | None = None) -> Refused:

@@ -26,6 +26,7 @@ from tallystick.carriers.carrier import NotStored, Outcome
 from tallystick.client.grants import RIGHT_HINT, RIGHT_REASONS
 from tallystick.client.lane_keys import OwnPolicy
 from tallystick.client.settings import PublisherSettings
+from tallystick.client.spool import RowsMark
 from tallystick.errors import Forged, Refused, TallystickError, Unavailable
 from tallystick.parcel.header import LaneRef, TopicRef
 from tallystick.parcel.seal import Gap, Packed
@@ -62,6 +63,7 @@ class Delivery:
     sequence: int
     rows: int
     offsets: tuple[Place, ...]
+    earlier: bool = False  # an earlier process sealed it, and left it in the spool
 
 
 OnDelivery = Callable[[TallystickError | None, Delivery | None], None]
@@ -73,6 +75,7 @@ class Waiter:
 
     callbacks: list[OnDelivery]
     left: int = 1  # parcels that are not delivered yet
+    earlier: bool = False  # nobody: an earlier process took the rows
 
 
 # ── What is to be sealed, and what was ───────────────────────────────────────────────────────────────────────────
@@ -86,6 +89,7 @@ class Rows:
     batch: Batch
     size_bytes: int
     waiter: Waiter
+    mark: RowsMark | None = None
     packed: Callable[[], Packed] | None = None  # the same rows packed ahead, as soon as somebody began to
 
 
@@ -132,10 +136,22 @@ class Spooled:
 
 
 @dataclass(frozen=True)
-class PublisherStatistics:
-    """What waits where now, and what was done by this process; numbers of parcels but for the first."""
+class RowCounts:
+    """What became of rows: each of them is stored, waits, or was not taken."""
 
-    rows: int  # not sealed yet
+    stored: int = 0  # the carrier has them
+    anchored: int = 0  # and an anchor was checked that covers them; these are among the stored
+    waiting: int = 0  # in the spool, or not sealed yet
+    not_taken: int = 0  # refused for good, or dropped for want of room: nobody sends them again
+
+
+@dataclass(frozen=True)
+class PublisherStatistics:
+    """What waits where now, and what was done by this process; numbers of parcels where no rows are named."""
+
+    produced: RowCounts  # the rows that this process was given
+    earlier: RowCounts  # those that it found in the spool
+    rows: int  # not sealed yet; these are among the produced that wait
     lanes: int
     unsent: int
     unproved: int  # stored, and no anchor was checked that covers them
@@ -284,6 +300,8 @@ class Outbox:
         self._dropped: Gap | None = None
         self.reports: list[tuple[OnDelivery, TallystickError | None, Delivery | None]] = []  # for the caller's thread
         self.counts: Counter[str] = Counter()  # of parcels, as the statistics name them
+        self._anchored_rows: Counter[bool] = Counter()  # by whether an earlier process took them
+        self._ended_rows: Counter[bool] = Counter()
         self._last_error = ""
         self.tracks: dict[bytes, LaneTrack] = {}
         self.waiting_bytes = 0  # of rows that are not sealed yet
@@ -371,6 +389,7 @@ class Outbox:
                 self._leave(lane, waiting)
             case EndLane(lane, waiting, reason, final) if whole:
                 for one in waiting:
+                    self._ended_rows[one.waiter.earlier] += one.rows
                     self._report(one.waiter, reason, None)
                 self._leave(lane, waiting)
                 if final:
@@ -567,6 +586,7 @@ class Outbox:
                 del track.parcels[one.sequence]
                 done.setdefault(one.lane, []).append(one.sequence)
                 self.counts["anchored"] += 1
+                self._anchored_rows[one.waiter.earlier] += one.rows
                 if self._settings.acks == "anchored":
                     self._delivered(one)
         for lane, sequences in done.items():
@@ -593,8 +613,9 @@ class Outbox:
     # ── What callers are told ─────────────────────────────────────────────────────────────────────────────────────
 
     def _delivered(self, one: Spooled) -> None:
-        self._report(one.waiter, None, Delivery(one.parcel, one.lane, one.sequence, one.rows, one.offsets))
-        one.waiter = Waiter([])  # it may be sent again, and counts once
+        earlier = one.waiter.earlier
+        self._report(one.waiter, None, Delivery(one.parcel, one.lane, one.sequence, one.rows, one.offsets, earlier))
+        one.waiter = Waiter([], earlier=earlier)  # it may be sent again, and counts once
 
     def _report(self, waiter: Waiter, error: TallystickError | None, delivery: Delivery | None) -> None:
         if self._on_delivery is not None:
@@ -628,8 +649,11 @@ class Outbox:
 
     def statistics(self, rows: int, spool_bytes: int) -> PublisherStatistics:
         """Beside rows that gather and the spool's bytes."""
+        rows += sum(one.batch.rows for one in self._orders if isinstance(one, Rows))
         return PublisherStatistics(
-            rows=rows + sum(one.batch.rows for one in self._orders if isinstance(one, Rows)),
+            produced=self._row_counts(False, rows, self.counts["rows_dropped"]),
+            earlier=self._row_counts(True),
+            rows=rows,
             lanes=len(self.tracks),
             unsent=self._unsent,
             unproved=len(self._unproved),
@@ -637,3 +661,11 @@ class Outbox:
             last_error=self._last_error,
             **self.counts,
         )
+
+    def _row_counts(self, earlier: bool, unsealed: int = 0, dropped: int = 0) -> RowCounts:
+        """Counted where the parcels are now: one that must be sent again is stored no more."""
+        anchored, unproved, unsent = self._anchored_rows[earlier], 0, 0
+        for track in self.tracks.values():
+            unproved += sum(one.rows for one in track.unproved if one.waiter.earlier is earlier)
+            unsent += sum(one.rows for one in track.unsent if one.waiter.earlier is earlier)
+        return RowCounts(anchored + unproved, anchored, unsent + unsealed, self._ended_rows[earlier] + dropped)

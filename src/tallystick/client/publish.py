@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -39,9 +40,9 @@ from tallystick.client.outbox import (
     Waiter,
 )
 from tallystick.client.settings import PublisherSettings
-from tallystick.client.spool import Spool, UnsureSpool
+from tallystick.client.spool import RowsMark, Spool, UnsureSpool
 from tallystick.client.ties import Ties
-from tallystick.errors import Misuse, TallystickError, Unavailable, Withheld
+from tallystick.errors import Forged, Misuse, TallystickError, Unavailable, Withheld
 from tallystick.record.batch import Batch
 from tallystick.record.gather import to_batches
 from tallystick.record.schema import Schema
@@ -50,6 +51,8 @@ from tallystick.runtime.disk import Disk
 __all__ = ["Delivery", "OnDelivery", "Publisher", "PublisherSettings"]
 
 log = logging.getLogger(__name__)
+
+_LAST_STEP_S = 0.2  # a hand that is idle needs some of it to hear that it ends
 
 
 class Publisher:
@@ -115,14 +118,15 @@ class Publisher:
                 self._cut_rows()
                 self._changed.notify_all()
 
-    def send(self, rows: Any, on_delivery: OnDelivery | None = None) -> None:
-        """Take many rows at once: a list of dicts, Arrow, pandas, polars, or a dict of columns."""
+    def send(self, rows: Any, on_delivery: OnDelivery | None = None, *, mark: str | None = None) -> None:
+        """Take many rows at once: a list of dicts, Arrow, pandas, polars, or a dict of columns. After a crash the spool
+        has the `mark` of the last rows that were sealed (`Spool.marked`), and how many of those sent with it were."""
         schema = self.schema
         batch = to_batches(rows, schema.arrow)  # without the lock: what came before is sealed meanwhile
         with self._lock:
             self._cut_rows()
             if batch.num_rows and self._make_room(batch.num_rows):
-                self._take(batch, schema, [on_delivery] if on_delivery is not None else [])
+                self._take(batch, schema, [on_delivery] if on_delivery is not None else [], mark)
                 self._changed.notify_all()
 
     def _cut_rows(self) -> None:
@@ -134,15 +138,23 @@ class Publisher:
         schema = self.schema
         self._take(to_batches(rows, schema.arrow), schema, callbacks)
 
-    def _take(self, batch: pa.RecordBatch, schema: Schema, callbacks: list[OnDelivery]) -> None:
+    def _take(
+        self, batch: pa.RecordBatch, schema: Schema, callbacks: list[OnDelivery], mark: str | None = None
+    ) -> None:
         """Cut to parcels' size, deal to lanes and order; rows that share labels stay together."""
-        settings, waiter, orders = self._settings, Waiter(callbacks), []
-        for group in self._labelling.grouped(batch):
+        settings, waiter, orders = self._settings, Waiter(callbacks), list[Rows]()
+        groups = self._labelling.grouped(batch)
+        for group in groups:
             for piece, size in _cut(group, settings.batch_rows_max, settings.parcel_bytes_max):
                 for number, part in _deal(Batch.of(schema, piece), settings, self._next_lane):
                     orders.append(Rows(number, part, size * part.rows // piece.num_rows, waiter))
                 self._next_lane += 1
         waiter.left = len(orders)
+        if mark is not None:
+            in_order = len(groups) == 1 and (settings.lanes == 1 or settings.key is None)
+            sealed = [*accumulate(one.batch.rows for one in orders)]
+            for one, rows in zip(orders, sealed, strict=True):
+                one.mark = RowsMark(mark, rows if in_order or rows == batch.num_rows else -1)
         self._outbox.order(*orders)
 
     def _make_room(self, rows: int) -> bool:
@@ -238,22 +250,29 @@ class Publisher:
             return self._outbox.statistics(len(self._rows), self._spool.size_bytes)
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Deliver what waits, seal a closing parcel in every lane, and stop. What could not be sent stays spooled."""
+        """Deliver what waits, seal a closing parcel in every lane, and stop, all in `timeout_s`. What could not be sent
+        stays spooled."""
+        until = self._clock.monotonic() + timeout_s
         self.flush(timeout_s)
         with self._telling():
             self._outbox.order(CloseLanes())
-        self.flush(timeout_s)
-        self.stop()
+        self.flush(max(0.0, until - self._clock.monotonic()))
+        self.stop(max(0.0, until - self._clock.monotonic()))
 
-    def stop(self) -> None:
-        """Stop without a closing parcel; what waits stays in the spool, and the next publisher goes on with it."""
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Stop without a closing parcel; what waits stays in the spool, and the next publisher goes on with it. A
+        request that is under way is waited for, but no longer than `timeout_s`: what it sends, the next one may send
+        again."""
         with self._telling():
             self._stopping = self._advertised.closed = True
-        for thread in self._threads:  # and not the one that may be in a long poll
-            thread.join()
+        if self._threads:  # and not the one that may be in a long poll
+            sealing, sending = self._threads
+            sealing.join()
+            sending.join(None if timeout_s is None else max(timeout_s, _LAST_STEP_S))
         self._sealer.close()
         self._spool.sync()
-        self._spool.close()
+        if not any(thread.is_alive() for thread in self._threads):
+            self._spool.close()
 
     def __enter__(self) -> Publisher:
         return self
@@ -332,7 +351,7 @@ class Publisher:
         before, served = self._outbox.counts["stored"], set[bytes]()
         while True:
             with self._lock:
-                effect = self._outbox.next_send(self._clock.monotonic(), served)
+                effect = None if self._stopping else self._outbox.next_send(self._clock.monotonic(), served)
             if effect is None:
                 return self._outbox.counts["stored"] > before
             self._send_next(effect)
@@ -373,6 +392,10 @@ class Publisher:
         while not self._stopping:
             try:
                 self.update_keys(self._settings.keys_wait_ms)
+            except Forged as error:  # the authority itself gives out a wrong key: nothing more is sealed
+                with self._telling():
+                    self._outbox.fail(error)
+                return
             except TallystickError as error:
                 log.info("no news of keys: %s", error)
                 self._clock.pause(self._settings.retry_s)

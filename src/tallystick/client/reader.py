@@ -35,11 +35,12 @@ A `Finding` is what a reader noticed being done to a stream, by name and with ev
     silent           a publisher neither spoke nor closed its lane
     gap              a publisher says that it had to drop rows
     cannot-open      a verified parcel does not open
+    oversized        a verified parcel would open to absurdly much, or to more than its reader allows: not opened
     erased           its key was destroyed on purpose
     refused          the notary behind Kafka did not take it: not opened, and its reason told
     suspect          anchored after its publisher's key was revoked
     bad-commit       a commit parcel that lies: not the ledger's list, another's parcels, or its rows a second time
-    retired          rows of a write were retired, as the ledger says, before its commit parcel was read
+    retired          parcels were given up before they were read, as the ledger says and the topic's owner allows
 """
 
 from __future__ import annotations
@@ -78,6 +79,13 @@ class Finding:
     lane: bytes = b""
     sequence: int | None = None
     evidence: tuple[bytes, ...] = field(default=(), repr=False)  # headers with signatures, notes, parcels
+    end: int | None = None  # of a range that begins at `offset`: the first offset behind it
+
+    @classmethod
+    def retired(cls, token: bytes, partition: int, first: int, below: int) -> Finding:
+        """What a reader that stood at `first`, below the mark, did not get."""
+        message = f"partition {partition}: parcels from offset {first} to {below} were retired before they were read"
+        return cls("retired", message, token, partition, first, end=below)
 
     @classmethod
     def about(
@@ -98,7 +106,8 @@ class Finding:
 
     def encode(self) -> bytes:
         """As kept in the identity folder's `evidence`."""
-        return wire.encode([1, *astuple(self)[:-1], list(self.evidence)])
+        end = () if self.end is None else (self.end,)
+        return wire.encode([1, *astuple(self)[:-2], list(self.evidence), *end])
 
     def keep(self, home: Path) -> Path:
         """Write it to the evidence in an identity's folder; the same finding is one file."""
@@ -116,8 +125,8 @@ def is_late(sealed_ms: int, anchored_ms: int, late_s: float = LATE_S) -> bool:
 
 
 def is_suspect(revoked: int, height: int | None) -> bool:
-    """Whether what is anchored at this height, or not yet at all, came after its publisher's key was revoked.
-    A key that never was has 0."""
+    """Whether what is read under an anchor of this height, or under none, may have come after its publisher's key was
+    revoked: what an older anchor covers did not (`Revocations`). A key that never was has 0."""
     return bool(revoked) and (height is None or height >= revoked)
 
 
@@ -209,6 +218,7 @@ class Placed(Generic[V]):
     partition: int
     offset: int
     anchor: AnchorRow | None  # None: stored, not yet anchored (read=stored)
+    commit: Placed[V] | None = None  # the commit parcel by which it counts, if it is of a write
 
 
 @dataclass

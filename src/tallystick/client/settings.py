@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from tallystick.errors import Misuse
 
@@ -42,15 +43,19 @@ class PublisherSettings:
 
 @dataclass(frozen=True)
 class SubscriberSettings:
-    start: str | int = "earliest"  # earliest, latest, or an offset; a group's own offset comes first
+    # earliest, latest, an offset, or a time with its zone: the first parcel anchored then or later, on the node's word
+    # (times.py). A group's own offset comes first.
+    start: str | int | datetime = "earliest"
+    partitions: tuple[int, ...] = ()  # to read; none named: all of them, or those that the group deals
     read: str = "anchored"  # or stored: before the anchor, on the carrier's word alone, confirmed when it comes
     verify: str = "full"  # fast skips recomputing the leaves, and nothing else
-    on_bad: str = "fail"  # or report
+    on_bad: str = "fail"  # or report; or strict, which stops for what was done openly as well
     schema_version: int | None = None  # None: the newest, older rows with nulls
     interest: str = ""  # a formula over the topic's columns: only rows that satisfy it are delivered
     closed: str = "omit"  # columns that our attributes do not open are left out; or error
     attributes_again_s: float = 30.0  # what is closed may have been opened to us since: ask so often
     fetch_bytes_max: int = 4 << 20
+    opened_bytes_max: int = 256 << 20  # that one `poll` opens; a parcel that alone is larger is found, not opened
     threads: int = 2  # that open parcels, while another fetches the next range; 0: the caller's does it all
     handed_over_bytes_min: int = 64 << 10  # a smaller body is open before another thread has heard of it
     wait_ms: int = 5_000  # a long poll for new parcels
@@ -60,16 +65,19 @@ class SubscriberSettings:
     renew_s: float = 5.0  # a third of the lease
 
     def __post_init__(self) -> None:
+        if isinstance(self.start, datetime) and self.start.tzinfo is None:
+            raise Misuse(f"start {self.start}: a time without its zone", hint="datetime(…, tzinfo=UTC)")
         _check_choice(self.read, "read", "anchored", "stored")
         _check_choice(self.verify, "verify", "full", "fast")
         _check_choice(self.closed, "closed", "omit", "error")
-        _check_choice(self.on_bad, "on_bad", "fail", "report")
+        _check_choice(self.on_bad, "on_bad", "fail", "report", "strict")
         _check_number(self.threads, "threads", 0, 64)
+        _check_number(self.opened_bytes_max, "opened_bytes_max", 1, 1 << 40)
 
 
-def _check_choice(value: str, name: str, one: str, other: str) -> None:
-    if value not in (one, other):
-        raise Misuse(f'{name} "{value}" is unknown, expected {one} or {other}')
+def _check_choice(value: str, name: str, *known: str) -> None:
+    if value not in known:
+        raise Misuse(f'{name} "{value}" is unknown, expected {" or ".join(known)}')
 
 
 def _check_number(value: int, name: str, least: int, most: int) -> None:

@@ -13,6 +13,11 @@ the next one is: so what is there is one run of sequences, and only its end can 
 is cut. Whatever else does not fit is damage, and reported: to go on below a sequence that was sent would be
 equivocation. The lane's record is written first and removed first: a folder without it holds nothing that counts.
 
+Whoever sends rows from a file wants to know after a crash which of them are here. So a parcel may have a `RowsMark`,
+the sender's own words, in the file `marks`: one line for each such parcel, written before it and synced before it,
+which names lane, sequence and hash. The next process that takes up the spool holds the lines to the parcels that it
+finds, and keeps the newest that is true (`marked`), or says that lines and parcels do not tell one story.
+
 A full disk is `Unavailable`: the frame was not written, nothing was forgotten, and trying again later is right. After a
 sync that failed nobody knows what the disk holds (Linux forgets the pages): that is `UnsureSpool`, and ends this
 process's use of the spool; the next one finds out by reading.
@@ -21,19 +26,26 @@ process's use of the spool; the next one finds out by reading.
 from __future__ import annotations
 
 import errno
+import json
 import struct
 import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import NamedTuple
 
-from tallystick.errors import Malformed, Misuse, Unavailable
+from tallystick.errors import Malformed, Misuse, Unavailable, describe
+from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.disk import Disk, File, read_all, write_atomic
+from tallystick.wire import is_number
 
 _FRAME = struct.Struct("<II")
 _LANE = "lane"
+_MARKS = "marks"
+_MARKS_BYTES_MAX = 1 << 20  # then those that no crash can make doubtful any more are left out
 
 
 @dataclass
@@ -53,9 +65,34 @@ class _Segment:
                 self.file.sync()
             except OSError as error:
                 raise UnsureSpool(
-                    f"spool: cannot be synced: {error.strerror}", hint="start the publisher again"
+                    f"spool: cannot be synced: {describe(error)}", hint="start the publisher again"
                 ) from error
             self.synced = max(self.synced, size)
+
+
+class RowsMark(NamedTuple):
+    """What a sender says of rows, to be found after a crash with the parcel that holds them."""
+
+    text: str
+    rows: int  # so many of the rows sent under this text are sealed, the first ones; -1: nobody knows which
+
+
+class _MarkLine(NamedTuple):
+    lane: str  # "": an earlier process found the parcel
+    sequence: int
+    hash: str
+    mark: RowsMark
+
+    @classmethod
+    def read(cls, line: bytes) -> _MarkLine | None:
+        try:
+            lane, sequence, name, *mark = json.loads(line)
+            return cls(lane, sequence, name, RowsMark(*mark))
+        except (ValueError, TypeError):
+            return None
+
+    def encode(self) -> bytes:
+        return json.dumps([self.lane, self.sequence, self.hash, *self.mark]).encode() + b"\n"
 
 
 class UnsureSpool(Unavailable):
@@ -71,8 +108,15 @@ class Spool:
         self._lanes: dict[bytes, list[_Segment]] = {}
         self._lock = threading.RLock()
         self.size_bytes = 0  # on disk
-        for name in disk.listdir("") if disk.exists("") else ():
+        self.marked: RowsMark | None = None  # the newest of an earlier process
+        self._marks: File | None = None  # open once this process has one
+        self._marks_size = 0
+        self._lines: list[_MarkLine] = []
+        self._lanes_noted: set[str] = set()
+        for name in _lane_folders(disk) if disk.exists("") else ():
             self._open(bytes.fromhex(name))
+        if disk.exists(_MARKS):
+            self._settle_marks()
 
     def lanes(self) -> list[bytes]:
         return list(self._lanes)
@@ -88,7 +132,7 @@ class Spool:
         except OSError as error:
             if error.errno == errno.ENOSPC:  # before the rename: only writing takes space
                 raise Unavailable("spool: the disk is full", retry_after_s=1.0, hint="free some space") from error
-            raise UnsureSpool(f"spool: a lane cannot be recorded: {error.strerror}") from error
+            raise UnsureSpool(f"spool: a lane cannot be recorded: {describe(error)}") from error
         self._lanes.setdefault(lane, [])
 
     def drop_lane(self, lane: bytes) -> None:
@@ -104,8 +148,10 @@ class Spool:
         with _translated():
             self._clear(lane.hex())
 
-    def append(self, parcel: Parcel) -> None:
-        """Write a parcel; durable with the next `sync`."""
+    def append(self, parcel: Parcel, mark: RowsMark | None = None) -> None:
+        """Write a parcel, and before it what its sender says of its rows; durable with the next `sync`."""
+        if mark is not None:
+            self._note(_MarkLine(parcel.header.lane.hex(), parcel.header.sequence, parcel.hash.hex(), mark))
         header, front = parcel.header, parcel.encode_front()
         length = len(front) + len(parcel.body)
         front = _FRAME.pack(length, zlib.crc32(parcel.body, zlib.crc32(front))) + front
@@ -125,6 +171,7 @@ class Spool:
     def _begin_segment(self, lane: bytes, first: int) -> None:
         segments = self._lanes[lane]
         if segments:
+            self._sync_marks()
             segments[-1].sync()
         with _translated():
             file = self._disk.open(self._path(lane, first), create=True)
@@ -137,8 +184,76 @@ class Spool:
         confirm it."""
         with self._lock:
             segments = [segment for segments in self._lanes.values() for segment in segments]
+            noted = len(self._lines)
+        self._sync_marks()
         for segment in segments:
             segment.sync()
+        with self._lock, _translated():
+            if self._marks_size > _MARKS_BYTES_MAX and noted:
+                self._write_marks(self._lines[noted - 1 :])
+
+    # ── What senders say of their rows ───────────────────────────────────────────────────────────────────────────
+
+    def _note(self, line: _MarkLine) -> None:
+        with self._lock, _translated():
+            file = self._marks or self._write_marks(self._lines)
+            data = line.encode()
+            file.pwrite(self._marks_size, data)
+            self._marks_size += len(data)
+            self._lines.append(line)
+        if line.lane not in self._lanes_noted:  # or a crash might leave its parcels, and no line that speaks of it
+            self._sync_marks()
+            self._lanes_noted.add(line.lane)
+
+    def _sync_marks(self) -> None:
+        with self._lock:
+            if self._marks is not None:
+                try:
+                    self._marks.sync()
+                except OSError as error:
+                    raise UnsureSpool(f"spool: cannot be synced: {describe(error)}") from error
+
+    def _write_marks(self, lines: list[_MarkLine]) -> File:
+        data = b"".join(line.encode() for line in lines)
+        write_atomic(self._disk, _MARKS, data)
+        if self._marks is not None:
+            self._marks.close()
+        self._marks, self._marks_size, self._lines = self._disk.open(_MARKS), len(data), lines
+        self._lanes_noted = {line.lane for line in lines}
+        return self._marks
+
+    def _settle_marks(self) -> None:
+        """Find the newest mark whose parcel is here, or was and is anchored, and write down that it is found."""
+        read = map(_MarkLine.read, read_all(self._disk, _MARKS).split(b"\n"))
+        whole = takewhile(lambda one: one is not None, read)  # a line that a crash tore ends them
+        # A parcel that had no room at first has two lines, and the last one counts.
+        lines = [*{(one.lane, one.sequence): one for one in whole if one}.values()]
+        found = [not one.lane or self._has(bytes.fromhex(one.lane), one.sequence, one.hash) for one in lines]
+        kept = lines[: found.index(False)] if False in found else lines
+        newest = {bytes.fromhex(one.lane): one.sequence for one in kept if one.lane}
+        if any(found[len(kept) :]) or any(self._has_rows_behind(*one) for one in newest.items()):
+            self.marked = lines[-1].mark._replace(rows=-1)
+        elif kept:
+            self.marked = kept[-1].mark
+        self._lines = [] if self.marked is None else [_MarkLine("", 0, "", self.marked)]
+        if lines != self._lines:
+            with _translated():
+                self._write_marks(self._lines)
+
+    def _has(self, lane: bytes, sequence: int, name: str) -> bool:
+        """Whether this parcel was written: it is here, or it is gone, and only what is anchored goes."""
+        segments = self._lanes.get(lane)
+        if segments is None:
+            return True
+        if any(sequence in one.parcels for one in segments):
+            return Parcel.decode(self.read(lane, sequence)).hash.hex() == name
+        return bool(segments) and sequence < segments[0].first
+
+    def _has_rows_behind(self, lane: bytes, sequence: int) -> bool:
+        behind = [later for one in self._lanes.get(lane, []) for later in one.parcels if later > sequence]
+        return any(Parcel.decode(self.read(lane, one)).header.kind is ParcelKind.DATA for one in behind)
+
+    # ── Reading and forgetting ───────────────────────────────────────────────────────────────────────────────────
 
     def read(self, lane: bytes, sequence: int) -> bytes:
         with self._lock:
@@ -177,6 +292,8 @@ class Spool:
         for segments in self._lanes.values():
             for segment in segments:
                 segment.file.close()
+        if self._marks is not None:
+            self._marks.close()
 
     def _open(self, lane: bytes) -> None:
         folder = lane.hex()
@@ -184,7 +301,7 @@ class Spool:
             self._clear(folder)  # the lane was being made, or dropped
             return
         self._lanes[lane] = []
-        names = sorted(int(name) for name in self._disk.listdir(folder) if name.isdecimal())
+        names = sorted(int(name) for name in self._disk.listdir(folder) if is_number(name))
         for first in names:
             segment = _Segment(first, self._disk.open(self._path(lane, first)))
             data = segment.file.pread(0, segment.file.size())
@@ -220,12 +337,38 @@ class Spool:
         return f"{lane.hex()}/{first}"
 
 
+class LaneSeen(NamedTuple):
+    """What lies in a lane's folder."""
+
+    lane: bytes
+    record: bytes
+    parcels: list[Parcel]
+    size_bytes: int
+
+
+def look(disk: Disk) -> Iterator[LaneSeen]:
+    """What lies in a spool, lane by lane, without taking it up: nothing is mended, and its publisher may be running."""
+    for folder in _lane_folders(disk):
+        try:
+            record = read_all(disk, f"{folder}/{_LANE}")
+            segments = sorted(int(name) for name in disk.listdir(folder) if is_number(name))
+            read = [read_all(disk, f"{folder}/{first}") for first in segments]
+        except FileNotFoundError:  # the lane was being made, or dropped
+            continue
+        parcels = [Parcel.decode(data[at : at + length]) for data in read for at, length, _ in _frames(data)]
+        yield LaneSeen(bytes.fromhex(folder), record, parcels, sum(map(len, read)))
+
+
+def _lane_folders(disk: Disk) -> list[str]:
+    return [name for name in disk.listdir("") if not name.startswith(_MARKS)]
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unavailable(f"spool: {error.strerror}", retry_after_s=1.0, hint="free some space") from error
+        raise Unavailable(f"spool: {describe(error)}", retry_after_s=1.0, hint="free some space") from error
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -4,6 +4,7 @@ The numbers are those of docs/life-of-a-record.md. A subscriber trusts neither t
 was anchored on a ledger whose checkpoints it checked itself, belongs to a lane without a gap, was signed by a
 publisher with a permit, and opened with its own keys. What does not hold is a `Finding`; by default the first one
 stops the iteration (`on_bad="fail"`), with `on_bad="report"` the subscriber goes on and tells `on_finding`.
+What was done openly, such as retiring what the owner lets go, stops it only with `on_bad="strict"`.
 
 `fetching.py` brings the ranges of partitions, `reader.py` verifies them, `pending.py` resolves commit parcels,
 `opening.py` has the keys, `group.py` says which partitions are ours; here they meet, in order.
@@ -17,10 +18,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from tallystick.client.fetching import Fetcher
+from tallystick.client.fetching import Fetcher, Revocations
 from tallystick.client.grants import Held, without_right
 from tallystick.client.group import Member
 from tallystick.client.opening import Interest, Opener, Places, unopened
@@ -33,17 +35,15 @@ from tallystick.client.reader import (
     Placed,
     PlacedParcel,
     is_late,
-    is_suspect,
     withheld,
 )
 from tallystick.client.settings import SubscriberSettings
 from tallystick.client.ties import ReaderTies
 from tallystick.errors import CannotOpen, Malformed, Misuse, Refused, TallystickError, Unavailable, Withheld
-from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.keys import KeyRing
 from tallystick.parcel.locks import MissingKey, NotEntitled
-from tallystick.parcel.parcel import VerifiedParcel, describe, is_front
+from tallystick.parcel.parcel import NoRoom, VerifiedParcel, describe, is_front
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
 from tallystick.record.batch import Batch
@@ -120,6 +120,7 @@ class Subscriber:
     ) -> None:
         """A subscriber alone, or a member of the group of this name."""
         self._carrier, self._authority, self._view = ties.carrier, ties.authority, ties.view
+        self._node = ties.node
         self._clock, self._settings, self._on_finding = ties.clock, settings, on_finding
         # What lies in the log is older than this permit: ask for the keys of all epochs, unless only new rows are read.
         only_new = settings.start == "latest" and group is None
@@ -128,6 +129,7 @@ class Subscriber:
         self._grants = ties.grants
         held = self._obtain()
         self.token, self.partitions = held.grant.token, held.grant.settings.partitions
+        self._check_partitions(group)
         ties.carrier.subscribe(held.grant.permit)
         self._pool = ThreadPoolExecutor(settings.threads + 1, "subscriber") if settings.threads else None
         self._opener = Opener(ties, held, settings, self._pool)
@@ -141,13 +143,14 @@ class Subscriber:
         # Verified, not yet delivered, each with the offset at which its reader goes on after a restart: what a commit
         # parcel made count has the commit parcel's, until all of it is delivered.
         self._taken: deque[tuple[ParcelReader, int, _Item]] = deque()
+        self._last_read = -1  # partition
         self._fetched_bytes = 0  # of parcels that a commit parcel named, in this round
         self._commits = Commits(
             self._fetcher.supplier, self._fetcher.headers, lambda header: self._fetcher.wanted.asks_for(header)
         )
         self._stop_with: FoundError | None = None  # what the next round raises: what came before it was delivered first
         self._told: set[tuple[bytes, int]] = set()
-        self._revoked: dict[bytes, int] = {}
+        self._revocations = Revocations(ties.node, ties.view, self.token)
         self._stopping = False
         self._refused: Refused | None = None  # the right is gone: whoever keeps asking ends on the blacklist
         self.findings: list[Finding] = []
@@ -170,7 +173,8 @@ class Subscriber:
         """One round over the partitions: what was new and held, in order. Waits up to `wait_ms` if nothing was.
 
         What is returned counts as delivered, nothing else does: where the world fails or a finding stops the round,
-        everything before is returned, and the error comes with the next one.
+        everything before is returned, and the error comes with the next one. Where the rows would open to more than
+        `opened_bytes_max`, those that fit are returned, and the next round goes on behind them.
         """
         if self._refused is not None:
             raise self._refused
@@ -179,6 +183,7 @@ class Subscriber:
             raise error
         self._assign()
         self._fetched_bytes = 0
+        self._opener.begin_round()
         received: list[Received] = []
         try:
             self._open_taken(received)
@@ -186,6 +191,9 @@ class Subscriber:
                 self._read_all(self._settings.wait_ms if wait_ms is None else wait_ms, received)
             self._look_for_silence()
         except TallystickError as error:
+            if isinstance(error, Refused) and error.reason == "permit-ended" and not received:
+                self._renew()
+                return []  # the next round reads on under the new one
             self._refused = without_right(error)
             if not received:
                 if self._refused is not None:
@@ -196,10 +204,12 @@ class Subscriber:
         return received
 
     def _read_all(self, wait_ms: int, received: list[Received]) -> None:
-        """A round without patience, and if there was nothing at all one with it."""
-        readers = list(self._readers.values())
+        """A round without patience, and if there was nothing at all one with it. It begins behind the partition that
+        was read last: one that fills every round must not keep the others waiting."""
+        readers = sorted(self._readers.values(), key=lambda one: (one.partition <= self._last_read, one.partition))
         for patience in (0, wait_ms // max(1, len(readers))):
             for reader in readers:
+                self._last_read = reader.partition
                 items = self._fetcher.read(reader, 0 if received else patience)
                 self._taken.extend((reader, item.offset or 0, item) for item in items if not _is_pending(item))
                 self._open_taken(received)
@@ -210,6 +220,8 @@ class Subscriber:
 
     def _open_taken(self, received: list[Received]) -> None:
         """Open what was taken, in order; what fails for now stays. A large write is delivered over several rounds."""
+        taken = (item for _, _, item in self._taken if isinstance(item, Placed))
+        self._revocations.learn((item.verified.publisher, item.anchor) for item in taken)
         while self._taken:
             reader, offset, item = self._taken[0]
             if isinstance(item, _Committed) and self._fetched_bytes >= self._settings.fetch_bytes_max:
@@ -219,6 +231,8 @@ class Subscriber:
             try:
                 if self._readers.get(reader.partition) is reader:  # else it is no longer ours to deliver
                     rest = self._open_item(item, received)
+            except NoRoom:  # for the next round
+                return
             except FoundError:
                 self._taken.popleft()
                 raise
@@ -241,7 +255,7 @@ class Subscriber:
             case _ if item.verified.header.kind is ParcelKind.COMMIT:
                 return self._resolve(item)
             case _:
-                received += self._open(item)
+                received += self._open(item, is_first=not received)
         return []
 
     def _resolve(self, commit: PlacedParcel) -> list[_Item]:
@@ -273,7 +287,7 @@ class Subscriber:
             for at, data in enumerate(fetched.parcels):
                 verified = self._named(item, data, written.names[at])
                 if verified is not None:
-                    found.append(Placed(verified, partition, written.first + at, written.anchor))
+                    found.append(Placed(verified, partition, written.first + at, written.anchor, item.commit))
         self._fetched_bytes += sum(written.sizes[:taken])
         rest = replace(written, first=written.first + taken, names=written.names[taken:], sizes=written.sizes[taken:])
         return [*found, replace(item, written=rest)] if rest.names else found
@@ -288,7 +302,7 @@ class Subscriber:
         except Refused as error:
             raise Withheld(f"partition {item.written.partition}: {error}", reason="altered") from error
 
-    def _open(self, placed: PlacedParcel) -> list[Received]:
+    def _open(self, placed: PlacedParcel, *, is_first: bool) -> list[Received]:
         """The rows of a verified parcel; heartbeats and closings have none, gaps are told."""
         header, verified = placed.verified.header, placed.verified
         try:
@@ -298,7 +312,7 @@ class Subscriber:
             if header.kind is not ParcelKind.DATA:
                 return []
             self._renew_labels(header)
-            opened = self._opener.rows(verified)
+            opened = self._opener.rows(verified, is_first=is_first)
             if opened.batch is None:
                 self.closed_parcels += 1
                 return []
@@ -313,17 +327,33 @@ class Subscriber:
             return []
         if not batch.rows:
             return []
+        anchor, suspect = placed.anchor, self._is_suspect(placed)
         self._rows, self._parcels = self._rows + batch.rows, self._parcels + 1
-        anchor = placed.anchor
-        suspect = is_suspect(self._revoked_at(verified.publisher), None if anchor is None else anchor.height)
-        if suspect:
-            self._report(self._finding(placed, "suspect", "anchored after its publisher's key was revoked"))
         seen_ms = int(self._clock.now() * 1000) if anchor is None else anchor.time_ms
         late = is_late(header.time_ms, seen_ms, self._settings.late_s)
         place = (self.token, placed.partition, placed.offset)
         origin = (verified.publisher, header.lane, header.sequence)
         height, time_ms, closed = 0 if anchor is None else anchor.height, header.time_ms, opened.closed
         return [Received(batch, *place, header.hash, *origin, height, time_ms, late, suspect, closed, places)]
+
+    def _renew(self) -> None:
+        """Go on under another permit where ours has ended and the right stands. Raises `Refused` where it does not."""
+        before = self._opener.held.permit.identifier
+        try:
+            held = self._obtain()
+            if held.permit.identifier == before:
+                raise Unavailable("the node takes our permit for ended, the authority does not", retry_after_s=1.0)
+            self._use(held)
+        except Refused as error:
+            self._refused = without_right(error)
+            if self._refused is None:
+                raise
+            raise self._refused from error
+
+    def _use(self, held: Held) -> None:
+        self._carrier.subscribe(held.grant.permit)
+        self._opener.take(held)
+        self._fetcher.use(held.permit)
 
     def _renew_labels(self, header: Header) -> None:
         """Ask for another permit where ours has no labels for an epoch, or a version of the code, that has come since;
@@ -333,21 +363,20 @@ class Subscriber:
             return
         self._labelled = place
         try:
-            held = self._obtain(again=True)
-            self._carrier.subscribe(held.grant.permit)
+            self._use(self._obtain(again=True))
         except (Refused, Unavailable) as error:
             log.info("going on with the labels at hand: %s", error)
             return
-        self._opener.take(held)
-        self._fetcher.use(held.permit)
         self._labelled = max(place, self._fetcher.wanted.newest)
 
-    def _revoked_at(self, publisher: bytes) -> int:
-        """The height at which a publisher's key was revoked, or 0."""
-        if publisher not in self._revoked:
-            identity = self._view.row(IDENTITIES(publisher))
-            self._revoked[publisher] = 0 if identity is None else identity.revoked
-        return self._revoked[publisher]
+    def _is_suspect(self, placed: PlacedParcel) -> bool:
+        """Whether it came after its publisher's key was revoked, which is told. What is of a write counts by its commit
+        parcel, whose list names it."""
+        by = placed.commit or placed
+        suspect = by.offset >= self._revocations.stands_below(by.verified.publisher, by.partition, by.offset, by.anchor)
+        if suspect:
+            self._report(self._finding(placed, "suspect", "anchored after its publisher's key was revoked"))
+        return suspect
 
     def find(self, partition: int, offset: int) -> tuple[VerifiedParcel, Schema]:
         """The anchored parcel at `offset`, verified as by reading, and its schema; its keys are in `ring`."""
@@ -367,7 +396,9 @@ class Subscriber:
         header = first.verified.header
         if header.kind is not ParcelKind.DATA:
             raise Misuse(f"{describe(header)}: holds no records")
-        self._opener.rows(first.verified)
+        self._revocations.learn([(first.verified.publisher, first.anchor)])
+        self._is_suspect(first)
+        self._opener.rows(first.verified)  # alone, whatever was opened before
         return first.verified, self._opener.schema(header.schema_version, header.schema_hash)
 
     @property
@@ -388,19 +419,31 @@ class Subscriber:
     def _assign(self) -> None:
         """Know which partitions are ours: all of them, or those that the group's ledger deals us."""
         if self._member is not None:
-            if self._member.assign(self._readers, self._fetcher.reader):
-                self._revoked.clear()
+            self._member.assign(self._readers, self._fetcher.reader)
         elif not self._readers:
-            self._readers = {p: self._fetcher.reader(p, self._start(p)) for p in range(self.partitions)}
+            self._readers = {place: self._fetcher.reader(place, offset) for place, offset in self._starts().items()}
 
-    def _start(self, partition: int) -> int:
-        start = self._settings.start
+    def _check_partitions(self, group: str | None) -> None:
+        if self._settings.partitions and group is not None:
+            raise Misuse("a group deals partitions to its members", hint="read alone, or leave the partitions out")
+        if beyond := [one for one in self._settings.partitions if not 0 <= one < self.partitions]:
+            raise Misuse(f"partition {beyond[0]} does not exist: the topic has {self.partitions}, counted from 0")
+
+    def _starts(self) -> dict[int, int]:
+        """Where each partition that is read begins."""
+        start, wanted = self._settings.start, self._settings.partitions or range(self.partitions)
         if isinstance(start, int):
-            return start
-        if start not in ("earliest", "latest"):
-            raise Misuse(f'start "{start}" is unknown, expected earliest, latest or an offset')
-        anchor = self._fetcher.anchor(partition) if start == "latest" else None
-        return 0 if anchor is None else anchor.size
+            return dict.fromkeys(wanted, start)
+        if start == "earliest":
+            return dict.fromkeys(wanted, 0)
+        anchors = {partition: self._fetcher.anchor(partition) for partition in wanted}
+        if isinstance(start, datetime):
+            from tallystick.client.times import offsets_at_time, to_ms  # few ask by time
+
+            return offsets_at_time(self._node, self.token, to_ms(start), anchors)
+        if start != "latest":
+            raise Misuse(f'start "{start}" is unknown, expected earliest, latest, an offset or a time')
+        return {partition: 0 if anchor is None else anchor.size for partition, anchor in anchors.items()}
 
     def commit(self) -> None:
         """Move the group's offsets to what `poll` returned; a signed compare-and-set for each partition. `Refused`
@@ -446,7 +489,8 @@ class Subscriber:
         log.warning("finding %s: %s", finding.reason, finding.message)
         if self._on_finding is not None:
             self._on_finding(finding)
-        if self._settings.on_bad == "fail" and finding.reason not in OPEN_REASONS:
+        is_open = finding.reason in OPEN_REASONS
+        if self._settings.on_bad == "strict" or (self._settings.on_bad == "fail" and not is_open):
             raise FoundError(finding)
 
     def _report_unopened(self, placed: PlacedParcel, error: Refused) -> None:

@@ -30,6 +30,7 @@ from tallystick.ledger.contracts.identity import NUMBERS
 from tallystick.ledger.contracts.state import Key, R
 from tallystick.ledger.proofs import CheckpointMemory, Consistency, StateProof
 from tallystick.runtime.sources import Clock, Entropy
+from tallystick.trust.receipt import EntryProof, ProvenEntry
 
 if TYPE_CHECKING:
     from tallystick.authority.client import AuthorityClient
@@ -87,6 +88,11 @@ class View:
             row = None if proof.value is None else key.read(wire.decode(proof.value, "state value"))
             found.append((row, head))
         return found
+
+    def entry(self, proof: EntryProof) -> ProvenEntry:
+        """An entry that lies under a checkpoint of our own history. Raises `Refused`."""
+        self._memory.accept(proof.note, self._source.consistency)
+        return proof.verify(self._memory.trust)
 
     def wait_for(self, key: Key[R], accept: Callable[[R | None], bool]) -> R | None:
         """The row under `key` as soon as it is acceptable: what one has just written may lie in a block that the

@@ -28,7 +28,7 @@ from tallystick import wire
 from tallystick.client.publish import Delivery, Publisher, PublisherSettings
 from tallystick.client.session import Session
 from tallystick.client.ties import Ties
-from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
+from tallystick.errors import Misuse, Refused, TallystickError, Unavailable, name_cause
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.state import Key
 from tallystick.ledger.contracts.writes import WRITES, WriteRow
@@ -86,10 +86,12 @@ def _publisher(
         publisher.stop()
 
 
-def _settle(publisher: Publisher) -> None:
+def _settle(ties: Ties, publisher: Publisher) -> None:
     """Wait until all that was sealed is anchored."""
     if waiting := publisher.flush(PATIENCE_S):
-        raise Unavailable(f"{waiting} parcels are not anchored after {PATIENCE_S:g} s", hint="see the node's log")
+        error = Unavailable(f"{waiting} parcels are not anchored after {PATIENCE_S:g} s", hint="see the node's log")
+        name_cause(error, ties.node.trouble() or publisher.statistics().last_error)
+        raise error
 
 
 class PartWriter:
@@ -105,12 +107,12 @@ class PartWriter:
         what was anchored, for the list."""
         delivered: list[Delivery] = []
         with _publisher(self._ties, self._topic, self._folder, write, delivered, **self._settings) as publisher:
-            _settle(publisher)
+            _settle(self._ties, publisher)
             delivered.clear()  # so far what an earlier process left
             for some in rows:
                 publisher.send(fit(some, publisher.schema))
                 publisher.poll()
-            _settle(publisher)
+            _settle(self._ties, publisher)
         return _runs(delivered)
 
 
@@ -190,13 +192,13 @@ class Committer:
         write = (chosen.write, chosen.batch)
         with _publisher(self._session, self._topic, self._folder, write, []) as publisher:
             last = publisher.last_commit()
-            _settle(publisher)
+            _settle(self._session, publisher)
             if last == write:
                 return
             if last is not None:
                 self._mark(last)  # the spool keeps the newest only: from here on the mark must say it
             publisher.commit(chosen.encoded)
-            _settle(publisher)
+            _settle(self._session, publisher)
 
     def _finish(self, write: tuple[bytes, int]) -> None:
         """The lists of the batch are not needed any more, nor old marks."""

@@ -3,12 +3,14 @@
 The shape is RFC 6962's, the hash inside is BLAKE3, the faster one on bulk: a leaf is BLAKE3(0x00 ‖ block), a
 node BLAKE3(0x01 ‖ left ‖ right), an empty body BLAKE3 of nothing. Every block but the last is full, so the
 number of blocks follows from the body's length, which the signed header holds beside the root;
-`verify_block` takes that length and accepts a block only with the exact length its place demands.
+`verify_block` takes that length and accepts a block only with the exact length its place demands. `Coding` is the
+header's word on the blocks that `crypto/coding.py` makes of a body.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from blake3 import blake3
 
@@ -19,6 +21,17 @@ BLOCK_BYTES = 16384
 EMPTY_BODY = blake3(b"").digest()
 
 Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How the body is erasure-coded, and the root over the coded blocks."""
+
+    code: int
+    needed: int
+    total: int
+    block_bytes: int
+    root: bytes
 
 
 def block_hash(block: Buffer) -> bytes:

@@ -104,14 +104,6 @@ class Tree:
             raise Misuse(f"leaf {index} of a tree of {self.size}")
         return self._node(0, index)
 
-    def find(self, leaf_hash: bytes) -> int | None:
-        """The index of the newest leaf with this hash; a search through memory, no hashing."""
-        leaves = self._levels[0]
-        at = leaves.rfind(leaf_hash)
-        while at > 0 and at % HASH_BYTES:  # across the border of two leaves
-            at = leaves.rfind(leaf_hash, 0, at + HASH_BYTES - 1)
-        return at // HASH_BYTES if at >= 0 else None
-
     def root(self, size: int | None = None) -> bytes:
         """The root of the tree, or the one it had at an earlier `size`."""
         size = self.size if size is None else size

@@ -21,7 +21,8 @@ same bytes. Left out: key commitment. GCM can be made to open one ciphertext und
 from __future__ import annotations
 
 import hmac
-from hashlib import sha256
+from collections.abc import Iterator
+from hashlib import sha256, shake_256
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -46,6 +47,7 @@ LABELS: dict[str, str] = {
     "tallystick fingerprint key 1": "the key of the frames' fingerprints, from the publisher's identifier secret",
     "tallystick identifier secret 1": "the publisher's secret that identifiers mix in",
     "tallystick token 1": "a topic's token, from the authority's token key",
+    "tallystick topic word 1": "the word that a bound topic's token is the hash of, from the authority's token key",
     "tallystick undo subscribe 1": "the undo token of a subscribe permit",
     "tallystick undo advertise 1": "the undo token of an advertise permit",
     "tallystick rekey challenge 1": "what a principal's new sealing key opens, from the authority's wrap key",
@@ -74,6 +76,10 @@ LABELS: dict[str, str] = {
     "tallystick attribute key 1": "the randomness that binds an attribute key together, from the authority's seed",
     "tallystick abe capsule 1": "the seed of a capsule's scalars, from entropy and everything the capsule says",
     "tallystick abe secret 1": "the secret of a capsule, from the target group's element",
+    "tallystick share split 1": "the share secret's scalars, from the publisher's entropy",
+    "tallystick redistribution 1": "a relay's polynomials for one lineage and branch, from its erasable secret",
+    "tallystick share secret 1": "the secret of a share lock, from the scalar that relays redistribute",
+    "tallystick share commitment 1": "the commitment to a share lock's secret, from the secret",
     "tallystick passphrase 1": "the key that wraps a secret at rest, from the stretched passphrase",
 }
 
@@ -93,6 +99,16 @@ def derive(key: bytes, label: str, *context: bytes | int) -> bytes:
 def extract(salt: bytes, secret: bytes) -> bytes:
     """HKDF-Extract: a uniform 32-byte key from a secret that need not be uniform."""
     return hmac.digest(salt, secret, "sha256")
+
+
+def uniform(seed: bytes, order: int) -> Iterator[int]:
+    """Numbers below `order` without end: 48 bytes of SHAKE-256 each (below 2**256 the bias is below 2**-128)."""
+    block = 0
+    while True:
+        stream = shake_256(seed + block.to_bytes(4, "little")).digest(48 * 64)
+        for start in range(0, len(stream), 48):
+            yield int.from_bytes(stream[start : start + 48], "little") % order
+        block += 1
 
 
 TAG_BYTES = 16

@@ -17,6 +17,7 @@ from tallystick.demo.scene import AttackSucceeded, NotObserved, Scene, Seen, exp
 from tallystick.demo.stage import WRITE, Stage
 from tallystick.demo.traffic import sample
 from tallystick.errors import Refused
+from tallystick.fleet.schemas import schema
 from tallystick.ledger import entries
 from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.kinds import EntryKind
@@ -27,32 +28,28 @@ from tallystick.node.instance import open_node_keys
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.permit import Operation
 
-JUNK_MAX = 40  # nine are enough: from 100, ten a refusal, blacklisted below 20
+WARDS = 9  # from 100, ten a refusal, blacklisted below 20; and one refusal a topic and minute counts
 REPLAYS = 12  # of one request: more than a client's retries explain
 FLOOD_SIGNED, FLOOD_UNSIGNED = 300, 600
 EVIDENCE_MAX = 16  # of one principal in one commit, and an aggregate a reason beside it
 
 
 def junk_until_blacklisted(stage: Stage) -> Seen:
-    """Somebody of the home provider, with a right of its own there, publishes junk to the hospital's topic."""
-    spammer, token = stage.enrol("homes", "spammer", "air", WRITE), stage.tokens["vitals"]
+    """Somebody of the home provider, with a right of its own there, publishes junk to the hospital's topics."""
+    spammer, wards = stage.enrol("homes", "spammer", "air", WRITE), [f"ward-{number}" for number in range(WARDS)]
     own, principal = Hand(spammer, "air"), spammer.identity.principal
-    before, sent = end_offset(stage.people["doctor"], "vitals"), 0
-    while not _blacklisted(stage, principal):
-        if sent == JUNK_MAX:
-            raise AttackSucceeded(f"{sent} junk parcels, and the blacklist has not bitten")
-        reason = not_stored(spammer.node.publish(token, [JUNK])[0], "plain", "blacklisted", of="junk")
-        sent += 1
-        if reason == "plain":
-            wait_for_refusals(stage, "vitals", spammer, sent)
-    not_stored(own.send(own.seal_batch(sample("air")))[0], "blacklisted", of="what it has every right to")
-    if end_offset(stage.people["doctor"], "vitals") != before:
-        raise AttackSucceeded("the hospital's topic has grown")
-    acts = evidence.refusals(stage.owners["vitals"], token, principal)
+    acts: list[LedgerAct] = []
+    for ward in wards:
+        stage.make_topic(ward, "hospital", schema("vitals"))
+        not_stored(spammer.node.publish(stage.tokens[ward], [JUNK])[0], "plain", of="junk")
+        acts += wait_for_refusals(stage, ward, spammer)
     score, height = reputation(stage.people["doctor"], principal)
+    if not height:
+        raise AttackSucceeded(f"{len(acts)} junk parcels, and the blacklist has not bitten")
+    not_stored(own.send(own.seal_batch(sample("air")))[0], "blacklisted", of="what it has every right to")
     return Seen(
         f"{len(acts)} refusals, reputation {score}, blacklisted at height {height}; its own topic is closed to it too",
-        in_history("vitals", acts),
+        in_history("the wards", acts),
     )
 
 
@@ -249,7 +246,7 @@ def _check_end(stage: Stage, before: int) -> None:
 
 
 SCENES = [
-    Scene("junk into the other tenant's topic", "refused each time, until the blacklist bites", junk_until_blacklisted),
+    Scene("junk into another tenant's topics", "refused each time, until the blacklist bites", junk_until_blacklisted),
     Scene("forged parcels", "each refused by its own reason; the log does not grow", forged_parcels),
     Scene("replayed parcels", "neither stored twice nor held against anybody", replayed_parcels),
     Scene("flooding", "few entries however many messages; others go on", flood),

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tallystick.authority.client import topic_entries
 from tallystick.client.session import Session
 from tallystick.demo.scene import NotObserved
 from tallystick.errors import Refused, Unavailable
@@ -180,10 +179,8 @@ class Stage:
 
     def make_topic(self, name: str, tenant: str, columns: Schema, partitions: int = 1) -> None:
         owner = self.owners[name] = self.people[tenant]
-        draft = owner.authority.create_topic(name, columns.encode(), partitions)
-        owner.author.write(*topic_entries(draft, owner.holder))
-        self.wait_until(lambda: _knows(owner, draft.token), f'the authority to see topic "{name}"')
-        self.tokens[name] = draft.token
+        token = self.tokens[name] = owner.create_topic(name, columns.encode(), partitions)
+        self.wait_until(lambda: _knows(owner, token), f'the authority to see topic "{name}"')
 
     # Waiting.
 

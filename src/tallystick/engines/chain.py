@@ -28,11 +28,11 @@ def chain_url(folder: Path) -> str:
     return "cometbft://" + ",".join(read_card(one).rpc for one in validator_folders(folder))
 
 
-def create_validators(folder: Path, count: int, entropy: Entropy) -> list[ValidatorCard]:
-    """Validators on free ports of loopback."""
+def create_validators(folder: Path, count: int, entropy: Entropy, port: int = 0) -> list[ValidatorCard]:
+    """Validators on loopback: clients find the first at `port`, and all other ports follow; 0: any that are free."""
     if validator_folders(folder):
         raise Misuse(f"{folder}: a chain is here already")
-    ports = processes.free_ports(2 * count)
+    ports = processes.ports_from(port, 2 * count)
     return [
         create_validator(
             folder / "chain" / f"validator{index}",

@@ -89,8 +89,7 @@ log.cleaner.enable=false
 
 def find_jars() -> Path:
     """Where `make engines` put Kafka's jars."""
-    engines = Path(os.environ.get("TALLY_ENGINES") or "~/.cache/tallystick/engines").expanduser()
-    jars = engines / f"kafka-{VERSION}" / "libs"
+    jars = processes.engines_folder() / f"kafka-{VERSION}" / "libs"
     if not jars.is_dir():
         raise Unavailable(f"Kafka {VERSION} is not here", hint="make engines in a checkout fetches it")
     return jars
@@ -188,17 +187,19 @@ class KafkaCluster:
         self.folder, self._clock = folder.resolve(), clock
         self.operator_file = self.folder / "operator.json"  # how a gateway or notary is known here
         self.client_file = self.folder / "client.json"  # what others need, besides a user's name and password
+        self.tools_file = self.folder / "operator.properties"  # the operator's, for Kafka's own tools
         self.brokers = [
             Broker(number, self.folder / f"broker-{number}", three, clock) for number, three in enumerate(ports, 1)
         ]
 
     @classmethod
-    def create(cls, folder: Path, brokers: int = 1, *, reauthenticate_ms: int = 10_000) -> KafkaCluster:
-        """A new cluster; `reauthenticate_ms` is how long Kafka believes a connection before it asks again."""
+    def create(cls, folder: Path, brokers: int = 1, *, reauthenticate_ms: int = 10_000, port: int = 0) -> KafkaCluster:
+        """A new cluster; `reauthenticate_ms` is how long Kafka believes a connection before it asks again. Clients find
+        the first broker at `port`, and its other ports and those of the other brokers follow; 0: any."""
         if (folder / _FILE).exists():
             raise Misuse(f"{folder}: a Kafka is here already")
-        free = processes.free_ports(3 * brokers)
-        ports = [(free[at], free[at + 1], free[at + 2]) for at in range(0, len(free), 3)]
+        free = processes.ports_from(port, 3 * brokers)
+        ports = [(free[at + 1], free[at], free[at + 2]) for at in range(0, len(free), 3)]  # of clients first
         cluster = cls(folder, ports, SystemClock())
         certificates = Certificates(cluster.folder / "certificates")
         certificates.issue(OPERATOR)
@@ -276,6 +277,11 @@ class KafkaCluster:
         """Where clients find it."""
         return "kafka://" + ",".join(f"127.0.0.1:{broker.client}" for broker in self.brokers)
 
+    @property
+    def carrier(self) -> str:
+        """Where a node finds it, which is known by a certificate: the listener of `operator`."""
+        return "kafka://" + self.operator()["bootstrap.servers"]
+
     def operator(self) -> dict[str, str]:
         """The operator's settings, in librdkafka's words."""
         certificate = str(self.folder / "certificates" / f"{OPERATOR}.pem")
@@ -287,8 +293,17 @@ class KafkaCluster:
             "ssl.key.location": certificate,
         }
 
+    @property
+    def tools(self) -> str:
+        """What Kafka's own tools are told to reach it as the operator."""
+        return f"--bootstrap-server {self.operator()['bootstrap.servers']} --command-config {self.tools_file}"
+
     def _write_settings(self) -> None:
         certificate = str(self.folder / "certificates" / "ca.pem")
         client = {"bootstrap.servers": self.url.removeprefix("kafka://"), "ssl.ca.location": certificate}
         self.operator_file.write_text(json.dumps(self.operator(), indent=1) + "\n")
         self.client_file.write_text(json.dumps(client, indent=1) + "\n")
+        self.tools_file.write_text(
+            f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={certificate}\n"
+            f"ssl.keystore.type=PEM\nssl.keystore.location={self.operator()['ssl.key.location']}\n"
+        )

@@ -95,11 +95,14 @@ class SparkCluster:
         return SparkDaemon(folder, command, environment, self._clock)
 
     @classmethod
-    def create(cls, folder: Path, workers: int = 2, settings: dict[str, str] | None = None) -> SparkCluster:
-        """A new cluster; `settings` are Spark's, for daemons and drivers alike, and those above otherwise."""
+    def create(
+        cls, folder: Path, workers: int = 2, settings: dict[str, str] | None = None, *, port: int = 0
+    ) -> SparkCluster:
+        """A new cluster; `settings` are Spark's, for daemons and drivers alike, and those above otherwise. The master
+        listens at `port`, and the pages of master and workers follow; 0: any."""
         if (folder / _FILE).exists():
             raise Misuse(f"{folder}: a Spark cluster is here already")
-        ports = processes.free_ports(2 + workers)
+        ports = processes.ports_from(port, 2 + workers)
         cluster = cls(folder, ports, SystemClock())
         cluster.conf.mkdir(parents=True, exist_ok=True)
         secret = {"spark.authenticate.secret": SystemEntropy().bytes(32).hex()}

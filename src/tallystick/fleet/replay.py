@@ -39,6 +39,7 @@ import pyarrow.csv
 from tallystick.errors import Malformed, Misuse, Unavailable
 from tallystick.fleet.batches import CHUNK_ROWS, START_MS, rechunked
 from tallystick.fleet.schemas import schema
+from tallystick.wire import is_number
 
 FILE_BYTES_MAX = 256 << 20  # of one CSV file; the largest real one has 4 MB
 KMH_PER_MPH = 1.609344
@@ -227,4 +228,4 @@ def _unpacked(path: Path) -> Iterator[Any]:
 
 def _place(name: str) -> list[int | str]:
     """Of a file in its order: by name, numbers by value, so that days are in order, and drive2 is before drive10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return [int(part) if is_number(part) else part for part in re.split(r"(\d+)", name)]

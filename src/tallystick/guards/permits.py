@@ -2,7 +2,8 @@
 
 Admitting, 4.2 and 4.3: a node checks the authority's signature on the permit. Beyond the paper: the permit names its
 principal, and only that principal's own envelope may present it, so a copied permit is worth nothing; and the right
-behind it is asked of the ledger, so a permit outlives its right by nothing.
+behind it is asked of the ledger, so a permit outlives its right by nothing. Whether it was undone or revoked is asked
+whenever it is used: nobody has to show the node anything, and a right that returns brings no old permit back.
 
 Obeying an undo order, 4.5 and 4.6: the node checks the authority's signature on the order and deletes the entry it
 names. The undo token itself was shown to the authority alone, so no node can fake an order, and another holder of a
@@ -13,7 +14,7 @@ signed it.
 from __future__ import annotations
 
 from tallystick.errors import Forged, Refused
-from tallystick.guards.rules import Act, Live, Rules, check_principal, check_topic
+from tallystick.guards.rules import Act, Live, Rules, check_carried, check_permit, check_principal, check_topic
 from tallystick.trust.permit import Operation, Permit, UndoOrder
 from tallystick.trust.right import Right
 
@@ -44,11 +45,13 @@ def fetch(token: bytes, partition: int, identifier: bytes, act: Act, rules: Rule
     topic = check_topic(rules, act, token, Right.READ)
     if not 0 <= partition < topic.partitions:
         raise Refused(f"no partition {partition}, the topic has {topic.partitions}", reason="unknown-partition")
+    check_carried(rules, token, partition)
     permit = live.get(identifier)
     if permit is None or permit.principal != act.principal:
         raise Refused("no live subscription under this permit", reason="not-subscribed", hint="subscribe first")
     permit.check_covers(Operation.SUBSCRIBE, token)
     permit.check_time(act.time_ms)
+    check_permit(rules, identifier)
     return permit
 
 
@@ -64,8 +67,8 @@ def _admit(data: bytes, act: Act, rules: Rules, live: Live, operation: Operation
     topic = check_topic(rules, act, permit.token, right)
     if permit.tenant != topic.tenant:
         raise Refused("permit: the topic belongs to another tenant", reason="wrong-permit")
-    if rules.permit_ended(permit.identifier):
-        raise Refused("permit: undone, revoked or never issued", reason="permit-ended")
+    check_carried(rules, permit.token)
+    check_permit(rules, permit.identifier)
     authority = rules.authority(permit.authority)
     if authority is None:
         raise Forged("permit: its authority is not known here", reason="unknown-authority")

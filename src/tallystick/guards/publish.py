@@ -23,7 +23,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tallystick.errors import Malformed, Refused
-from tallystick.guards.rules import Act, GuardLimits, Live, Rules, check_principal, check_topic
+from tallystick.guards.rules import (
+    Act,
+    GuardLimits,
+    Live,
+    Rules,
+    check_carried,
+    check_permit,
+    check_principal,
+    check_topic,
+)
 from tallystick.parcel.header import Header, ParcelKind
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.verify import check_signature
@@ -160,7 +169,11 @@ def publish(
 ) -> Accepted | Repeated:
     """Judge one parcel; the caller stores what is `Accepted` and then advances the lane."""
     check_sender(len(data), act, rules, limits)
-    return judge(Parcel.decode(data), act, rules, live, lanes, has_lock)
+    judged = judge(Parcel.decode(data), act, rules, live, lanes, has_lock)
+    if isinstance(judged, Accepted):  # what is stored already was taken while it was carried here
+        for topic, partition in zip(judged.parcel.header.topics, judged.partitions, strict=True):
+            check_carried(rules, topic.token, partition)
+    return judged
 
 
 def check_sender(size_bytes: int, act: Act, rules: Rules, limits: GuardLimits) -> None:
@@ -226,8 +239,7 @@ def _check_current(header: Header, act: Act, rules: Rules) -> None:
         known = rules.topic(topic.token)
         if known is None or known.closed:
             raise Refused("the topic is closed", reason="topic-closed")
-        if rules.permit_ended(topic.permit):  # revoked since it was admitted, with its key or its right
-            raise Refused("permit: undone, revoked or never issued", reason="permit-ended")
+        check_permit(rules, topic.permit)
         if not rules.schema_known(topic.token, header.schema_version, header.schema_hash):
             raise Refused(
                 f"schema version {header.schema_version} is not the topic's",

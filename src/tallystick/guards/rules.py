@@ -52,12 +52,27 @@ class Rules(Protocol):
 
     def blacklisted(self, principal: bytes) -> bool: ...
 
+    def is_over(self, principal: bytes, time_ms: int) -> bool:
+        """Whether its certificate was revoked, or is not valid at this time."""
+
     def convicted(self, principal: bytes, lane: bytes, sequence: int) -> bool:
         """Whether the ledger holds both headers of an equivocation there."""
 
     def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool: ...
 
     def topic(self, token: bytes) -> TopicRules | None: ...
+
+    def carries(self, token: bytes, partition: int) -> bool:
+        """Whether the ledger names this node for the partition."""
+
+    def carried(self, token: bytes) -> int | None:
+        """A partition of the topic that this node carries, or None where it carries none."""
+
+    def consents(self, tenant: bytes) -> bool:
+        """Whether this node's operator carries topics of the tenant."""
+
+    def fall_window_ms(self) -> int:
+        """Within which time one request of a principal on a topic is held against it, at most."""
 
     def schema_known(self, token: bytes, version: int, schema_hash: bytes) -> bool: ...
 
@@ -90,9 +105,30 @@ def check_topic(rules: Rules, act: Act, token: bytes, right: Right) -> TopicRule
     return topic
 
 
+def check_carried(rules: Rules, token: bytes, partition: int | None = None) -> None:
+    """Refuse what this node does not carry: a partition, or a topic of which it carries none. The ledger would take
+    neither its operations nor its anchors, and a tenant may not burden a node that did not consent."""
+    topic, here = rules.topic(token), rules.carried(token) if partition is None else partition
+    if topic is None or here is None or not rules.carries(token, here) or not rules.consents(topic.tenant):
+        raise Refused(
+            "this node does not carry it", reason="not-carried", hint="go to a node that does: tally topic show NAME"
+        )
+
+
 def check_principal(rules: Rules, act: Act) -> None:
     if rules.blacklisted(act.principal):
         raise Refused("the principal is blacklisted", reason="blacklisted", hint="its tenant may ask to have it lifted")
+    if rules.is_over(act.principal, act.time_ms):
+        hint = "its tenant's owner invites it anew: tally principal invite"
+        raise Refused("the principal's certificate was revoked or is over", reason="certificate-over", hint=hint)
+
+
+def check_permit(rules: Rules, identifier: bytes) -> None:
+    """The ledger's word on a permit, whenever it is used: who holds one may have given it back, or lost its right and
+    got it again, without showing this node anything."""
+    if rules.permit_ended(identifier):
+        hint = "ask the authority for a new one: it gives one as long as the right stands"
+        raise Refused("permit: undone, revoked or never issued", reason="permit-ended", hint=hint)
 
 
 def _nothing(identifier: bytes) -> Permit | None:

@@ -13,7 +13,7 @@ from tallystick.authority.client import OverHttp
 from tallystick.authority.client import enrol as ask
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Forged
+from tallystick.errors import Forged, Unavailable, name_cause
 from tallystick.identity.folder import Identity, Keys, create_keys, read_keys
 from tallystick.identity.invitation import Invitation
 from tallystick.identity.nodes import ask_nodes
@@ -67,7 +67,11 @@ def enrol_invited(
     keys = read_keys(home)
     key, sealing = SigningKey.from_seed(keys.signing_seed), hpke.PrivateKey.decode(keys.sealing_seed)
     with HttpClient([Address(invitation.authority_url, bytes(16))], None, clock, entropy, insecure=insecure) as http:
-        enrolled = ask(OverHttp(http), invitation.instance, invitation.code, name, key, sealing)
+        try:
+            enrolled = ask(OverHttp(http), invitation.instance, invitation.code, name, key, sealing)
+        except Unavailable as error:
+            name_cause(error, http.trouble("authority"))
+            raise
     newest = TrustFile.parse(enrolled.trust)
     (check_trust or invitation.check_trust)(newest)
     nodes = tuple(Certificate.decode(node) for node in enrolled.nodes)

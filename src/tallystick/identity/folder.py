@@ -1,7 +1,8 @@
 """One folder is one identity: keys, trust file, certificates, accepted checkpoint, spool.
 
 Made by `tally principal enrol` (identity/enrol.py). Clients, Spark options and commands all name it the same way:
-`--home`, `TALLY_HOME`. Secrets are files that only their owner may read; nothing else of them is ever printed.
+`--home`, `TALLY_HOME`, or the one that `tally use` chose for good, in this order. Secrets are files that only their
+owner may read; nothing else of them is ever printed.
 
 `keys` holds signing seed and sealing seed. Where the keys were replaced (identity/rekey.py) there follow the spool key,
 which stays, and the public halves of earlier signing keys: a spool from before can still be read.
@@ -18,7 +19,7 @@ from pathlib import Path
 from tallystick.crypto import hpke
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.crypto.symmetric import derive
-from tallystick.errors import Misuse
+from tallystick.errors import Forged, Misuse
 from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
 from tallystick.trust.trustfile import TrustFile
@@ -114,7 +115,7 @@ class Identity:
 
     def write_file(self) -> None:
         """Write everything but the keys."""
-        (self.home / _TRUST).write_text(self.trust.to_json())
+        self.write_trust()
         content = {
             "format": FORMAT,
             "name": self.name,
@@ -127,9 +128,14 @@ class Identity:
         temporary.write_text(json.dumps(content, indent=1))
         temporary.replace(self.home / _FILE)
 
+    def write_trust(self) -> None:
+        temporary = self.home / (_TRUST + ".new")
+        temporary.write_text(self.trust.to_json())
+        temporary.replace(self.home / _TRUST)
+
     @classmethod
     def load(cls, home: str | Path | None = None) -> Identity:
-        """The identity in `home`, or in the folder that `TALLY_HOME` names."""
+        """The identity in `home`, or in the folder that `TALLY_HOME` names, or that `tally use` chose."""
         folder = find_home(home)
         if not (folder / _FILE).exists():
             raise Misuse(f"{folder}: no identity is here", hint="tally principal enrol makes one")
@@ -148,16 +154,51 @@ class Identity:
             trust=TrustFile.parse((folder / _TRUST).read_text()),
             keys=_settle_keys(folder, certificate),
         )
-        identity.check()
+        try:
+            identity.check()
+        except Forged as error:
+            hint = f"put {_TRUST} of its own instance back: the operator has it, and whoever is enrolled there"
+            raise Forged(f"{folder}: its {_TRUST} does not fit: {error}", reason=error.reason, hint=hint) from None
         return identity
 
 
 def find_home(home: str | Path | None) -> Path:
-    """The folder meant by `--home`, or else by the environment."""
-    named = home or os.environ.get(HOME_VARIABLE)
+    """The folder meant by `--home`, or else by the environment, or else by `tally use`."""
+    named = home or os.environ.get(HOME_VARIABLE) or used_home()
     if not named:
-        raise Misuse("no identity folder is named", hint=f"use --home, or set {HOME_VARIABLE}")
+        hint = f"use --home, or set {HOME_VARIABLE}, or choose one for good: tally use DIR"
+        raise Misuse("no identity folder is named", hint=hint)
     return Path(named)
+
+
+def used_home() -> Path | None:
+    """The folder that `tally use` chose, if it chose one."""
+    try:
+        return Path(_used_file().read_text().strip() or ".") if _used_file().exists() else None
+    except OSError as error:
+        raise Misuse(f"{_used_file()}: {error.strerror}", hint="tally use DIR writes it anew") from error
+
+
+def use_home(home: Path | None) -> None:
+    """Let commands and clients without a home act as the identity in this folder from now on, or as none."""
+    file = _used_file()
+    if home is None:
+        file.unlink(missing_ok=True)
+        return
+    if not (home / _FILE).exists():
+        raise Misuse(f"{home}: no identity is here", hint="tally principal enrol makes one")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = file.with_suffix(".new")
+        temporary.write_text(f"{home.resolve()}\n")
+        temporary.replace(file)
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror}", hint="set XDG_CONFIG_HOME to a folder of your own") from error
+
+
+def _used_file() -> Path:
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser() / "tallystick" / "home"
 
 
 def create_keys(home: Path, keys: Keys, name: str = _KEYS) -> None:

@@ -44,7 +44,7 @@ def _ask(
 ) -> Certificate:
     authority = identity.authority
     address = Address(identity.authority_url, authority.subject, authority.verify_key)
-    holder = Holder(identity.instance, identity.principal, signer, identity.sealing_key)
+    holder = Holder(identity.instance, identity.principal, signer, identity.sealing_key, identity.tenant)
     with HttpClient([address], RequestSigner(identity.principal, signer), clock, entropy, insecure=insecure) as http:
         client = AuthorityClient(OverHttp(http), authority, holder, entropy)
         return client.rekey(SigningKey.from_seed(keys.signing_seed), hpke.PrivateKey.decode(keys.sealing_seed))

@@ -263,8 +263,9 @@ def compiled() -> CompiledLedger | None:
 
 
 def compiled_for(entries: int) -> CompiledLedger | None:
-    """The compiled way, where these are enough for it and this process has had enough of them to load it for."""
-    return _compiled.after(entries) if entries >= BATCH_MIN else None
+    """The compiled way, where these are enough for it and this process has had enough of them to load it for. A thread
+    loads it: blocks wait for whoever asks here."""
+    return _compiled.soon(entries) if entries >= BATCH_MIN else None
 
 
 def load_compiled(self_test: Callable[[CompiledLedger], None]) -> CompiledLedger | None:

@@ -15,6 +15,7 @@ then are kept: the nodes, which are named by their hashes and coexist, and the v
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -84,6 +85,15 @@ class StateMap:
     def has_version(self, height: int) -> bool:
         return height in self._roots
 
+    def changed_since(self, height: int, prefix: bytes) -> dict[bytes, bytes | None]:
+        """What stood after the block at `height` under keys with this prefix that later blocks changed."""
+        found: dict[bytes, bytes | None] = {}
+        for at, before, _ in reversed(self._steps):
+            if at <= height:
+                break
+            found.update((key, value) for key, value in before.items() if key.startswith(prefix))
+        return found
+
     def prove(self, key: bytes, newest: bytes | None, height: int) -> tuple[bytes | None, bytes]:
         """The value of `key` after the block at `height`, and its proof; `newest` is the value now."""
         value = next((before[key] for at, before, _ in self._steps if at > height and key in before), newest)
@@ -113,12 +123,13 @@ class SealedBlock:
     block: Block
     rows: list[TransactionRow]
     changes: dict[bytes, bytes | None]
-    before: dict[bytes, bytes | None]  # the values that they replace, where versions are retained
+    before: dict[bytes, bytes | None]  # the values that they replace
     entries: int
 
 
 class Book:
-    """Tree, state and newest block of one ledger file; not for several threads at once."""
+    """Tree, state and newest block of one ledger file. One thread writes at a time; while it is at the disk, others may
+    have proofs, under `proving`, each by a connection of its own."""
 
     def __init__(self, store: LedgerStore, instance: bytes | None = None) -> None:
         """Load a file that `found` or an earlier process has begun. Raises `Forged` where it does not fit together, and
@@ -126,6 +137,7 @@ class Book:
         height = store.last_height()
         assert height is not None
         self.store = store
+        self.proving = threading.RLock()  # held wherever tree and map change, which is short
         self.reader = LedgerReader(store)
         self.last = self.reader.block(height)
         self.tree = Tree(b"".join(store.leaves()))
@@ -168,26 +180,27 @@ class Book:
             opened.size_bytes += len(transaction.data)
         return result, submitted
 
-    def seal(self, *, retain: bool) -> SealedBlock:
-        """The open block with its roots; with `retain` the values that it replaces can still be proved."""
+    def seal(self) -> SealedBlock:
+        """The open block with its roots; the values that it replaces can still be proved."""
         opened = self.open
         assert opened is not None
         changes = self.state.changes()
-        before = {key: self.store.value(key) for key in changes} if retain else {}
-        state_root = self.map.advance(opened.height, changes, before)
-        self.tree.extend(b"".join(row.leaf for row in opened.rows))
-        block = Block(
-            height=opened.height,
-            time_ms=opened.time_ms,
-            first=opened.first,
-            count=len(opened.rows),
-            size=self.tree.size,
-            root=self.tree.root(),
-            state_root=state_root,
-            previous=self.last.hash,
-        )
-        self._sealed = SealedBlock(block, opened.rows, changes, before, opened.entries)
-        return self._sealed
+        before = {key: self.store.value(key) for key in changes}
+        with self.proving:
+            state_root = self.map.advance(opened.height, changes, before)
+            self.tree.extend(b"".join(row.leaf for row in opened.rows))
+            block = Block(
+                height=opened.height,
+                time_ms=opened.time_ms,
+                first=opened.first,
+                count=len(opened.rows),
+                size=self.tree.size,
+                root=self.tree.root(),
+                state_root=state_root,
+                previous=self.last.hash,
+            )
+            self._sealed = SealedBlock(block, opened.rows, changes, before, opened.entries)
+            return self._sealed
 
     def keep(self, note: bytes, *, can_undo: bool = False) -> SealedBlock:
         """Store the sealed block with its note, synced; where that fails it is dropped and the error raised."""
@@ -212,19 +225,27 @@ class Book:
 
     def drop(self) -> None:
         """Forget the open block, sealed or not."""
-        if self._sealed is not None:
-            self.tree.truncate(self._sealed.block.first)
-            self.map.take_back()
-        self.open = self._sealed = None
+        with self.proving:
+            if self._sealed is not None:
+                self.tree.truncate(self._sealed.block.first)
+                self.map.take_back()
+            self.open = self._sealed = None
         self.state.forget_block()
+
+    def forget_before(self, height: int) -> None:
+        """Nobody will ask for proofs of the state before `height` again."""
+        with self.proving:
+            self.map.forget_before(height)
 
     # --- proofs ---
 
-    def receipt(self, number: int, entry: int, size: int, note: bytes) -> EntryProof:
+    def receipt(
+        self, number: int, entry: int, size: int, note: bytes, reader: LedgerReader | None = None
+    ) -> EntryProof:
         """The proof that an entry is on the ledger, under the checkpoint `note` of `size` transactions."""
         if not 0 <= number < size:
             raise Unavailable(f"ledger: transaction {number} is not under the published checkpoint yet")
-        transaction = parse(self.reader.row(number).data)
+        transaction = parse((reader or self.reader).row(number).data)
         if not 0 <= entry < len(transaction.entries):
             raise Misuse(f"ledger: transaction {number} has {len(transaction.entries)} entries, no {entry}")
         tree = Tree(transaction.entry_hashes)
@@ -239,12 +260,30 @@ class Book:
             note=note,
         )
 
-    def prove(self, key: bytes, height: int, note: bytes) -> StateProof:
+    def prove(self, key: bytes, height: int, note: bytes, reader: LedgerReader | None = None) -> StateProof:
         """A value of the state, or its absence, under the checkpoint `note` of `height`."""
+        self._check_version(height)
+        value, proof = self.map.prove(key, (reader or self.reader).store.value(key), height)
+        return StateProof(key, value, proof, note)
+
+    def scan(self, prefix: bytes, most: int, after: bytes, height: int) -> list[tuple[bytes, bytes]]:
+        """The first `most` keys with this prefix behind `after`, each with its value, as after the block at `height`:
+        every validator that has the block gives the same."""
+        self._check_version(height)
+        changed = self.map.changed_since(height, prefix)
+        found: list[tuple[bytes, bytes]] = []
+        last: bytes | None = after
+        while last is not None and len(found) < most:
+            rows: dict[bytes, bytes | None] = dict(self.store.values(prefix, most, last))
+            end = max(rows) if len(rows) == most else None
+            rows |= {key: value for key, value in changed.items() if key > last and (end is None or key <= end)}
+            found += sorted((key, value) for key, value in rows.items() if value is not None)
+            last = end
+        return found[:most]
+
+    def _check_version(self, height: int) -> None:
         if not self.map.has_version(height):
             raise Unavailable(f"ledger: the state of height {height} is not held, the newest is {self.last.height}")
-        value, proof = self.map.prove(key, self.store.value(key), height)
-        return StateProof(key, value, proof, note)
 
 
 def found(store: LedgerStore, trust: TrustFile, time_ms: int, key: SigningKey) -> None:

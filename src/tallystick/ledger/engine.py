@@ -11,10 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from tallystick.ledger.block import Block, Head
+from tallystick.ledger.block import Block, Head, parse
+from tallystick.ledger.contracts.identity import IDENTITIES
+from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.proofs import StateProof
-from tallystick.trust.receipt import EntryProof
+from tallystick.trust.promise import Anchor, is_anchor
+from tallystick.trust.receipt import EntryProof, is_revocation
 
 T = TypeVar("T")
 BlockListener = Callable[[Block, Collection[bytes]], None]  # the block, and the keys of the state that it changed
@@ -153,3 +156,57 @@ class NodeLedger(Engine, Protocol):
     def statistics(self) -> LedgerStatistics: ...
 
     def close(self) -> None: ...
+
+
+Entry = tuple[int, int]  # the number of a transaction, and which of its entries
+_ITEMS = 10_000  # that are looked at together
+_HEIGHTS = 64  # that are searched first; then four times as many, as long as nothing is found
+_LOOKS = 16  # after which a search gives up
+
+
+def find_entry(
+    ledger: Engine, height: int, matches: Callable[[bytes], bool], before: Entry | None = None
+) -> Entry | None:
+    """The last entry of a block that matches, below `before` if that is given."""
+    for encoded, transactions in ledger.blocks(height, 1):
+        first = Block.decode(encoded).first
+        for number, data in reversed(list(enumerate(transactions, first))):
+            for index, entry in reversed(list(enumerate(parse(data).entries))):
+                if matches(entry) and (before is None or (number, index) < before):
+                    return number, index
+    return None
+
+
+def is_anchor_of(entry: bytes, token: bytes, partition: int) -> bool:
+    if not is_anchor(entry):
+        return False
+    anchor = Anchor.decode_entry(entry)
+    return (anchor.token, anchor.partition) == (token, partition)
+
+
+def find_before_revocation(ledger: Engine, subject: bytes, token: bytes, partition: int) -> tuple[Entry, Entry] | None:
+    """Where a subject was revoked, and the partition's last anchor before. Returns None where there is no such thing,
+    or none was found within a bounded search: whoever asks must then take nothing for older than the revocation."""
+    row = ledger.query(lambda state: state.row(IDENTITIES(subject)))
+    if row is None or not row.revoked:
+        return None
+    revocation = find_entry(ledger, row.revoked, lambda entry: is_revocation(entry, subject))
+    if revocation is None:
+        return None
+    end, window = row.revoked + 1, _HEIGHTS
+    for _ in range(_LOOKS):
+        first = max(0, end - window)
+        kinds = (EntryKind.ANCHOR, EntryKind.NOTARISE)
+        pages = [ledger.audit(Query(kind=int(kind), first_height=first, end_height=end, most=_ITEMS)) for kind in kinds]
+        if window > 1 and any(len(page) >= _ITEMS for page in pages):  # its newest may be missing
+            window //= 2
+            continue
+        matching = {item.height for page in pages for item in page if is_anchor_of(item.entry, token, partition)}
+        for height in sorted(matching, reverse=True)[:2]:  # the first may hold anchors after the revocation only
+            anchor = find_entry(ledger, height, lambda entry: is_anchor_of(entry, token, partition), revocation)
+            if anchor is not None:
+                return revocation, anchor
+        if not first:
+            return None
+        end, window = first, window * 4
+    return None

@@ -15,6 +15,7 @@ from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.identity import REVOKE_CONTEXT, revoke_statement
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import EVIDENCE_BYTES_MAX, OperatorRole
+from tallystick.ledger.contracts.retention import Retention
 from tallystick.ledger.contracts.state import NOBODY
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
@@ -58,14 +59,25 @@ def topic(
     partitions: int = 1,
     replicas: int = 1,
     flags: int = 0,
+    binding: topics.Binding | None = None,
+    terms: topics.Terms = topics.Terms(),
 ) -> bytes:
+    """Without a binding it is the entry of version 1, which has no terms."""
     signature = _sign_schema(owner_key, instance, token, 1, schema_hash)
+    keep_ms, keep_parcels, pace_ms = terms
     return wire.encode(
         [
             *(int(EntryKind.TOPIC), token, tenant_id, owner, partitions, replicas, flags),
             *(list(nodes), schema_hash, signature),
+            *(() if binding is None else ([*binding], [keep_ms, keep_parcels], pace_ms, [])),
         ]
     )
+
+
+def bind_topic(instance: bytes, tenant_id: bytes, authority: bytes, word: bytes, key: SigningKey) -> topics.Binding:
+    """An authority's word that the token which `word` makes is a tenant's."""
+    statement = topics.binding_statement(instance, tenant_id, authority, word)
+    return topics.Binding(authority, word, key.sign(topics.BINDING_CONTEXT, statement))
 
 
 def schema(instance: bytes, token: bytes, version: int, schema_hash: bytes, owner_key: SigningKey) -> bytes:
@@ -81,12 +93,24 @@ def close_topic(token: bytes) -> bytes:
     return wire.encode([int(EntryKind.CLOSE_TOPIC), token])
 
 
+def retain(token: bytes, retention: Retention) -> bytes:
+    return wire.encode([int(EntryKind.RETAIN), token, [*retention]])
+
+
+def release(token: bytes, partition: int, below: int) -> bytes:
+    return wire.encode([int(EntryKind.RELEASE), token, partition, below])
+
+
 def announce_epoch(token: bytes, epoch: int, public_key_hash: bytes, not_before_ms: int) -> bytes:
     return wire.encode([int(EntryKind.ANNOUNCE_EPOCH), token, epoch, public_key_hash, not_before_ms])
 
 
 def end_epoch(token: bytes, epoch: int, how: End, time_ms: int) -> bytes:
     return wire.encode([int(EntryKind.END_EPOCH), token, epoch, int(how), time_ms])
+
+
+def announce_key(token: bytes, name: bytes, public_key_hash: bytes) -> bytes:
+    return wire.encode([int(EntryKind.ANNOUNCE_KEY), token, name, public_key_hash])
 
 
 def grant(token: bytes, principal: bytes, operations: int, *, allow: bool = True, host: str = "*") -> bytes:
@@ -176,6 +200,15 @@ def withdraw_attribute(tenant_id: bytes, principal: bytes, pseudonym: bytes) -> 
     return wire.encode([int(EntryKind.WITHDRAW_ATTRIBUTE), tenant_id, principal, pseudonym])
 
 
+def drop_attribute(tenant_id: bytes, principal: bytes, pseudonym: bytes) -> bytes:
+    return wire.encode([int(EntryKind.DROP_ATTRIBUTE), tenant_id, principal, pseudonym])
+
+
+def refuse_attributes(holder: bytes, tenant_id: bytes, *, refused: bool = True) -> bytes:
+    """`holder` is a principal, or a tenant for all of its principals."""
+    return wire.encode([int(EntryKind.REFUSE_ATTRIBUTES), holder, tenant_id, int(refused)])
+
+
 def topic_policy(token: bytes, group_number: int, version: int, commitment: bytes) -> bytes:
     """An empty commitment lifts the policy."""
     return wire.encode([int(EntryKind.TOPIC_POLICY), token, group_number, version, commitment])
@@ -231,6 +264,10 @@ def set_(name: str, value: int) -> bytes:
 
 def activate(contract: str, version: int, height: int) -> bytes:
     return wire.encode([int(EntryKind.ACTIVATE), contract, version, height])
+
+
+def withdraw_activation(contract: str, version: int, height: int) -> bytes:
+    return wire.encode([int(EntryKind.WITHDRAW_ACTIVATION), contract, version, height])
 
 
 def _sign_schema(key: SigningKey, instance: bytes, token: bytes, version: int, schema_hash: bytes) -> bytes:

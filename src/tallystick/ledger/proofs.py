@@ -19,7 +19,8 @@ is to be written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 
 from tallystick import wire
@@ -27,12 +28,12 @@ from tallystick.crypto import merkle
 from tallystick.crypto.merkle import verify_consistency
 from tallystick.crypto.merkle_map import verify_map
 from tallystick.crypto.symmetric import named_hash
-from tallystick.errors import Forged, Malformed, Misuse, Withheld
+from tallystick.errors import Forged, Malformed, Misuse, Refused, Unavailable, Withheld, blame
 from tallystick.ledger.block import Head, read_head
 from tallystick.ledger.contracts.operations import HISTORIES, next_chain
 from tallystick.ledger.contracts.state import HistoryRow
 from tallystick.runtime.disk import Disk, read_all, write_atomic
-from tallystick.trust.notes import NOTE_BYTES_MAX
+from tallystick.trust.notes import NOTE_BYTES_MAX, Note, ledger_verifiers, witness_verifiers
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
 from tallystick.wire import Fields
 
@@ -84,19 +85,24 @@ Consistency = Callable[[int, int], Sequence[bytes]]  # (old size, new size) → 
 _NEWEST = "checkpoint"
 _LOCK = "lock"
 _EVIDENCE = "evidence-"
+_STRANGERS_MAX = 64  # whoever signs with ever new names is not worth more questions
 
 
 class CheckpointMemory:
     """The newest accepted checkpoint, kept in a folder of its own."""
 
-    def __init__(self, trust: TrustFile, disk: Disk) -> None:
+    def __init__(self, trust: TrustFile, disk: Disk, successors: Callable[[], Iterable[str]] = tuple) -> None:
+        """`successors` brings trust files that followed, in order, from whoever has them; the root's signatures are
+        what counts."""
         self.trust = trust
-        self._disk = disk
+        self._disk, self._successors = disk, successors
+        self._strangers: set[tuple[str, bytes]] = set()  # signers of notes whom no trust file that we found names
         self.head = self._load()
 
     def accept(self, note: bytes, consistency: Consistency) -> Head:
         """Remember and return the note's head. Raises `Forged` or `Malformed` if it has none that counts, and
         `Withheld` if it contradicts the one before."""
+        self._follow_trust(Note.decode(note))
         new = read_head(note, self.trust)
         if self.head is not None:
             self._check(self.head, new, consistency)
@@ -106,9 +112,23 @@ class CheckpointMemory:
             self._check(older, newer, consistency)
         return new
 
+    def _follow_trust(self, note: Note) -> None:
+        """Where somebody signed whom the trust file does not name, there may be a newer one: look, once for each."""
+        known = {(one.name, one.key_id) for one in (*ledger_verifiers(self.trust), *witness_verifiers(self.trust))}
+        strangers = {(one.name, one.key_id) for one in note.signatures} - known - self._strangers
+        if not strangers or len(self._strangers) >= _STRANGERS_MAX:
+            return
+        self._strangers |= strangers
+        with suppress(Refused, Unavailable):  # then the note is judged by what is known
+            for text in self._successors():
+                new = TrustFile.parse(text)
+                if new.number == self.trust.number + 1:
+                    self.trust.check_successor(new)
+                    self.trust = new
+
     def _remember(self, new: Head) -> bool:
         """Write the new head. Returns False if another process moved the memory, to which ours is set then."""
-        with self._disk.held(_LOCK):
+        with self._writing():
             kept = self._load()
             if kept is not None and kept != self.head:
                 self.head = kept
@@ -154,8 +174,18 @@ class CheckpointMemory:
         raise Withheld(f"ledger: {message}", reason=reason, hint="both checkpoints were kept as evidence")
 
     def _keep(self, digest: bytes, content: list[object]) -> None:
-        with self._disk.held(_LOCK):
+        with self._writing():
             write_atomic(self._disk, f"{_EVIDENCE}{digest[:8].hex()}", wire.encode(content))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """For this process alone. Raises what a disk that cannot be written means to whoever runs us: the hands of a
+        publisher wait out what passes, and give up for what does not."""
+        try:
+            with self._disk.held(_LOCK):
+                yield
+        except OSError as error:
+            raise blame(error, "checkpoint memory: ") from error
 
     def _load(self) -> Head | None:
         if not self._disk.exists(_NEWEST):

@@ -15,7 +15,8 @@ wait: under load one sync serves many transactions. Time is handed in and never 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,12 +27,14 @@ from tallystick.ledger.book import Book, found
 from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
-from tallystick.ledger.sqlite_store import LedgerStore
+from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore
 from tallystick.trust.notes import Note
 from tallystick.trust.receipt import EntryProof
 from tallystick.trust.trustfile import TrustFile
 
 T = TypeVar("T")
+
+_INDEXED_AT_ONCE = 4_096  # transactions, some milliseconds
 
 
 @dataclass(frozen=True)
@@ -61,24 +64,31 @@ class SqliteLedger:
             raise Misuse(f"ledger: one key signs here, the trust file asks for {trust.ledger_threshold}")
         self.instance, self.origin = trust.instance, trust.origin
         self._key, self._settings = key, settings
-        self._lock = threading.RLock()
-        self._stored = threading.Condition(self._lock)
+        self._lock = threading.RLock()  # of those who write: blocks are made one after the other
+        self._stored = threading.Condition()  # a block was, or was dropped
         self._listeners: list[BlockListener] = []
         self._entries = self._refusals = 0
         self._opened_ms = 0  # when the open block got its first transaction
         self._store = LedgerStore(path, vfs)
+        # A file under a VFS of ours, or in memory, has one connection.
+        self._path = path if vfs is None and path != ":memory:" else None
+        self._idle: list[LedgerStore] = []  # connections of those who searched
         if self._store.last_height() is None:
             found(self._store, trust, now_ms, key)
         self._book = Book(self._store, self.instance)
         self._reader = self._book.reader
         self._published = self._newest_published()
+        self._sealing = False
+        self._told = self._book.last  # the newest block that listeners have heard of
 
     def close(self) -> None:
         """Drop what was not made into a block, and the file."""
         with self._lock:
             self._book.drop()
-            self._stored.notify_all()
+            self._wake()
             self._store.close()
+            for store in self._idle:
+                store.close()
 
     # --- writing ---
 
@@ -122,15 +132,20 @@ class SqliteLedger:
         def settled() -> bool:
             opened = self._book.open
             waiting = opened is not None and submitted.leaf in opened.leaves
-            return self._book.tree.size > submitted.number or not waiting
+            return self._told.size > submitted.number or not (waiting or self._sealing)
 
-        with self._lock:
+        with self._stored:
             if not self._stored.wait_for(settled, timeout_s):
                 raise Unavailable(f"ledger: block {submitted.height} is not made yet")
-            tree = self._book.tree
-            if tree.size <= submitted.number or tree.leaf(submitted.number) != submitted.leaf:
+        with self._book.proving:
+            is_stored = self._told.size > submitted.number
+            if not is_stored or self._book.tree.leaf(submitted.number) != submitted.leaf:
                 raise Unavailable("ledger: the block was not stored", hint="submit the transaction again")
-            return self.block(submitted.height)
+        return self.block(submitted.height)
+
+    def _wake(self) -> None:
+        with self._stored:
+            self._stored.notify_all()
 
     def on_block(self, listener: BlockListener) -> None:
         self._listeners.append(listener)
@@ -142,8 +157,8 @@ class SqliteLedger:
 
     def newest_note(self) -> bytes:
         """The newest note, witnesses or not: what is shown to them."""
-        with self._lock:
-            return self._reader.note(self.height)
+        with self._searching() as reader:
+            return reader.note(self.height)
 
     def cosign(self, note: bytes) -> Head:
         """Take a note of ours back with cosignatures; it is published once they suffice. Raises `Forged`."""
@@ -158,18 +173,19 @@ class SqliteLedger:
             return head
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        with self._lock:
+        with self._book.proving:
             return self._book.tree.consistency(old, new)
 
     def receipt(self, number: int, entry: int) -> EntryProof:
-        with self._lock:
+        with self._searching() as reader, self._book.proving:
             head = self._head()
-            return self._book.receipt(number, entry, head.size, head.note)
+            return self._book.receipt(number, entry, head.size, head.note, reader)
 
     def state(self, key: bytes) -> StateProof:
-        with self._lock:
+        # The file may hold the block behind the published head already; what that replaced is known.
+        with self._searching() as reader, self._book.proving:
             head = self._head()
-            return self._book.prove(key, head.height, head.note)
+            return self._book.prove(key, head.height, head.note, reader)
 
     # --- reading ---
 
@@ -178,41 +194,64 @@ class SqliteLedger:
         return self._book.last.height
 
     def block(self, height: int) -> Block:
-        with self._lock:
-            return self._reader.block(height)
+        last = self._book.last
+        if last.height == height:  # what nearly everybody asks for, with every request
+            return last
+        with self._searching() as reader:
+            return reader.block(height)
 
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
-        with self._lock:
-            return self._reader.blocks(first, most)
+        with self._searching() as reader:
+            return reader.blocks(first, most)
 
     def history(self, token: bytes, most: int = 1000, before: tuple[int, int] | None = None) -> list[HistoryItem]:
-        with self._lock:
-            return self._reader.history(token, most, before)
+        with self._searching() as reader:
+            return reader.history(token, most, before)
 
     def audit(self, query: Query) -> list[AuditItem]:
-        with self._lock:
-            return self._reader.audit(query)
+        while query.principal is not None:  # the index is written here, and by steps: others want the lock meanwhile
+            with self._lock:
+                if not self._store.index_mentions(_INDEXED_AT_ONCE):
+                    break
+        with self._searching() as reader:
+            return reader.audit(query)
+
+    @contextmanager
+    def _searching(self) -> Iterator[LedgerReader]:
+        """A reader with a connection of its own: whoever looks for long keeps nobody from a block or a right."""
+        if self._path is None:
+            with self._lock:
+                yield self._reader
+            return
+        try:
+            store = self._idle.pop()
+        except IndexError:
+            store = LedgerStore(self._path, create=False)
+        try:
+            yield LedgerReader(store, indexing=False)
+        finally:
+            self._idle.append(store)
 
     def query(self, read: Callable[[State], T]) -> T:
-        with self._lock:
-            return read(self._reader.view)
+        # Guards ask for rights with the carrier's lock held: they do not wait for a large transaction, or for the disk.
+        with self._searching() as reader, reader.store.snapshot():
+            return read(reader.view)
 
     def scan(self, table: Table[R], *parts: bytes | int, most: int = 1000) -> list[tuple[tuple[Any, ...], R]]:
-        with self._lock:
-            return self._reader.scan(table, *parts, most=most)
+        with self._searching() as reader:
+            return reader.scan(table, *parts, most=most)
 
     def statistics(self) -> LedgerStatistics:
-        with self._lock:
-            last, opened = self._book.last, self._book.open
-            return LedgerStatistics(
-                height=last.height,
-                time_ms=last.time_ms,
-                transactions=last.size,
-                waiting_entries=0 if opened is None else opened.entries,
-                published_height=None if self._published is None else self._published.height,
-                entries=self._entries,
-                refusals=self._refusals,
-            )
+        last, opened, published = self._book.last, self._book.open, self._published  # whole values, without the lock
+        return LedgerStatistics(
+            height=last.height,
+            time_ms=last.time_ms,
+            transactions=last.size,
+            waiting_entries=0 if opened is None else opened.entries,
+            published_height=None if published is None else published.height,
+            entries=self._entries,
+            refusals=self._refusals,
+        )
 
     # --- within ---
 
@@ -223,25 +262,29 @@ class SqliteLedger:
 
     def _seal(self) -> Block:
         """Store the open block, or drop it and raise `Unavailable`."""
-        retaining = self._book.trust.quorum > 0
-        block = self._book.seal(retain=retaining).block
-        note = sign_checkpoint(self.origin, block, self._key)
+        is_witnessed = self._book.trust.quorum > 0
+        self._sealing = True
         try:
+            block = self._book.seal().block
+            note = sign_checkpoint(self.origin, block, self._key)
             kept = self._book.keep(note)
+            self._entries += kept.entries
+            if is_witnessed:
+                self._book.forget_before(block.height - self._settings.versions_max)
+            else:
+                self._publish(own_head(self.origin, block, note))
+            for listener in self._listeners:
+                listener(block, kept.changes.keys())
+            self._told = block
+            return block
         finally:
-            self._stored.notify_all()
-        self._entries += kept.entries
-        if not retaining:
-            self._publish(own_head(self.origin, block, note))
-        else:
-            self._book.map.forget_before(block.height - self._settings.versions_max)
-        for listener in self._listeners:
-            listener(block, kept.changes.keys())
-        return block
+            self._sealing = False
+            self._wake()
 
     def _publish(self, head: Head) -> None:
-        self._published = head
-        self._book.map.forget_before(head.height)
+        with self._book.proving:
+            self._published = head
+            self._book.forget_before(head.height)
 
     def _head(self) -> Head:
         if self._published is None:

@@ -167,23 +167,26 @@ class LedgerStore:
         """Transactions below this number are in the index of mentions."""
         return int(self.meta("indexed") or 0)
 
-    def index_mentions(self) -> None:
+    def index_mentions(self, most: int = -1) -> bool:
         """Bring the index of mentions up to date, many transactions at once: one row for each principal in them.
+        Returns whether there was anything new; if there was, more than `most` may be.
 
         With every block it would touch a page for each principal, and cost more than the block itself.
         """
         end = self.indexed
         found: dict[bytes, list[int]] = {}
         for number, principals in self._all(
-            "SELECT number, principals FROM transactions WHERE number >= ? ORDER BY number", (end,)
+            "SELECT number, principals FROM transactions WHERE number >= ? ORDER BY number LIMIT ?", (end, most)
         ):
             for at in range(0, len(principals), 16):
                 found.setdefault(principals[at : at + 16], []).append(number)
             end = number + 1
         rows = [(one, numbers[0], pack(f">{len(numbers)}Q", *numbers)) for one, numbers in sorted(found.items())]
-        with _translated("ledger file"), self.db:
-            self.db.executemany("INSERT INTO mentions VALUES (?, ?, ?)", rows)
-            self.set_meta("indexed", end)
+        if rows:
+            with _translated("ledger file"), self.db:
+                self.db.executemany("INSERT INTO mentions VALUES (?, ?, ?)", rows)
+                self.set_meta("indexed", end)
+        return bool(rows)
 
     def mentions(self) -> Iterator[tuple[bytes, int]]:
         """Every (principal, number) in the index."""
@@ -244,6 +247,12 @@ class LedgerStore:
         values = {"first": first, "end": end, "kind": None if kind is None else bytes([kind])}
         return (number for (number,) in self._all(_REFUSED if refused else _ALL, values))
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Until the end of the block everything is read as of one moment."""
+        with self.db:
+            yield
+
     def value(self, key: bytes) -> bytes | None:
         found: bytes | None = self._one("SELECT value FROM state WHERE key = ?", (key,))
         return found
@@ -293,8 +302,9 @@ _PAGE = 1000  # operations of a topic that an audit looks at together
 class LedgerReader:
     """What is stored, as of the newest block; `view` is to be refreshed by whoever learns of a block."""
 
-    def __init__(self, store: LedgerStore) -> None:
-        self.store = store
+    def __init__(self, store: LedgerStore, *, indexing: bool = True) -> None:
+        """Without `indexing` the writer has brought the index of mentions up to date."""
+        self.store, self._indexing = store, indexing
         self.view = State(store.value)
 
     @property
@@ -380,7 +390,8 @@ class LedgerReader:
         end_height = self.height + 1 if query.end_height is None else query.end_height
         first, end = self._first_number(query.first_height), self._first_number(end_height)
         if query.principal is not None:
-            self.store.index_mentions()
+            if self._indexing:
+                self.store.index_mentions()
             numbers = self.store.mentioning(query.principal, first, end)
         else:
             numbers = self.store.numbers(first, end, query.kind, query.refused)

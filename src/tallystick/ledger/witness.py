@@ -152,7 +152,8 @@ def read_answer(status: int, body: bytes) -> tuple[NoteSignature, ...] | int:
     if status == 409 and re.fullmatch(rb"(0|[1-9][0-9]{0,18})\n", body):
         return int(body)
     if status in (400, 403, 404, 422):
-        raise Refused(f"witness: it refused the checkpoint with status {status}", reason="witness-refused")
+        older = ", as it does where its own trust file is older (tally witness run --trust)" if status == 403 else ""
+        raise Refused(f"witness: it refused the checkpoint with status {status}{older}", reason="witness-refused")
     raise Unavailable(f"witness: it answered with status {status}")
 
 

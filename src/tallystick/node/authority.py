@@ -16,8 +16,8 @@ from tallystick.carriers.remote import RemoteNode
 from tallystick.crypto.signatures import SigningKey
 from tallystick.runtime.address import Address, Listen
 from tallystick.runtime.client import HttpClient
-from tallystick.runtime.conversation import RequestSigner
-from tallystick.runtime.server import Server
+from tallystick.runtime.conversation import ClientLimits, RequestSigner
+from tallystick.runtime.server import Server, ServerLimits
 from tallystick.runtime.sources import Clock, Entropy
 from tallystick.trust.certificate import Certificate
 
@@ -38,15 +38,21 @@ class AuthorityProcess:
     ) -> None:
         """`nodes` are those of the instance, asked in turn where the first does not answer."""
         signer = open_signer(folder, passphrase)
-        self._http = HttpClient(nodes, signer, clock, entropy, insecure=listen.insecure)
-        self.authority = open_authority(folder, passphrase, RemoteNode(self._http), clock, entropy, settings)
-        self.service = Service(self.authority, clock)
+        # Whoever asks the authority waits meanwhile, and asks again itself: a node that is away is named soon.
+        limits = ClientLimits(connect_s=2.0, attempts_max=len(nodes) + 2)
+        self._http = HttpClient(nodes, signer, clock, entropy, insecure=listen.insecure, limits=limits)
+        node = RemoteNode(self._http)
+        self.authority = open_authority(folder, passphrase, node, clock, entropy, settings)
+        self.service = Service(self.authority, clock, ask_node=node.trouble)
         self.server = Server(
             self.service.app,
             listen.host,
             listen.port,
             tls=listen.tls,
             insecure=listen.insecure,
+            limits=ServerLimits(
+                connections_max=settings.connections_max, address_connections_max=settings.address_connections_max
+            ),
             on_stop=self.service.end_polls,
         )
         self.url = self.server.url

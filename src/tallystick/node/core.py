@@ -7,6 +7,7 @@ clock of its own. Nothing here waits but `settle`, which the driver lends: it re
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,15 +17,16 @@ from tallystick.carriers.front import Front
 from tallystick.carriers.registry import serve
 from tallystick.carriers.rules import LedgerRules, RightsCache
 from tallystick.carriers.scribe import NoteJournal, Numbers, Scribe, ScribeSettings
-from tallystick.carriers.storage import AnchorBook, Newest, Place, Storage
-from tallystick.errors import Misuse
+from tallystick.carriers.storage import AnchorBook, Damaged, Newest, Place, Storage
+from tallystick.errors import Misuse, Refused
 from tallystick.guards.rules import GuardLimits
 from tallystick.ledger import entries
-from tallystick.ledger.block import Block, compose, parse
-from tallystick.ledger.contracts.anchors import ANCHORS
+from tallystick.ledger.block import Block, compose
+from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, let_go
 from tallystick.ledger.contracts.identity import IDENTITIES, NUMBERS
 from tallystick.ledger.contracts.state import Key, R
-from tallystick.ledger.engine import NodeLedger, Submitted
+from tallystick.ledger.contracts.topics import HOSTS
+from tallystick.ledger.engine import NodeLedger, Submitted, find_entry, is_anchor_of
 from tallystick.ledger.sqlite import LedgerSettings
 from tallystick.node.instance import NodeKeys
 from tallystick.node.settings import NodeSettings
@@ -32,8 +34,12 @@ from tallystick.runtime.conversation import RequestSigner
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.sources import Clock
 from tallystick.trust.certificate import Certificate
-from tallystick.trust.promise import Anchor, is_anchor
 from tallystick.trust.trustfile import TrustFile
+
+log = logging.getLogger(__name__)
+
+RETIRE_MS = 2_000  # how often what may go is looked for
+_EVERYTHING = 1 << 20
 
 
 class NodeCore:
@@ -56,13 +62,20 @@ class NodeCore:
         self.trust, self.keys, self.ledger, self.clock, self.settings = trust, keys, ledger, clock, settings
         self._settle, self.limits = settle, GuardLimits()
         self.identifier = keys.certificate.subject
+        self._retired_ms, self._not_retired = 0, dict[Place, int]()
         self._numbers = Numbers(self._row(NUMBERS(self.identifier)) or 0)
         self._enrol([keys.certificate, *introduce])
         self._cache = RightsCache(self._row)
         self._cache_lock = threading.Lock()
+        self._blocks = 0  # that changed something
         self._changed: deque[tuple[Block, tuple[bytes, ...]]] = deque()
+        self.rules = LedgerRules(
+            *(trust.instance, self._read, settings.late_epochs),
+            node=self.identifier,
+            tenants=[bytes.fromhex(tenant) for tenant in settings.tenants],
+        )
         ledger.on_block(self._forget_changed)
-        self.rules = LedgerRules(trust.instance, self._read, settings.late_epochs)
+        self.rules.learn_moved(HOSTS(*place) for place, _ in ledger.scan(HOSTS, most=_EVERYTHING))
         self.signer = RequestSigner(self.identifier, keys.key)
         self.served = serve(settings, self, disk)
         self.carrier, self.anchorer = self.served.front, self.served.anchorer
@@ -70,19 +83,41 @@ class NodeCore:
     # Work.
 
     def work(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Write operations, anchors and evidence to the ledger, then let go of what retention allows."""
+        """Write operations, anchors and evidence to the ledger, then let go of what retention allows. What is missing
+        of the index of lanes is made beside that, a step each time."""
+        self.carrier.heads.index.build()
         while self.commit() and go_on():
             pass
-        anchored, storage = self.carrier.anchored, self.carrier.storage
-        for place, below, root in anchored.retirable(
-            self._now_ms, self.settings.retention_bytes or None, self.settings.retention_s * 1000 or None
-        ):
-            self.write([entries.retire(place.token, place.partition, below, root)])
-            storage.retire(place, below)
+        if not 0 <= self._now_ms - self._retired_ms < RETIRE_MS:
+            self._retired_ms = self._now_ms
+            self._retire()
+
+    def _retire(self) -> None:
+        """Give up what the owners of topics let go, by the same rule by which the ledger judges it."""
+        _, time_ms = self.block()
+        for place in self.carrier.storage.places():
+            allowed = let_go(self._read, *place, time_ms)
+            if self._not_retired.get(place) == allowed:
+                continue
+            try:
+                self._retire_one(place, allowed)
+            except (Refused, Damaged) as error:  # the owner changed its mind, or the partition is another node's by now
+                self._not_retired[place] = allowed  # said once, and tried again when there is more to retire
+                log.warning("%s: nothing retired: %s", place, error)
+
+    def _retire_one(self, place: Place, allowed: int) -> None:
+        if (found := self.carrier.anchored.retirable(place, allowed)) is None:
+            return
+        mark, (below, root) = self._read(RETIRED(*place)), found
+        if mark is None or mark.below < below:  # else it is there since before a crash
+            self.write([entries.retire(*place, below, root)])
+        self.carrier.storage.retire(place, below)
 
     def commit(self) -> bool:
         """Write what waits to the ledger. Returns False if there was nothing."""
-        wrote = self.carrier.commit(self.anchorer.grown(), self.clock.now())
+        now_ms, may_anchor = self._now_ms, self.rules.may_anchor
+        anchors = [one for one in self.anchorer.grown() if may_anchor(one.token, one.partition, now_ms)]
+        wrote = self.carrier.commit(anchors, self.clock.now())
         return self.anchorer.work(self._now_ms) or wrote
 
     def close(self) -> None:
@@ -140,33 +175,48 @@ class NodeCore:
     def anchors(self) -> dict[Place, Newest]:
         """Each partition's newest anchor."""
         found: dict[Place, Newest] = {}
-        most = 1 << 20
-        for (token, partition), row in self.ledger.scan(ANCHORS, most=most):
+        for (token, partition), row in self.ledger.scan(ANCHORS, most=_EVERYTHING):
             place = Place(token, partition)
             found[place] = Newest(row.size, *self._find_anchor(place, row.height))
         return found
 
     def _find_anchor(self, place: Place, height: int) -> tuple[int, int]:
-        encoded, transactions = self.ledger.blocks(height, 1)[0]
-        first = Block.decode(encoded).first
-        for number, data in reversed(list(enumerate(transactions, first))):
-            for index, entry in reversed(list(enumerate(parse(data).entries))):
-                if is_anchor(entry):
-                    anchor = Anchor.decode_entry(entry)
-                    if (anchor.token, anchor.partition) == place:
-                        return number, index
+        found = find_entry(self.ledger, height, lambda entry: is_anchor_of(entry, *place))
+        if found is not None:
+            return found
         raise Misuse(f"ledger: the anchor of {place} is not in block {height}", hint="run tally ledger fsck")
 
     def _read(self, key: Key[R]) -> R | None:
+        """Through the cache, whose lock is not held while the ledger is asked: it may be a network away."""
         with self._cache_lock:
-            while self._changed:
-                self._cache.invalidate(*self._changed.popleft())
-            return self._cache.get(key, self._now_ms)
+            self._forget()
+            if self._cache.has(key, self._now_ms):
+                return self._cache.get(key, self._now_ms)
+            blocks = self._blocks
+        row = self._cache.load(key)
+        with self._cache_lock:
+            self._forget()
+            if self._blocks == blocks:  # else it may be of before a block that changed it
+                self._cache.keep(key, row, self._now_ms)
+        return row
+
+    def has_key(self, subject: bytes) -> bool:
+        """Whether the key of a subject, if it has one, is known without a look at the ledger."""
+        with self._cache_lock:
+            self._forget()
+            return self._cache.has(IDENTITIES(subject), self._now_ms)
+
+    def _forget(self) -> None:
+        """What blocks changed; the caller holds the cache's lock."""
+        while self._changed:
+            self._cache.invalidate(*self._changed.popleft())
+            self._blocks += 1
 
     def _forget_changed(self, block: Block, keys: Collection[bytes]) -> None:
         """Called under the ledger's lock, for which a reader may be waiting with the cache's: so only note it."""
         if keys:
             self._changed.append((block, tuple(keys)))
+            self.rules.learn_moved(keys)
 
     @property
     def _now_ms(self) -> int:

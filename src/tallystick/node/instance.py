@@ -13,8 +13,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from tallystick.crypto.passphrase import Cost, lock_secret, unlock_secret
@@ -150,12 +152,18 @@ def open_root(folder: Path, passphrase: bytes) -> RootKey:
 
 def claim(folder: Path) -> IO[str]:
     """One process a folder: the lock goes with the process."""
-    lock = (folder / "lock").open("w")
+    lock = (folder / "lock").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
+        lock.seek(0)
+        holder = lock.read().strip()
         lock.close()
-        raise Unavailable(f"{folder}: another process serves this folder") from None
+        raise Unavailable(
+            f"{folder}: another process serves this folder" + (f", number {holder}" if holder else ""),
+            hint="use the one that runs, or end it first; another instance needs a folder of its own (tally init)",
+        ) from None
+    lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()
     return lock
@@ -167,11 +175,15 @@ class Listening:
 
     url: str
     certificate: Certificate
+    engines: Mapping[str, str] = field(default_factory=dict)  # of a node: `ledger`, `carrier`, `kafka_settings`
 
 
-def write_address(folder: Path, url: str, certificate: Certificate) -> None:
-    """Called when the socket is bound, so that port 0 and a port of the command line are known to commands as well."""
-    content = {"format": _ADDRESS_FORMAT, "url": url, "certificate": certificate.encode().hex()}
+def write_address(
+    folder: Path, url: str, certificate: Certificate, engines: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Called when the socket is bound, so that port 0, a port of the command line, and the engines that it names are
+    known to commands as well."""
+    content = {"format": _ADDRESS_FORMAT, "url": url, "certificate": certificate.encode().hex(), "engines": {**engines}}
     temporary = folder / (_ADDRESS_FILE + ".new")
     temporary.write_text(json.dumps(content, indent=1) + "\n")
     temporary.replace(folder / _ADDRESS_FILE)
@@ -185,7 +197,7 @@ def read_address(folder: Path) -> Listening:
     data = json.loads(path.read_text())
     if data.get("format") != _ADDRESS_FORMAT:
         raise Misuse(f'{path}: format "{_ADDRESS_FORMAT}" expected, found {data.get("format")!r}')
-    return Listening(data["url"], Certificate.decode(bytes.fromhex(data["certificate"])))
+    return Listening(data["url"], Certificate.decode(bytes.fromhex(data["certificate"])), data.get("engines", {}))
 
 
 def find_passphrase(folder: Path) -> bytes:

@@ -1,8 +1,8 @@
 """A node as a process: its core (core.py) on the real disk, threads that drive it, and its HTTP face.
 
-Three threads besides the server's: one makes blocks when they are due, one writes operations and anchors to the
-ledger and applies retention, one stores what is published; a fourth asks witnesses, where there are any. Stopping
-finishes the requests under way, commits what waits, and closes the files.
+Four threads besides the server's: one makes blocks when they are due, one writes operations and anchors to the
+ledger and applies retention, one stores what is published, one watches whether all this goes on; a fifth asks
+witnesses, where there are any. Stopping finishes the requests under way, commits what waits, and closes the files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.carriers.desk import CarrierService, Desk
+from tallystick.carriers.desk import CarrierService, Desk, ServiceLimits
 from tallystick.errors import TallystickError
 from tallystick.ledger.block import Block
 from tallystick.ledger.engine import NodeLedger, Submitted
@@ -26,8 +26,9 @@ from tallystick.node.settings import NodeSettings, read_settings
 from tallystick.runtime.address import server_tls
 from tallystick.runtime.disk import RealDisk
 from tallystick.runtime.http1 import Answer
+from tallystick.runtime.logs import Lasting
 from tallystick.runtime.router import Buckets, Gate, Rate, Request, Router
-from tallystick.runtime.server import Server
+from tallystick.runtime.server import Server, ServerLimits
 from tallystick.runtime.sources import Clock
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.right import Right
@@ -40,7 +41,9 @@ log = logging.getLogger(__name__)
 
 WITNESS_PAUSE_S = 0.05  # between two rounds: what a published checkpoint lags behind, beside the witnesses' own time
 SUBMIT_S = 30.0  # how long a transaction may wait for its block
-READY_AGE_S = 30.0  # an older newest block means that the ledger stands still
+READY_AGE_S = 10.0  # an older newest block means that the ledger stands still; there is an empty one every 2 s
+BLOCKS_LATE = 5  # or so many times the time between two blocks, where that is longer
+WATCH_S = 1.0  # between two looks at how it goes
 CONNECTIONS_MAX = 65_536  # whose rates are remembered; the oldest are forgotten, with a full allowance
 
 
@@ -57,13 +60,22 @@ class Node:
         self.core = self._open_core(folder)
         self.ledger, self.rules, self.carrier = self.core.ledger, self.core.rules, self.core.carrier
         self._witnessing = self._find_witnesses()
+        self._trouble = Lasting(log, "node")
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         desk = Desk(
             self.carrier, self.ledger, clock, self._wait_for_block, self.core.served.doors, self.settings.gateway
         )
-        gate = Gate(self.identifier, self.keys.key, self.rules.verify_key, clock, on_junk=self._count_junk)
-        self.service = CarrierService(self.carrier, desk, gate, clock)
+        gate = Gate(
+            *(self.identifier, self.keys.key, self.rules.verify_key, clock),
+            on_junk=self._count_junk,
+            at_hand=self.core.has_key,
+        )
+        settings = self.settings
+        limits = ServiceLimits(settings.principal_requests_max, settings.principal_requests_per_s)
+        if settings.ledger:  # a chain's: to submit is to wait for its block
+            limits = limits._replace(submissions=limits.waits)
+        self.service = CarrierService(self.carrier, desk, gate, clock, self.rules.share_of, limits)
         self.server = self._server()
         self.url = self.server.url
 
@@ -74,6 +86,7 @@ class Node:
         for name, work, pause_s in [
             ("blocks", self._make_block, self.settings.window_ms / 2000),
             ("commits", self._commit, self.settings.commit_ms / 1000),
+            ("watch", self._watch, WATCH_S),
             *([("witnesses", self._witnessing.round, WITNESS_PAUSE_S)] if self._witnessing is not None else []),
         ]:
             thread = threading.Thread(target=self._repeat, args=(work, pause_s), name=name, daemon=True)
@@ -107,16 +120,24 @@ class Node:
             self._lock_file.close()
 
     def _repeat(self, work: Callable[[], None], pause_s: float) -> None:
+        lasting = Lasting(log, threading.current_thread().name)
         while not self._stopping.wait(pause_s):
             try:
                 work()
+                if lasting.text:
+                    lasting.tell("")
             except TallystickError as error:
-                log.warning("%s: %s", threading.current_thread().name, error)
+                lasting.tell(str(error))
             except Exception:
                 log.exception("fault in %s", threading.current_thread().name)
 
     def _make_block(self) -> None:
         self.ledger.tick(self._now_ms)
+
+    def _watch(self) -> None:
+        trouble = self.trouble()
+        if trouble or self._trouble.text:
+            self._trouble.tell(trouble)
 
     def _commit(self) -> None:
         self.core.work(lambda: not self._stopping.is_set())
@@ -149,6 +170,7 @@ class Node:
 
     def statistics(self) -> dict[str, dict[str, Any]]:
         return {
+            "node": {"disk_free_bytes": self.carrier.storage.disk.free_bytes()},
             "ledger": asdict(self.ledger.statistics()),
             "log": asdict(self.carrier.storage.statistics()),
             "carrier": asdict(self.carrier.statistics()),
@@ -163,11 +185,25 @@ class Node:
     async def _answer_live(self, _request: Request) -> Answer:
         return Answer(body=b"live\n", content_type="text/plain")
 
-    async def _answer_ready(self, _request: Request) -> Answer:
+    def trouble(self) -> str:
+        """Return what keeps the ledger from vouching for what is stored here, empty where nothing does. Takes no lock,
+        and asks nobody."""
+        if self._witnessing is not None and self._witnessing.trouble:
+            return self._witnessing.trouble
         snapshot = self.ledger.statistics()
+        if snapshot.published_height is None:
+            return "the ledger has published no checkpoint yet"
         age_s = self.clock.now() - snapshot.time_ms / 1000
-        if snapshot.published_height is None or age_s > READY_AGE_S:
-            return Answer(503, b"the ledger makes no blocks, or its witnesses are away\n", "text/plain")
+        if age_s <= max(READY_AGE_S, BLOCKS_LATE * self.settings.block_ms / 1000):
+            return ""
+        since = f"no block since {age_s:.0f} s, the newest is {snapshot.height}"
+        if self.settings.ledger:
+            return f"chain halted: {since}; tally chain status shows which validators are away"
+        return f"ledger halted: {since}; the node's log says why"
+
+    async def _answer_ready(self, _request: Request) -> Answer:
+        if trouble := self.trouble():
+            return Answer(503, f"{trouble}\n".encode(), "text/plain")
         return Answer(body=b"ready\n", content_type="text/plain")
 
     async def _answer_certificate(self, _request: Request) -> Answer:
@@ -222,7 +258,15 @@ class Node:
         router.add("GET", "/health/ready", self._answer_ready)
         tls = server_tls(settings.tls_certificate, settings.tls_key) if settings.tls_certificate else None
         return Server(
-            router, settings.host, settings.port, tls=tls, insecure=settings.insecure, on_stop=self.service.end_polls
+            router,
+            settings.host,
+            settings.port,
+            tls=tls,
+            insecure=settings.insecure,
+            limits=ServerLimits(
+                connections_max=settings.connections_max, address_connections_max=settings.address_connections_max
+            ),
+            on_stop=self.service.end_polls,
         )
 
     @property

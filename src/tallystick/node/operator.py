@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tallystick.authority.operator import OperatorClient, operator_identity
-from tallystick.errors import Unavailable
+from tallystick.errors import Unavailable, name_cause
 from tallystick.node.instance import Folders, find_passphrase, read_address
 from tallystick.runtime.address import Address
 from tallystick.runtime.client import HttpClient
@@ -25,5 +25,6 @@ def operating(folder: Path, clock: Clock, entropy: Entropy) -> Iterator[Operator
         try:
             yield OperatorClient(http, entropy)
         except Unavailable as error:
+            name_cause(error, http.trouble("authority"))
             error.hint = error.hint or f"start it: tally up {folder}"
             raise

@@ -23,7 +23,13 @@ STOP_S = 20.0
 LOG = "output.log"  # of daemons
 _PID = "pid"
 _PORTS = range(20_000, 32_000)
+_PORT_MAX = 65_535
 _turn = count(64 * os.getpid())  # processes begin at different places
+
+
+def engines_folder() -> Path:
+    """Where `make engines` puts what it fetches and builds."""
+    return Path(os.environ.get("TALLY_ENGINES") or "~/.cache/tallystick/engines").expanduser()
 
 
 def free_ports(number: int) -> list[int]:
@@ -38,6 +44,22 @@ def free_ports(number: int) -> list[int]:
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             found.append(port)
     return found
+
+
+def ports_from(first: int, number: int) -> list[int]:
+    """So many ports in a row from `first` on, or free ones anywhere if that is 0. Raises `Misuse` where one is taken or
+    there is none."""
+    if not first:
+        return free_ports(number)
+    hint = f"{number} ports in a row must be free: choose another --port, or leave it out"
+    for port in range(first, first + number):
+        if port > _PORT_MAX:
+            raise Misuse(f"port {port}: there is no such port", hint=hint)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError as error:
+            raise Misuse(f"port {port}: {(error.strerror or str(error)).lower()}", hint=hint) from error
+    return list(range(first, first + number))
 
 
 def spawn(folder: Path, command: Sequence[str], log: str, environment: Mapping[str, str] | None = None) -> int:

@@ -6,6 +6,8 @@ where the part it belongs to declares it.
 
 from __future__ import annotations
 
+import logging
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -16,8 +18,17 @@ from tallystick.authority.settings import AuthoritySettings
 from tallystick.carriers import registry
 from tallystick.errors import Misuse
 
+log = logging.getLogger(__name__)
+
 FORMAT = 1
 FILE, AUTHORITY_FILE = "node.toml", "authority.toml"
+
+# Keys of earlier releases that decide nothing any more, and what to do instead.
+GONE = dict.fromkeys(
+    ("retention_bytes", "retention_s"),
+    "what is kept belongs to each topic's owner: tally topic retain NAME --keep 30d; remove the line",
+)
+_IDENTIFIER = re.compile("[0-9a-f]{32}")
 
 S = TypeVar("S", "NodeSettings", AuthoritySettings)
 
@@ -39,12 +50,15 @@ class NodeSettings:
     block_entries: int = 512  # BPS Fig. 7
     operations: str = "aggregate"  # or each: one entry per act
     late_epochs: int = 1  # epochs that ended by schedule and are still taken
+    tenants: tuple[str, ...] = ()  # whose topics this node carries, by identifier; none named: everybody's
     tenant_bytes_stored_max: int = 64 << 30
     tenant_bytes_per_s: int = 64 << 20
-    retention_bytes: int = 0  # per partition; 0 keeps all
-    retention_s: int = 0
     connection_bytes_per_s: int = 64 << 20  # of one connection, before anybody is asked who it is
     connection_requests_per_s: int = 2_000
+    connections_max: int = 1_024
+    address_connections_max: int = 256  # of these; clients behind one proxy or NAT share them
+    principal_requests_max: int = 128  # under way, long polls among them
+    principal_requests_per_s: int = 2_000  # whatever connections it uses
     ledger: str = ""  # cometbft://host:port,…: a chain instead of the embedded ledger
     witness_urls: tuple[str, ...] = ()
     json_logs: bool = False
@@ -52,6 +66,10 @@ class NodeSettings:
     def __post_init__(self) -> None:
         if self.operations not in ("aggregate", "each"):
             raise Misuse(f'operations "{self.operations}" is unknown, expected aggregate or each')
+        for tenant in self.tenants:
+            if not _IDENTIFIER.fullmatch(tenant):
+                hint = "tally topic show names the tenant of a topic"
+                raise Misuse(f'tenants: "{tenant}" is no identifier of 32 hexadecimal digits', hint=hint)
         registry.check(self)
 
 
@@ -59,7 +77,7 @@ def read_settings(folder: Path) -> NodeSettings:
     """The settings in a node's folder; what is not there has its default."""
     path = folder / FILE
     if not path.exists():
-        raise Misuse(f"{path}: missing", hint="tally init writes one")
+        raise Misuse(f"{path}: missing", hint="name the folder of an instance; tally init makes one")
     return _read(path, NodeSettings, registry.keys())
 
 
@@ -80,6 +98,8 @@ def _read(path: Path, kind: type[S], of_carriers: Collection[str] = ()) -> S:
     known = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
     known |= dict.fromkeys(of_carriers, "")
     values: dict[str, Any] = {}
+    for key in data.keys() & GONE.keys():
+        log.warning("%s: %s = %r has no effect: %s", path, key, data.pop(key), GONE[key])
     for key, value in data.items():
         if key not in known:
             raise Misuse(f'{path}: unknown key "{key}"', hint=f"known are {', '.join(sorted(known))}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import ssl
 import subprocess
 import sys
@@ -19,7 +20,9 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
+from urllib.error import HTTPError
 
 from tallystick.errors import Unavailable
 from tallystick.node.instance import PASSPHRASE_VARIABLE
@@ -32,10 +35,12 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 30.0  # before a process that died is started 
 STEADY_S = 60.0  # one that lived so long starts its pauses from the beginning
 STOP_S = 20.0  # to finish what is under way
 _LOOK_S = 0.2
+_WORDS_MAX = 1000  # bytes of why a process is not ready
 
 
 class ChildFailed(Exception):
-    """A process ended before it ever served; its own error line has been printed."""
+    """A process ended before it ever served, and has printed its own error line; or, with code 0, it was not waited
+    for."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"ended with code {code}")
@@ -56,8 +61,9 @@ class Child:
     pause_s: float = PAUSE_FIRST_S
     again_at: float = 0.0
 
-    def start(self, clock: Clock) -> None:
-        """Start, and wait until it says where it listens."""
+    def start(self, clock: Clock, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Start, and wait until it says where it listens: that may take as long as its Kafka is away. Raises
+        `ChildFailed` where it ends before, or where the wait `is_over`."""
         environment = dict(os.environ)
         if not self.with_passphrase:
             environment.pop(PASSPHRASE_VARIABLE, None)
@@ -72,6 +78,9 @@ class Child:
                 start_new_session=True,  # an interrupt from the terminal reaches us alone, and we end them in order
             )
         assert self.process.stdout is not None
+        while not select.select([self.process.stdout], [], [], _LOOK_S)[0]:
+            if is_over():
+                raise ChildFailed(0)
         line = self.process.stdout.readline()
         if not line:
             raise ChildFailed(self.process.wait())
@@ -109,10 +118,10 @@ class Supervisor:
     def run(self, on_ready: Callable[[str, str], None]) -> None:
         """Run both until `stop`. Raises `ChildFailed` if a process cannot be started at all."""
         try:
-            self.node.start(self._clock)
+            self.node.start(self._clock, self._stopping.is_set)
             self._fix_port(self.node, "--port")
             self.authority.arguments += ["--node-url", self.node.url]
-            self.authority.start(self._clock)
+            self.authority.start(self._clock, self._stopping.is_set)
             self._fix_port(self.authority, "--authority-port")
             for child in (self.node, self.authority):
                 self._wait_ready(child)
@@ -138,7 +147,7 @@ class Supervisor:
             child.pause_s = min(2 * child.pause_s, PAUSE_MAX_S)
         elif now >= child.again_at:
             try:
-                child.start(self._clock)
+                child.start(self._clock, self._stopping.is_set)
             except ChildFailed:
                 return  # looked after in the next round
             log.info("%s serves again at %s", child.name, child.url)
@@ -164,10 +173,19 @@ class Supervisor:
 
 def is_ready(url: str) -> bool:
     """Whether the process that listens there serves."""
+    return not trouble_at(url)
+
+
+def trouble_at(url: str) -> str:
+    """Why the process that listens there does not serve, in its own words if it has some; empty if it does."""
     # Only asked whether it serves: whose certificate it shows is the clients' to check.
     context = ssl._create_unverified_context() if url.startswith("https") else None  # noqa: S323
     try:
-        with urllib.request.urlopen(f"{url}/health/ready", timeout=5, context=context) as answer:  # noqa: S310
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+        with urllib.request.urlopen(f"{url}/health/ready", timeout=5, context=context):  # noqa: S310
+            return ""
+    except HTTPError as error:
+        with error:
+            return error.read(_WORDS_MAX).decode(errors="replace").strip() or f"it answers {error.code}"
+    except (OSError, HTTPException) as error:
+        cause = getattr(error, "reason", error)
+        return f"it does not answer: {getattr(cause, 'strerror', None) or cause}"

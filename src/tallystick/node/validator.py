@@ -33,10 +33,11 @@ from tallystick.ledger.block import checkpoint_text
 from tallystick.ledger.book import Book, roll_back
 from tallystick.ledger.cometbft.application import ChainSettings, LedgerApplication
 from tallystick.ledger.cometbft.home import ChainTiming, NodeAddresses, StateSync, genesis, node_id, write_home
-from tallystick.ledger.cometbft.rpc import SCHEME, Endpoints, RpcEndpoint
+from tallystick.ledger.cometbft.rpc import NOT_AN_ANSWER, SCHEME, Endpoints, RpcEndpoint
 from tallystick.ledger.cometbft.snapshot import Shelf
 from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.instance import claim, read_secret, write_secret
+from tallystick.node.processes import engines_folder
 from tallystick.runtime.sources import Entropy, SystemClock
 from tallystick.trust.trustfile import KEYS_MAX, TrustFile
 
@@ -167,8 +168,7 @@ def read_card(folder: Path) -> ValidatorCard:
 def find_cometbft() -> str:
     """The program: named by TALLY_COMETBFT, built by `make engines`, or on the PATH."""
     named = os.environ.get(COMETBFT_VARIABLE)
-    engines = Path(os.environ.get("TALLY_ENGINES") or "~/.cache/tallystick/engines").expanduser()
-    cached = engines / f"cometbft-{COMETBFT_VERSION}" / "cometbft"
+    cached = engines_folder() / f"cometbft-{COMETBFT_VERSION}" / "cometbft"
     for candidate in (named, str(cached), shutil.which("cometbft")):
         if candidate and os.access(candidate, os.X_OK):
             return candidate
@@ -207,8 +207,10 @@ def open_shelf(folder: Path, settings: ChainSettings = ChainSettings()) -> Shelf
 def find_sync(servers: list[str], trust: TrustFile) -> StateSync:
     """Where a node may begin: a recent header on which as many validators agree as the trust file asks for."""
     with _endpoints(servers) as endpoints:
-        status = endpoints.attempt(lambda one: one.call("status"), 10)
-        height = max(1, int(status["sync_info"]["latest_block_height"]) - 1)
+        told = _told(endpoints, lambda one: int(one.call("status")["sync_info"]["latest_block_height"]))
+        if len(told) < trust.ledger_threshold:
+            raise Unavailable(f"{trust.ledger_threshold} validators must tell their height, {len(told)} do")
+        height = max(1, sorted(told, reverse=True)[trust.ledger_threshold - 1] - 1)  # so many have it
 
         def header(endpoint: RpcEndpoint) -> str:
             commit = endpoint.call("commit", height=str(height))["signed_header"]["commit"]
@@ -233,14 +235,19 @@ def _endpoints(servers: list[str]) -> closing[Endpoints]:
 
 def _agreed(endpoints: Endpoints, trust: TrustFile, ask: Callable[[RpcEndpoint], A], what: str) -> A:
     """What as many validators say as the trust file's threshold."""
-    said: Counter[A] = Counter()
-    for endpoint in endpoints.all:
-        with suppress(TallystickError, KeyError, TypeError):
-            said[ask(endpoint)] += 1
-    for answer, count in said.most_common(1):
+    for answer, count in Counter(_told(endpoints, ask)).most_common(1):
         if count >= trust.ledger_threshold:
             return answer
     raise Unavailable(f"{what}: no {trust.ledger_threshold} validators say the same", hint="name more of them")
+
+
+def _told(endpoints: Endpoints, ask: Callable[[RpcEndpoint], A]) -> list[A]:
+    """What those say that answer."""
+    found: list[A] = []
+    for endpoint in endpoints.all:
+        with suppress(TallystickError, *NOT_AN_ANSWER):
+            found.append(ask(endpoint))
+    return found
 
 
 class Validator:

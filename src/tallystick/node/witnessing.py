@@ -44,6 +44,7 @@ class Witnessing:
         self._busy: dict[str, Future[Signatures]] = {}
         self._told: dict[str, str] = {}  # the last trouble with each, so that it is logged once
         self._done = ""
+        self.trouble = ""  # what keeps checkpoints from being cosigned, where the trust file demands that
 
     def round(self) -> None:
         """Bring the newest checkpoint to the witnesses; publish it when the quorum has cosigned."""
@@ -58,13 +59,20 @@ class Witnessing:
         while pending:
             done, pending = wait(pending, ANSWER_S, FIRST_COMPLETED)
             if not done:
-                return
+                break
             for future in done:
                 note = self._add(note, asked[future], future, signed)
             if len(signed) >= max(1, self._quorum):
                 self._ledger.cosign(note.encode())
-                self._done = note.text
+                self._done, self.trouble = note.text, ""
                 return
+        self._tell(len(signed))
+
+    def _tell(self, signed: int) -> None:
+        """Say who is to blame that the quorum was not reached in this round."""
+        if self._quorum:
+            why = "; ".join(f"{url}: {self._told.get(url, 'no answer yet')}" for url in self._urls)
+            self.trouble = f"witnesses away: {signed} of {self._quorum} have cosigned the newest checkpoint; {why}"
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -93,7 +101,8 @@ class Witnessing:
                 if verifier not in signed:
                     note = note.add(signature)
                     signed.add(verifier)
-            self._told.pop(url, None)
+            if self._told.pop(url, None) is not None:
+                log.warning("witness %s: it cosigns again", url)
         except TallystickError as error:
             if self._told.get(url) != str(error):
                 self._told[url] = str(error)

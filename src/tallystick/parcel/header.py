@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from tallystick import wire
+from tallystick.crypto.blocks import Coding as Coding
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged, Malformed
@@ -72,17 +73,6 @@ class Group:
     commitment: bytes
     locks: tuple[bytes, ...]
     section_bytes: int
-
-
-@dataclass(frozen=True)
-class Coding:
-    """How the body is erasure-coded, and the root over the coded blocks."""
-
-    code: int
-    needed: int
-    total: int
-    block_bytes: int
-    root: bytes
 
 
 @dataclass(frozen=True)

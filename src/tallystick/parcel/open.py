@@ -2,7 +2,8 @@
 
 Threat: the publisher itself. A signed parcel may hold a hostile plaintext (a decompression bomb, forged Arrow
 offsets, another schema than the topic's, rows that do not hash to their leaves, a second content behind another key),
-so everything is checked before it is touched: the commitment before decryption, declared sizes before decompression,
+so everything is checked before it is touched: the commitment before decryption, declared sizes before decompression
+(their ratio, and their sum against the reader's `Room`),
 Arrow's full validation before any access, and the leaves against the root in the signed header.
 
 To an outsider every failure is the one `CannotOpen`; its cause, for the local log, hangs on it.
@@ -18,10 +19,11 @@ import pyarrow as pa
 from tallystick.crypto.merkle import leaf_hash
 from tallystick.crypto.symmetric import TAG_BYTES, decrypt_into
 from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError, Unavailable
+from tallystick.parcel.commit import LIST_BYTES_MAX
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.keys import LaneKeys, ParcelKeys
 from tallystick.parcel.locks import MissingKey, NotEntitled
-from tallystick.parcel.parcel import Section, VerifiedParcel, decode_section, describe
+from tallystick.parcel.parcel import NoRoom, Oversized, Room, Section, VerifiedParcel, decode_section, describe
 from tallystick.record.batch import Batch
 from tallystick.record.batch import open_batch as read_batch
 from tallystick.record.leaves import leaf_root
@@ -44,16 +46,19 @@ def open_batch(
     *,
     groups: tuple[int, ...] | None = None,
     fast: bool = False,
+    room: Room | None = None,
 ) -> Batch:
     """The records of a data parcel, with the columns of the given groups (all by default).
 
     `schema` is the version named in the header. `fast` skips recomputing the leaves and nothing else: the body's hash
     in the signed header already says that these are the publisher's bytes. Raises `MissingKey` if the ring lacks a
     key, `NotEntitled` if a policy asks for attributes that it does not hold, `Unavailable` if a lock cannot be fetched,
-    `CannotOpen` for everything else.
+    `Oversized` if it opens to absurdly much, `NoRoom` if to more than `room` has left, `CannotOpen` for everything
+    else.
     """
     wanted = tuple(range(len(schema.groups))) if groups is None else groups
-    return _joined(verified, schema, {group: open_group(verified, ring, schema, group, fast=fast) for group in wanted})
+    opened = {group: open_group(verified, ring, schema, group, fast=fast, room=room) for group in wanted}
+    return _joined(verified, schema, opened)
 
 
 def open_columns(
@@ -63,6 +68,7 @@ def open_columns(
     *,
     groups: tuple[int, ...] | None = None,
     fast: bool = False,
+    room: Room | None = None,
 ) -> tuple[Batch | None, tuple[int, ...]]:
     """As `open_batch`, without the groups that are closed to the ring's attributes, and which these are; no batch where
     all are. Each group is verified in full on its own, so what is left away makes the rest no less certain."""
@@ -70,7 +76,7 @@ def open_columns(
     opened, closed = {}, []
     for group in wanted:
         try:
-            opened[group] = open_group(verified, ring, schema, group, fast=fast)
+            opened[group] = open_group(verified, ring, schema, group, fast=fast, room=room)
         except NotEntitled:
             closed.append(group)
     return (_joined(verified, schema, opened) if opened else None), tuple(closed)
@@ -87,7 +93,13 @@ def _joined(verified: VerifiedParcel, schema: Schema, opened: dict[int, OpenedGr
 
 
 def open_group(
-    verified: VerifiedParcel, ring: LaneKeys, schema: Schema, group: int, *, fast: bool = False
+    verified: VerifiedParcel,
+    ring: LaneKeys,
+    schema: Schema,
+    group: int,
+    *,
+    fast: bool = False,
+    room: Room | None = None,
 ) -> OpenedGroup:
     """One column group of a data parcel, verified in full on its own."""
     header = verified.header
@@ -96,12 +108,12 @@ def open_group(
     if header.schema_hash != schema.hash or len(header.groups) != len(schema.groups):
         raise CannotOpen(f"{describe(header)}: cannot open", hint="its schema is not the one given")
     try:
-        keys, section = _open_section(verified, ring, group)
+        keys, section = _open_section(verified, ring, group, room)
         batch = read_batch(section.content, schema.only(group), section.count)
         salts = keys.salts(section.count)
         if not fast and leaf_root(batch, salts) != header.groups[group].root:
             raise Malformed("leaves do not match the root", reason="wrong-leaves")
-    except (MissingKey, NotEntitled, Unavailable):  # local news: no key, or its lock is out of reach for now
+    except (MissingKey, NotEntitled, Unavailable, Oversized, NoRoom):  # local news: no key, or for now no lock, no room
         raise
     except TallystickError as error:
         raise CannotOpen(f"{describe(header)}: cannot open") from error
@@ -124,18 +136,22 @@ def open_content(verified: VerifiedParcel, ring: LaneKeys) -> bytes:
 
 def _open_content(verified: VerifiedParcel, ring: LaneKeys, group: int) -> bytes:
     try:
-        keys, section = _open_section(verified, ring, group)
+        keys, section = _open_section(verified, ring, group, Room(LIST_BYTES_MAX))  # a gap is shorter
         content = bytes(section.content)
         if leaf_hash(keys.salts(1) + content) != verified.header.groups[group].root:
             raise Malformed("content does not match the root", reason="wrong-leaves")
-    except (MissingKey, NotEntitled, Unavailable):
+    except (MissingKey, NotEntitled, Unavailable, Oversized):
         raise
+    except NoRoom as error:
+        raise Oversized(str(error)) from error
     except TallystickError as error:
         raise CannotOpen(f"{describe(verified.header)}: cannot open") from error
     return content
 
 
-def _open_section(verified: VerifiedParcel, ring: LaneKeys, group: int) -> tuple[ParcelKeys, Section]:
+def _open_section(
+    verified: VerifiedParcel, ring: LaneKeys, group: int, room: Room | None
+) -> tuple[ParcelKeys, Section]:
     header = verified.header
     keys = ParcelKeys.of(ring.lane_key(header, group), header.sequence, header.identifier)
     if not hmac.compare_digest(keys.commitment, header.groups[group].commitment):
@@ -145,7 +161,10 @@ def _open_section(verified: VerifiedParcel, ring: LaneKeys, group: int) -> tuple
     # Arrow's allocator aligns to 64 bytes, so the batch that is read from the plaintext needs no copy.
     plaintext = memoryview(pa.allocate_buffer(len(sealed) - TAG_BYTES)).cast("B")
     decrypt_into(keys.body_key, sealed, plaintext)
-    section = decode_section(plaintext)
+    try:
+        section = decode_section(plaintext, room)
+    except (Oversized, NoRoom) as error:
+        raise type(error)(f"{describe(header)}: {error}") from None
     if not header.padded and (section.count, section.time_ms) != (header.count, header.time_ms):
         raise Malformed("count or time differ between header and body")
     return keys, section

@@ -10,26 +10,69 @@ A body section is the plaintext of one column group:
     codec u32 ‖ count u32 ‖ time u64 ‖ raw bytes u32 ‖ content bytes u32 ‖ content ‖ zeros      (little-endian)
 
 `content` is the Arrow record-batch message of the group's columns (or, in a gap or commit parcel, a wire object),
-compressed as `codec` says; `raw bytes` is its size before compression and bounds what decompression may produce. With
-padding on, count and time stand only here and the zeros fill up to a Padmé length, which leaks O(log log size) bits
-of the size at a cost of at most 12 %.
+compressed as `codec` says; `raw bytes` is its size before compression and bounds what decompression may produce. Beyond
+`RAW_BYTES_FLOOR` it is at most `RATIO_MAX` times the content, and a reader counts it against its own room before
+anything is decompressed. With padding on, count and time stand only here and the zeros fill up to a Padmé length, which
+leaks O(log log size) bits of the size at a cost of at most 12 %.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tallystick.crypto.blocks import body_root
-from tallystick.errors import Forged, Malformed, Misuse
+from tallystick.errors import CannotOpen, Forged, Malformed, Misuse, TallystickError
 from tallystick.parcel.header import BODY_BYTES_MAX, COUNT_MAX, HEADER_BYTES_MAX, Header, ParcelKind
 from tallystick.parcel.padding import padme
 from tallystick.trust.permit import Permit
 
 _FRAME = struct.Struct("<IIQII")  # 24 bytes, so that the content keeps an alignment of eight
 RAW_BYTES_MAX = 256 * 1024 * 1024
+RAW_BYTES_FLOOR = 8 * 1024 * 1024  # publishers cut batches at 900 KiB before compression: no ratio is absurd below this
+RATIO_MAX = 1000  # lz4 and planes reach 255; zstd 30,000 over a constant, so `pack` takes lz4 where zstd went beyond
+ROW_BYTES = 64  # what a row costs beside its columns: salt and leaf
+
+
+class Oversized(CannotOpen):
+    """A parcel that would open to absurdly much, or to more than its reader has room for; it was not opened."""
+
+    reason = "oversized"
+
+
+class NoRoom(TallystickError):
+    """What was opened before leaves too little room: the parcel is the next round's."""
+
+
+class Room:
+    """How many bytes may be opened in one round, by all threads together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left, self._bytes_max, self._lock = bytes_max, bytes_max, threading.Lock()
+
+    def begin(self) -> None:
+        """Begin another round, with all of the room."""
+        self._left = self._bytes_max
+
+    def take(self, size: int) -> None:
+        """Count bytes that are about to be opened. Raises `NoRoom` if they are too many."""
+        with self._lock:
+            if size > self._left:
+                raise NoRoom(f"opens to {size} bytes, {self._left} of {self._bytes_max} are left")
+            self._left -= size
+
+    @property
+    def taken_bytes(self) -> int:
+        return self._bytes_max - self._left
+
+
+def check_ratio(raw_bytes: int, content_bytes: int) -> None:
+    """Raise `Oversized` if a section declares absurdly more bytes than it brings."""
+    if raw_bytes > max(RAW_BYTES_FLOOR, RATIO_MAX * content_bytes):
+        raise Oversized(f"{content_bytes} bytes that open to {raw_bytes}, at most {RATIO_MAX} times as many expected")
 
 
 @dataclass(frozen=True)
@@ -47,8 +90,9 @@ def encode_section(codec: int, count: int, time_ms: int, raw_bytes: int, content
     return b"".join((_FRAME.pack(codec, count, time_ms, raw_bytes, size), *content, bytes(padding)))
 
 
-def decode_section(plaintext: memoryview) -> Section:
-    """The section in `plaintext`, decompressed within its declared size. Raises `Malformed` if it lies about any."""
+def decode_section(plaintext: memoryview, room: Room | None = None) -> Section:
+    """The section in `plaintext`, decompressed within its declared size. Raises `Malformed` if it lies about any, and
+    before anything is decompressed `Oversized` if that is absurd and `NoRoom` if there is none for it."""
     from tallystick.record.codec import decompress  # brings Arrow, which whoever only carries parcels does without
 
     if len(plaintext) < _FRAME.size:
@@ -59,6 +103,9 @@ def decode_section(plaintext: memoryview) -> Section:
     end = _FRAME.size + content_bytes
     if bytes(plaintext[end:]).strip(b"\0"):  # not any(): a hostile section may hold 64 MiB of padding
         raise Malformed("section: padding is not zero")
+    check_ratio(raw_bytes, content_bytes)
+    if room is not None:
+        room.take(raw_bytes + count * ROW_BYTES)
     return Section(count, time_ms, decompress(plaintext[_FRAME.size : end], codec, raw_bytes))
 
 

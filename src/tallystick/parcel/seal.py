@@ -30,7 +30,7 @@ from tallystick.parcel.header import (
     TopicRef,
 )
 from tallystick.parcel.keys import IdentifierKeys, LaneKey, ParcelKeys
-from tallystick.parcel.parcel import Parcel, encode_section
+from tallystick.parcel.parcel import Oversized, Parcel, check_ratio, encode_section
 from tallystick.record.batch import Batch, to_message
 from tallystick.record.codec import LZ4, NONE, PLANES, compress_parts
 from tallystick.record.codec import NAMES as CODECS
@@ -78,7 +78,12 @@ def _compressed(part: Batch, codec: int) -> tuple[int, int, tuple[Any, ...]]:
     if codec == PLANES and message.size < PLANES_BYTES_MIN:
         codec = LZ4
     regions = regions_of(memoryview(message).cast("B"), part.schema) if codec == PLANES else ()
-    return codec, message.size, compress_parts(message, codec, regions)
+    parts = compress_parts(message, codec, regions)
+    try:
+        check_ratio(message.size, sum(map(len, parts)))
+    except Oversized:  # large and all alike, so that zstd went beyond what readers open
+        codec, parts = LZ4, compress_parts(message, LZ4)
+    return codec, message.size, parts
 
 
 @dataclass(repr=False)

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from tallystick.authority.grant import Grant
 from tallystick.carriers.carrier import Fetch, Fetched
+from tallystick.client.fetching import check_tenant
 from tallystick.client.opening import AttributeHolder, add_keys, attribute_epoch_begins_ms
 from tallystick.client.session import Session
 from tallystick.crypto.abe.keys import AttributeKey
@@ -173,6 +174,7 @@ def admit(home: str, topic: str, interest: str = "") -> Access:
     """The driver's access: under the kept permit if it still counts, else under a new one."""
     with _opening(home) as session, telling_mistakes(topic):
         held = session.grants.obtain(Operation.SUBSCRIBE, topic, _FIRST_EPOCH, interest)
+        check_tenant(session.view, held.permit)
         session.node.subscribe(held.grant.permit)
         return Access(session, held.permit.identifier, held.grant, held.permit.labels)
 

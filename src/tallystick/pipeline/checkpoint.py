@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tallystick.errors import Misuse
+from tallystick.wire import is_number
 
 VERSION = "v1"  # of Spark's logs, as far as we know them
 _NEWEST = 2  # batches that Spark reads when it goes on
@@ -60,7 +61,7 @@ def check(location: str | None) -> None:
 
 def _numbers(log: Path) -> list[int]:
     """The batches of one of Spark's logs."""
-    return sorted(int(path.name) for path in log.glob("*") if path.name.isdecimal()) if log.is_dir() else []
+    return sorted(int(path.name) for path in log.glob("*") if is_number(path.name)) if log.is_dir() else []
 
 
 def _check_metadata(path: Path) -> None:

@@ -101,6 +101,7 @@ class Projection:
     def __init__(self, wanted: StructType) -> None:
         self._names = wanted.fieldNames()
         self._arrow = to_arrow_schema(wanted, timezone="UTC")
+        self.columns = len(self._names)
 
     def groups(self, schema: Schema, needed: Iterable[str] = ()) -> tuple[int, ...]:
         """The column groups that must be opened, for the columns wanted and those `needed` beside them; at least one,

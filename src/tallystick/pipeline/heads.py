@@ -13,7 +13,7 @@ from tallystick import wire
 from tallystick.client.reader import LaneHead
 from tallystick.errors import Malformed
 from tallystick.runtime.disk import RealDisk, read_all, write_atomic
-from tallystick.wire import Fields
+from tallystick.wire import Fields, is_number
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class HeadCache:
         with self._disk.held("lock"):  # queries may share the folder
             write_atomic(self._disk, f"{prefix}{offset}", wire.encode([1, offset, lanes]))
             offsets = [name.removeprefix(prefix) for name in self._disk.listdir("") if name.startswith(prefix)]
-            for old in sorted(int(one) for one in offsets if one.isdecimal())[:-KEPT]:
+            for old in sorted(int(one) for one in offsets if is_number(one))[:-KEPT]:
                 self._disk.remove(f"{prefix}{old}")
 
     def load(self, token: bytes, partition: int, offset: int) -> Heads | None:

@@ -112,7 +112,7 @@ def lend_writing(session: Session, held: Held) -> WritingLoan:
         authority=identity.authority.encode(),
         nodes=tuple(node.encode() for node in identity.nodes),
         node_urls=identity.node_urls,
-        trust=identity.trust.to_json(),
+        trust=session.memory.trust.to_json(),
         checkpoint=head.note,
         signing_seed=identity.keys.signing_seed,
         grant=replace(held.grant, undo_token=b"").encode(),

@@ -13,15 +13,19 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
 from tallystick.errors import Misuse
+from tallystick.parcel.parcel import RAW_BYTES_MAX
 from tallystick.pipeline.session import Channel
+from tallystick.wire import is_number
 
 NAMES = (
     *("home", "topic", "schemaVersion", "verify", "onBad", "quarantinePath", "provenance", "heads", "partitionsMax"),
     *("startingOffsets", "endingOffsets", "startingHeight", "endingHeight", "startingTime", "endingTime"),
     *("maxParcelsPerTrigger", "maxBytesPerTrigger", "checkpointLocation", "keys", "channel", "interest", "closed"),
-    "read",
+    *("read", "openedBytesMax"),
 )
 PARTITIONS_MAX = 256  # Spark partitions of one read, where the query does not say
+
+ON_BAD = ("fail", "quarantine", "strict")
 
 Rest = Literal["earliest", "latest"]
 
@@ -45,7 +49,7 @@ def _text(_name: str, value: str) -> str:
 
 
 def _number(name: str, value: str, at_least: int = 1) -> int:
-    if not value.isdecimal() or int(value) < at_least:
+    if not is_number(value) or int(value) < at_least:
         raise Misuse(f'option {name}: "{value}" is not a number of at least {at_least}')
     return int(value)
 
@@ -104,11 +108,13 @@ class Options(CommonOptions):
     schema_version: int | None = option("schemaVersion", _number)  # None: the newest
     fast: bool = option("verify", _is("fast", "full", "fast"), False)  # skip recomputing the leaves, and nothing else
     quarantine: str | None = option("quarantinePath")  # where bad parcels are told; None: the first one fails the query
+    strict: bool = option("onBad", _is("strict", *ON_BAD), False)  # fail for what was done openly as well
     provenance: bool = option("provenance", _is("true", "false", "true"), False)
     heads: str | None = option("heads")
     partitions_max: int = option("partitionsMax", _number, PARTITIONS_MAX)
     parcels_max: int | None = option("maxParcelsPerTrigger", _number)  # a micro-batch's
     bytes_max: int | None = option("maxBytesPerTrigger", _number)
+    opened_bytes_max: int = option("openedBytesMax", _number, RAW_BYTES_MAX)  # that a task holds open at once
     # Also what no anchor covers yet, on the carrier's word.
     stored: bool = option("read", _is("stored", "anchored", "stored"), False)
     # For columns that the identity's attributes do not open; else the query fails.
@@ -118,7 +124,7 @@ class Options(CommonOptions):
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
         values = named(given, NAMES)
-        on_bad = _one_of("fail", "quarantine")("onBad", values.get("onBad", "fail"))
+        on_bad = _one_of(*ON_BAD)("onBad", values.get("onBad", "fail"))
         if (on_bad == "quarantine") != ("quarantinePath" in values):
             raise Misuse('onBad "quarantine" and quarantinePath go together', hint="give both, or neither")
         edges = {"start": _edge(values, "starting", "earliest"), "end": _edge(values, "ending", "latest")}
@@ -166,7 +172,7 @@ def _offsets(name: str, text: str, default: Rest) -> Edge:
 
 
 def _time_ms(name: str, text: str) -> int:
-    if text.isdecimal():
+    if is_number(text):
         return int(text)
     try:
         time = datetime.fromisoformat(text)

@@ -23,26 +23,25 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.carrier import Fetched
-from tallystick.client.fetching import Supplier, confirm
+from tallystick.client.fetching import Revocations, Supplier, confirm
 from tallystick.client.reader import (
     FRONTS,
     Finding,
     PartitionReader,
     Placed,
     ReadTopic,
-    is_suspect,
 )
+from tallystick.client.times import ToldAnchor
 from tallystick.errors import Misuse, Refused, Unavailable, Withheld
 from tallystick.ledger.block import Head
 from tallystick.ledger.contracts.anchors import ANCHORS, RETIRED, AnchorRow
-from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.state import Key, R
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.parcel import VerifiedHeader
 from tallystick.parcel.verify import PermitBook
 from tallystick.pipeline.access import Access
 from tallystick.pipeline.committed import CommitReader
-from tallystick.pipeline.edges import ToldAnchor, anchors_of, offsets_at
+from tallystick.pipeline.edges import anchors_of, offsets_at
 from tallystick.pipeline.heads import HeadCache
 from tallystick.pipeline.options import Options
 from tallystick.pipeline.quarantine import report
@@ -74,7 +73,7 @@ class Slice(NamedTuple):
     names: bytes  # of the parcels: 32 bytes each
     publishers: bytes  # 16 bytes each
     anchors: tuple[ToldAnchor, ...]
-    suspects: tuple[bytes, ...]  # publishers whose key was revoked before the anchor
+    suspects: tuple[tuple[bytes, int], ...]  # revoked publishers, and the offset below which theirs stands
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,7 @@ class _Proved:
     sizes: list[int]
     passed: list[int]  # bytes of what is not of interest, and of what is pending; 0 otherwise
     commits: list[Placed[VerifiedHeader]] = field(default_factory=list)
+    commit: Placed[VerifiedHeader] | None = None  # by which it counts, if it is of a write
 
     @property
     def place(self) -> tuple[int, int]:
@@ -105,6 +105,7 @@ class Planner:
         self._supplier = Supplier(access.session.node, self._view, self._topic)
         self._heads = HeadCache(options.heads) if options.heads else None
         self._commit_reader = CommitReader(access, self._supplier, self._fetch, options.nulls_for_closed)
+        self._revocations = Revocations(access.session.node, self._view, access.token)
         self._readers: dict[int, HeaderReader] = {}
         self._seen_height = -1
 
@@ -156,10 +157,10 @@ class Planner:
         """The first offset to read in each partition, and the first not to be read."""
         node, token, ends = self._access.session.node, self._access.token, self.ends(anchors)
         bounds = {partition: (below, ends.get(partition, 0)) for partition, below in self._retired().items()}
-        return (
-            offsets_at(self._options.start, "starting", node, token, anchors, bounds),
-            offsets_at(self._options.end, "ending", node, token, anchors, bounds),
-        )
+        start = offsets_at(self._options.start, "starting", node, token, anchors, bounds)
+        end = offsets_at(self._options.end, "ending", node, token, anchors, bounds)
+        end = {partition: max(offset, bounds[partition][0]) for partition, offset in end.items()}
+        return self.left(start, end), end
 
     def _retired(self) -> dict[int, int]:
         """Below which offset each partition has no bodies any more, as the ledger says."""
@@ -183,13 +184,15 @@ class Planner:
                 hint = "the ledger is behind, or the checkpoint folder is of another topic: choose a new one"
                 raise Withheld(told, reason="rollback", hint=hint)
 
-    def check_kept(self, first: Mapping[int, int]) -> None:
-        """Raise `Misuse` where a stream stands below what retention has left: what it did not read is gone."""
-        for partition, below in self._retired().items():
-            if first[partition] < below:
-                stands = f"the query's checkpoint stands at offset {first[partition]} of partition {partition}"
-                hint = "choose a new checkpointLocation, which begins at the earliest that is left"
-                raise Misuse(f"{stands}, which was retired unread; {below} is the first left", hint=hint)
+    def left(self, first: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
+        """Where to begin between these offsets, given what was retired; what is not there any more is told."""
+        found = dict(first)
+        for partition, mark in self._retired().items():
+            below = min(mark, end.get(partition, mark))
+            if found[partition] < below:
+                report(Finding.retired(self._access.token, partition, found[partition], below), self._options)
+                found[partition] = below
+        return found
 
     def cut(self, first: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
         """The end of a micro-batch within its limits, which the partitions share evenly; each goes on a little."""
@@ -225,16 +228,18 @@ class Planner:
                 raise Misuse(f"the range of partition {p} begins behind its end: {first[p]} to {end[p]}")
         proved = [part for p in sorted(end) for part in self._prove(p, first[p], end[p], anchors.get(p))]
         proved += [written for range_ in proved for written in self._written(range_)]
-        suspects, told = self._suspects(proved), self._told(proved)
+        read = ((one, range_.anchor) for range_ in proved for one in set(range_.publishers) if any(one))
+        self._revocations.learn(read)
+        suspects, told = [self._suspects(range_) for range_ in proved], self._told(proved)
         total = max(1, sum(sum(range_.sizes) for range_ in proved))
         spread = min(os.cpu_count() or 1, -(-total // SLICE_BYTES_MIN))
         tasks = min(self._options.partitions_max, max(spread, -(-total // self._slice_bytes_max)))
         work: list[list[Slice]] = [[] for _ in range(tasks)]
         done = 0
-        for range_ in proved:
+        for range_, revoked in zip(proved, suspects, strict=True):
             for number, share in _shares(range_.sizes, done, total, tasks):
                 for run in _runs(range_.passed, *share):
-                    work[number].append(self._slice(range_, *run, told[range_.place], suspects))
+                    work[number].append(self._slice(range_, *run, told[range_.place], revoked))
             done += sum(range_.sizes)
         return [tuple(slices) for slices in work if slices]
 
@@ -242,7 +247,6 @@ class Planner:
         self, proved: _Proved, at: int, until: int, told: tuple[ToldAnchor, ...], suspects: Mapping[bytes, int]
     ) -> Slice:
         first, anchor = proved.first + at, proved.anchor
-        height = None if anchor is None else anchor.height
         return Slice(
             token=self._access.token,
             partition=proved.partition,
@@ -255,7 +259,7 @@ class Planner:
             names=b"".join(proved.names[at:until]),
             publishers=b"".join(proved.publishers[at:until]),
             anchors=tuple(one for one in told if one.size > first),
-            suspects=tuple(one for one, revoked in suspects.items() if is_suspect(revoked, height)),
+            suspects=tuple(suspects.items()),
         )
 
     def _prove(self, partition: int, first: int, end: int, anchor: AnchorRow | None) -> Iterator[_Proved]:
@@ -298,7 +302,8 @@ class Planner:
                     continue
                 count, publisher = len(item.names), commit.verified.publisher
                 names, sizes = list(item.names), list(item.sizes)
-                yield _Proved(item.partition, item.first, item.anchor, names, [publisher] * count, sizes, [0] * count)
+                place = (item.partition, item.first, item.anchor)
+                yield _Proved(*place, names, [publisher] * count, sizes, [0] * count, commit=commit)
 
     def headers(
         self, partition: int, first: int, end: int, anchor: AnchorRow | None
@@ -349,16 +354,17 @@ class Planner:
     def _fetch(self, partition: int, offset: int, end: int, size: int | None) -> Fetched:
         return self._access.fetch(partition, offset, end, size, stored=self._options.stored, headers=True)
 
-    def _suspects(self, proved: Sequence[_Proved]) -> dict[bytes, int]:
-        """Publishers whose key was revoked, and at which height: what is read under an anchor of it or later is
-        suspect. A bound: so is what was anchored before, since no proof of the earlier height is at hand."""
-        publishers = sorted({one for range_ in proved for one in range_.publishers if any(one)})
-        rows = self._rows(IDENTITIES(publisher) for publisher in publishers)
-        return {
-            publisher: row.revoked
-            for publisher, (row, _) in zip(publishers, rows, strict=True)
-            if row is not None and row.revoked
-        }
+    def _suspects(self, proved: _Proved) -> dict[bytes, int]:
+        """The publishers of a range that were revoked, and below which offset theirs stands. What is of a write stands
+        or falls with its commit parcel, whose list names it."""
+        by, end = proved.commit, proved.first + len(proved.names)
+        if by is not None:
+            below = self._revocations.stands_below(by.verified.publisher, by.partition, by.offset, by.anchor)
+            return {by.verified.publisher: 0} if by.offset >= below else {}
+        publishers = sorted({publisher for publisher in proved.publishers if any(publisher)})
+        place = (proved.partition, proved.first, proved.anchor)
+        found = {publisher: self._revocations.stands_below(publisher, *place) for publisher in publishers}
+        return {publisher: below for publisher, below in found.items() if below < end}
 
     def _told(self, proved: Sequence[_Proved]) -> dict[tuple[int, int], tuple[ToldAnchor, ...]]:
         """The anchors that parcels came under where a column asks for them, and the proved ones otherwise."""

@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
         *(("token", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())),
         *(("reason", pa.string()), ("message", pa.string())),
         *(("publisher", pa.string()), ("lane", pa.string()), ("sequence", pa.int64())),
-        ("evidence", pa.list_(pa.binary())),
+        *(("evidence", pa.list_(pa.binary())), ("end", pa.int64())),
     ]
 )
 
@@ -36,7 +36,7 @@ def report(finding: Finding, options: Options) -> None:
     log.warning("finding %s: %s", finding.reason, finding.message)
     if options.quarantine is not None:
         _write(options.quarantine, finding)
-    elif finding.reason not in OPEN_REASONS:
+    elif options.strict or finding.reason not in OPEN_REASONS:
         raise FoundError(finding)
 
 

@@ -29,6 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tallystick.client.fetching import check_tenant
 from tallystick.client.session import Session
 from tallystick.client.ties import Ties
 from tallystick.client.writes import Committer, PartWriter, held
@@ -186,6 +187,7 @@ def _checked(options: SinkOptions, schema: StructType, overwrite: bool) -> tuple
     with Session.open(options.home) as session:
         with telling_mistakes(options.topic):
             granted = session.grants.obtain(Operation.ADVERTISE, options.topic)
+        check_tenant(session.view, granted.permit)
         check_columns(schema, granted.schemas[-1])
         return granted.grant.token, lend_writing(session, granted) if options.keys == "driver" else None
 

@@ -175,8 +175,7 @@ class StreamReader(_Reader, datasource.DataSourceStreamReader, limits.SupportsTr
             self._open().update()  # tasks drop keys that were destroyed since
             anchors = self._planner.anchors()
             self._planner.check_reached(until, self._planner.ends(anchors))
-            self._planner.check_kept(first)
-            return self._shares(self._planner.plan(first, until, anchors), self._open())
+            return self._shares(self._planner.plan(self._planner.left(first, until), until, anchors), self._open())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint holds the offset; there is nothing to keep here."""

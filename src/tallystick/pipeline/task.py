@@ -2,7 +2,8 @@
 
 The driver verified headers and lanes and named each parcel by its hash. Here the bytes must have that name and the body
 the root in the header (parcel/verify.py, `verify_named`), the commitment, the columns and, unless `verify=fast`, every
-leaf must hold (parcel/open.py). While one range is opened the next one is fetched, be it of another slice.
+leaf must hold (parcel/open.py). While one range is opened the next one is fetched, be it of another slice. What waits
+to be joined takes no more than the query's `openedBytesMax`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.carriers.carrier import Fetched
-from tallystick.client.opening import ask_once, unopened
+from tallystick.client.opening import NULL_BYTES, ask_once, unopened, within_room
 from tallystick.client.reader import Finding, is_late
-from tallystick.errors import CannotOpen, Refused, Withheld
+from tallystick.errors import CannotOpen, Malformed, Refused, Withheld
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.locks import MissingKey, NotEntitled
 from tallystick.parcel.open import open_batch, open_columns, open_content
-from tallystick.parcel.parcel import Parcel, VerifiedParcel, describe
+from tallystick.parcel.parcel import NoRoom, Parcel, Room, VerifiedParcel, describe
 from tallystick.parcel.seal import Gap
 from tallystick.parcel.verify import verify_named
 from tallystick.pipeline.access import FETCH_BYTES, TopicKeys, borrow, join
@@ -36,6 +37,7 @@ from tallystick.record.batch import Batch
 from tallystick.record.schema import Schema
 
 _FIRST_BYTES = 1 << 20  # of a task's first request: until it is answered there is nothing to open
+_JOINED_BYTES = 16 << 20  # of opened rows that are handed to the JVM at the latest
 
 
 def read(
@@ -45,17 +47,24 @@ def read(
     `home`. Parcels with fewer rows than `rows_min` are joined before they go to the JVM."""
     waiting: list[Any] = []
     rows = 0
-    readers = [_SliceReader(slice_, options, projection, loan) for slice_ in slices]
+    room = Room(options.opened_bytes_max)
+    readers = [_SliceReader(slice_, options, projection, room, loan) for slice_ in slices]
     for reader, offset, fetched in _ranges(readers):
         for at, data in enumerate(fetched.parcels, offset):
-            batch = reader.read(data, at)
+            try:
+                batch = reader.read(data, at, is_first=not waiting)
+            except NoRoom:
+                yield _joined(waiting)
+                waiting, rows = [], 0
+                batch = reader.read(data, at, is_first=True)
             if batch is None or not batch.num_rows:
                 continue
             waiting.append(batch)
             rows += batch.num_rows
-            if rows >= rows_min:
+            if rows >= rows_min or room.taken_bytes >= _JOINED_BYTES:
                 yield _joined(waiting)
                 waiting, rows = [], 0
+                room.begin()
     if waiting:
         yield _joined(waiting)
 
@@ -84,11 +93,12 @@ def _ranges(readers: Sequence[_SliceReader]) -> Iterator[tuple[_SliceReader, int
 
 
 class _SliceReader:
-    def __init__(self, slice_: Slice, options: Options, projection: Projection, loan: Loan | None) -> None:
-        self._slice, self._options, self._projection = slice_, options, projection
+    def __init__(self, slice_: Slice, options: Options, projection: Projection, room: Room, loan: Loan | None) -> None:
+        self._slice, self._options, self._projection, self._room = slice_, options, projection, room
         self.first, self.end = slice_.first, slice_.end
         self._access: TopicKeys = borrow(loan) if loan else join(options.home, slice_.permit, slice_.version)
         self._interest = self._read_interest()
+        self._stand_below = dict(slice_.suspects)
 
     def _read_interest(self) -> Formula | None:
         if not self._options.interest:
@@ -122,8 +132,9 @@ class _SliceReader:
 
     # ── One parcel ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def read(self, data: bytes | memoryview, offset: int) -> Any | None:
-        """Return the rows of the parcel at `offset`, if it has any, and report what does not hold."""
+    def read(self, data: bytes | memoryview, offset: int, *, is_first: bool) -> Any | None:
+        """Return the rows of the parcel at `offset`, if it has any, and report what does not hold. Raises `NoRoom`
+        where others must be handed over first."""
         at = offset - self._slice.first
         name = self._slice.names[at * NAME_BYTES : (at + 1) * NAME_BYTES]
         if name == NO_NAME:  # the driver found something in it, and told; or the query does not want it
@@ -132,14 +143,18 @@ class _SliceReader:
         try:
             parcel = Parcel.decode(data)
             verified = verify_named(parcel, name)
+        except Refused as error:
+            altered = Withheld(f"partition {self._slice.partition}, offset {offset}: {error}", reason="altered")
+            self._report(altered, offset, parcel)
+            return None
+        try:
             if parcel.header.kind is ParcelKind.GAP:
                 gap = Gap.decode(open_content(verified, self._access.ring))
                 raise _Told(f"{describe(parcel.header)}: {gap.rows} rows were dropped: {gap.reason}", reason="gap")
             if parcel.header.kind is not ParcelKind.DATA:
                 return None
-            return self._open(verified, offset)
+            return within_room(lambda: self._open(verified, offset), is_first, self._room.begin)
         except MissingKey as error:
-            assert parcel is not None
             erased = error.epoch is None and (error.publisher, error.period) in self._access.erased
             hint = f"the kept permit may begin later: remove {self._options.home}/grants, and a new one is asked for"
             self._report(unopened(error, parcel.header, erased=erased, hint=hint), offset, parcel)
@@ -148,16 +163,17 @@ class _SliceReader:
                 self._report(error, offset, parcel)
         except (CannotOpen, DoesNotFit, _Told) as error:
             self._report(error, offset, parcel)
-        except Refused as error:
-            altered = Withheld(f"partition {self._slice.partition}, offset {offset}: {error}", reason="altered")
-            self._report(altered, offset, parcel)
+        except Malformed as error:  # a gap that its publisher signed, and that says nothing
+            self._report(CannotOpen(f"{describe(parcel.header)}: cannot open: {error}"), offset, parcel)
         return None
 
     def _open(self, verified: VerifiedParcel, offset: int) -> Any:
         header = verified.header
         schema = self._access.schema(header.schema_version, header.schema_hash)
         batch = self._try_open(verified, schema)
-        publisher, suspect = self._publisher(offset), self._publisher(offset) in self._slice.suspects
+        self._room.take(batch.rows * NULL_BYTES * self._projection.columns)
+        publisher = self._publisher(offset)
+        suspect = offset >= self._stand_below.get(publisher, self._slice.end)
         anchor = next((one for one in self._slice.anchors if one.size > offset), None)
         if suspect:
             message = f"{describe(header)}: anchored after its publisher's key was revoked"
@@ -189,11 +205,11 @@ class _SliceReader:
     def _open_groups(self, verified: VerifiedParcel, schema: Schema, groups: tuple[int, ...]) -> Batch:
         ring, fast = self._access.ring, self._options.fast
         if not self._options.nulls_for_closed:
-            return open_batch(verified, ring, schema, groups=groups, fast=fast)
+            return open_batch(verified, ring, schema, groups=groups, fast=fast, room=self._room)
         # Where nothing that is wanted opens, another group must tell whether there are rows, and how many.
         others = [(group,) for group in range(len(schema.groups)) if group not in groups]
         for some in (groups, *others):
-            batch, _ = open_columns(verified, ring, schema, groups=some, fast=fast)
+            batch, _ = open_columns(verified, ring, schema, groups=some, fast=fast, room=self._room)
             if batch is not None:
                 return batch
         return open_batch(verified, ring, schema, groups=groups, fast=fast)  # says why not

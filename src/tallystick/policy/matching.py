@@ -158,6 +158,14 @@ class PrincipalIndex:
     def count(self, policy: Formula) -> int:
         return int(np.count_nonzero(self._mask(policy.root)))
 
+    def change(self, old: Formula | None, new: Formula | None) -> tuple[list[Hashable], list[Hashable]]:
+        """Whom `new` in the place of `old` admits, and whom it shuts out; None asks nothing of anybody."""
+        before, after = (
+            np.ones(len(self), bool) if policy is None else self._mask(policy.root) for policy in (old, new)
+        )
+        admitted, shut_out = (np.flatnonzero(mask).tolist() for mask in (after & ~before, before & ~after))
+        return [self._names[number] for number in admitted], [self._names[number] for number in shut_out]
+
     def _mask(self, node: Node) -> Array:
         if isinstance(node, FormulaGate):
             met: Array = np.sum([self._mask(part) for part in node.parts], axis=0)

@@ -39,6 +39,7 @@ from tallystick.policy.formula import (
     any_of,
 )
 from tallystick.policy.space import AttributeSpace
+from tallystick.wire import is_number
 
 TEXT_MAX = 16 * 1024
 
@@ -46,8 +47,8 @@ T = TypeVar("T")
 
 _TOKEN = re.compile(
     r"\s*(?:"
-    r"(?P<date>\d{4}-\d{2}-\d{2}(?![\w-]))"
-    r"|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w-]))"
+    r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2}(?![\w-]))"
+    r"|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w-]))"
     r'|(?P<quoted>"(?:[^"\\]|\\["\\])*")'
     r"|(?P<word>[A-Za-z0-9_](?:[A-Za-z0-9_-]|\.(?!\.))*)"
     r"|(?P<sign>::|\|\||&&|\.\.|[<>!=]=|[<>=!(),])"
@@ -155,7 +156,7 @@ class _Reader:
             self._fail("negation cannot be enforced", token, _NEGATION)
         if token.kind == "number" and after.kind == "word" and after.text == "of":
             return self._threshold(depth)
-        if token.kind == "word" and not token.text[0].isdigit():
+        if token.kind == "word" and not is_number(token.text[0]):
             return self._comparison()
         if token.kind not in ("number", "date", "quoted", "word"):
             self._fail(f"expected a comparison, found {_shown(token)}", token)
@@ -167,7 +168,7 @@ class _Reader:
         self._expect("(")
         parts = self._listed(lambda: self._any(depth + 1), ",")
         self._expect(")")
-        if not count.text.isdigit() or not 1 <= int(count.text[:9]) <= len(parts):
+        if not is_number(count.text) or not 1 <= int(count.text[:9]) <= len(parts):
             self._fail(f"{count.text} of {len(parts)}: the count lies between 1 and {len(parts)}", count)
         return FormulaGate(int(count.text), tuple(parts))
 
@@ -273,7 +274,7 @@ class _Reader:
     def _ordinal(self, attribute: Attribute, token: _Token) -> int:
         value: Value = token.text
         if token.kind == "number":
-            value = int(token.text) if re.fullmatch(r"-?\d{1,40}", token.text) else float(token.text)
+            value = int(token.text) if re.fullmatch(r"-?[0-9]{1,40}", token.text) else float(token.text)
         elif token.kind == "date":
             try:
                 value = date.fromisoformat(token.text)

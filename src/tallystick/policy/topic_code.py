@@ -41,7 +41,7 @@ _READ: dict[AttributeKind, Callable[[str], Value]] = {AttributeKind.REAL: float,
 
 Subspace = tuple[int, str]  # number of the code, string
 
-_TEXT = re.compile(r"([^:]+):(\d{1,3})(?::(.+)\.\.(.+))?")
+_TEXT = re.compile(r"([^:]+):([0-9]{1,3})(?::(.+)\.\.(.+))?")
 
 
 @dataclass(frozen=True)

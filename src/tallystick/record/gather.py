@@ -21,7 +21,7 @@ from tallystick.errors import Misuse
 from tallystick.kernels.demand import OnDemand
 from tallystick.later import pc
 from tallystick.record.gather_columns import column_of, named_columns
-from tallystick.record.gather_values import array_of, key_name, misuse
+from tallystick.record.gather_values import BadRow, array_of, key_name, misuse
 
 if TYPE_CHECKING:
     from tallystick.kernels.gather import Puller
@@ -124,14 +124,14 @@ def _from_python(rows: list[Any], plan: _Plan) -> pa.RecordBatch:
 def _plain_row(i: int, row: Any, names: frozenset[str]) -> dict[str, Any]:
     """A dict that runs no foreign code when it is asked for a column."""
     if not issubclass(type(row), dict):
-        raise Misuse(f"row {i}: expected a dict, found {type(row).__name__}")
+        raise BadRow(i, f": expected a dict, found {type(row).__name__}")
     plain: dict[str, Any] = {}
     for key, value in list(dict.items(row)):
         name = str.__str__(key) if issubclass(type(key), str) else None
         if name is None or name not in names:
-            raise Misuse(f"row {i}: the topic has no column for the key {key_name(key)}")
+            raise BadRow(i, f": the topic has no column for the key {key_name(key)}")
         if name in plain:
-            raise Misuse(f'row {i}, column "{name}": given twice')
+            raise BadRow(i, f', column "{name}": given twice')
         plain[name] = value
     return plain
 

@@ -49,11 +49,19 @@ class Wrong(Exception):
         return self
 
 
+class BadRow(Misuse):
+    """A row that its topic cannot hold. `row` is its place in what was given, from 0; `complaint` says the rest."""
+
+    def __init__(self, row: int, complaint: str, *, hint: str | None = None) -> None:
+        super().__init__(f"row {row}{complaint}", hint=hint)
+        self.row, self.complaint = row, complaint
+
+
 def misuse(row: int | None, field: pa.Field, found: str, *, path: str = "", **more: Any) -> Misuse:
     """The one wording of every complaint about a value."""
-    place = "" if row is None else f"row {row}, "
-    expected = more.get("expected") or show_type(field.type)
-    return Misuse(f'{place}column "{field.name}{path}": expected {expected}, found {found}', hint=more.get("hint"))
+    expected, hint = more.get("expected") or show_type(field.type), more.get("hint")
+    complaint = f'column "{field.name}{path}": expected {expected}, found {found}'
+    return Misuse(complaint, hint=hint) if row is None else BadRow(row, f", {complaint}", hint=hint)
 
 
 def array_of(values: Sequence[object], field: pa.Field) -> pa.Array:

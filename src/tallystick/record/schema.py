@@ -26,6 +26,12 @@ VERSION_MAX = 2**31 - 1
 LABEL = b"tallystick schema 1"
 _FORMAT = 1
 
+
+def schema_hash(encoded: bytes) -> bytes:
+    """SHA-256 over the label's length (one byte), the label and the encoding."""
+    return hashlib.sha256(bytes([len(LABEL)]) + LABEL + encoded).digest()
+
+
 _WIDER = {
     "int8": "int16",
     "int16": "int32",
@@ -101,8 +107,7 @@ class Schema:
 
     @cached_property
     def hash(self) -> bytes:
-        """SHA-256 over the label's length (one byte), the label and the encoding."""
-        return hashlib.sha256(bytes([len(LABEL)]) + LABEL + self.encoded).digest()
+        return schema_hash(self.encoded)
 
     @cached_property
     def demanding(self) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from typing import Any
 from tallystick.errors import Misuse
 from tallystick.later import pa
 from tallystick.record.types import DEPTH_MAX, SIMPLE, UNITS, simple_names, simple_types
+from tallystick.wire import is_number
 
 _TOKEN = re.compile(r'\s*(?:("(?:[^"]|"")*")|([A-Za-z0-9_+\-/:]+)|([<>\[\](),])|(\S))')
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -181,7 +182,7 @@ class _Reader:
 
     def _number(self, what: str) -> int:
         text = self._tokens[self._at][1]
-        if not text.isascii() or not text.isdigit() or len(text) > 3:
+        if not is_number(text) or len(text) > 3:
             raise self._wrong(what)
         self._at += 1
         return int(text)

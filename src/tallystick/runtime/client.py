@@ -9,8 +9,8 @@ from __future__ import annotations
 import socket
 import ssl
 from collections import deque
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from tallystick.errors import Refused, Unavailable
 from tallystick.runtime.address import Address, Endpoint, check_tls, client_tls, parse_address
@@ -26,6 +26,7 @@ from tallystick.runtime.conversation import (
 from tallystick.runtime.http1 import CBOR, Response, ResponseReader
 from tallystick.runtime.sources import Clock, Entropy
 
+LOOK_S = 3.0  # for whoever is asked whether it is ready: somebody waits for the answer, and another may know more
 _READ_BYTES = 256 * 1024
 _JOIN_BYTES_MAX = 64 * 1024  # below this one write of head and body together is cheaper than two
 
@@ -37,7 +38,7 @@ class _Kept(dict[Endpoint, "deque[tuple[float, _Connection]]"]):
         super().__init__()
         self._clock = clock
         self._idle_s = idle_s
-        self._closed = False
+        self.closed = False
 
     def take(self, endpoint: Endpoint) -> _Connection | None:
         idle = self.get(endpoint)
@@ -49,13 +50,13 @@ class _Kept(dict[Endpoint, "deque[tuple[float, _Connection]]"]):
         return None
 
     def keep(self, endpoint: Endpoint, connection: _Connection) -> None:
-        if self._closed:  # a long poll that outlived its client
+        if self.closed:  # a long poll that outlived its client
             connection.close()
             return
         self.setdefault(endpoint, deque()).append((self._clock.monotonic(), connection))
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         for idle in self.values():
             while idle:
                 idle.pop()[1].close()
@@ -83,6 +84,7 @@ class HttpClient:
     ) -> None:
         endpoints = [parse_address(address, insecure=insecure) for address in addresses]
         self._tls = _tls_for(endpoints, tls)
+        self._addresses = len(endpoints)
         self._clock = clock
         self._limits = limits
         self._conversation = Conversation(endpoints, identity, clock, entropy, limits)
@@ -98,13 +100,14 @@ class HttpClient:
         *,
         timeout_s: float | None = None,
         attempts_max: int | None = None,
+        vouched: bool = False,
     ) -> Response:
         """The good answer to one request. Raises `Refused` (with the peer's reason) or `Unavailable`.
 
         `path` and `query` are percent-encoded already. A request may arrive more than once; one whose caller has
-        its own way to try again says `attempts_max=1`.
+        its own way to try again says `attempts_max=1`. A `vouched` answer must be signed by the peer.
         """
-        steps = self._conversation.converse(method, path, query, body, content_type, attempts_max)
+        steps = self._conversation.converse(method, path, query, body, content_type, attempts_max, vouched)
         outcome: Outcome = None
         while True:
             try:
@@ -113,6 +116,28 @@ class HttpClient:
                 answer: Response = done.value
                 return answer
             outcome = self._carry_out(step, self._limits.answer_s if timeout_s is None else timeout_s)
+
+    @contextmanager
+    def within(self, timeout_s: float) -> Iterator[None]:
+        """Whatever is asked in this block, however often, takes so many seconds in all. Then it is `Unavailable`."""
+        before, self._conversation.until = self._conversation.until, self._clock.monotonic() + timeout_s
+        try:
+            yield
+        finally:
+            self._conversation.until = before
+
+    def trouble(self, who: str) -> str:
+        """Return why `who` listens there is not ready, in its own words, or that it is away; empty where it is ready.
+
+        Nobody vouches for the words: they are for people, and decide nothing.
+        """
+        try:
+            self.request("GET", "/health/ready", timeout_s=LOOK_S, attempts_max=self._addresses)
+        except Unavailable as error:
+            return f"{who} away: {error}" if isinstance(error.__cause__, OSError) else str(error)
+        except Refused as error:
+            return f"{who}: {error}"
+        return ""
 
     def close(self) -> None:
         self._kept.close()
@@ -126,10 +151,15 @@ class HttpClient:
     def _carry_out(self, step: Attempt | Pause, timeout_s: float) -> Outcome:
         if isinstance(step, Pause):
             self._clock.pause(step.seconds)
+            if self._kept.closed:  # a request that outlived its client is not tried again
+                raise Unavailable("the client was closed")
             return None
+        timeout_s = min(timeout_s, self._conversation.until - self._clock.monotonic())
+        if timeout_s <= 0:
+            return Unavailable(f"{step.endpoint.address.url}: no time was left to ask")
         kept = self._kept.take(step.endpoint)
         try:
-            connection = kept or _Connection(step.endpoint, self._tls, self._limits)
+            connection = kept or _Connection(step.endpoint, self._tls, self._limits, timeout_s)
             with ExitStack() as unless_kept:
                 unless_kept.callback(connection.close)
                 response, reusable = connection.exchange(step, self._clock, timeout_s)
@@ -144,9 +174,10 @@ class HttpClient:
 class _Connection:
     """One socket, one exchange at a time."""
 
-    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, limits: ClientLimits) -> None:
+    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, limits: ClientLimits, timeout_s: float) -> None:
         self._limits = limits
-        self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=limits.connect_s)
+        timeout_s = min(timeout_s, limits.connect_s)
+        self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.tls:

@@ -4,26 +4,40 @@
 what came of it, and returns the answer; the client on sockets and the one of the simulation drive the same one.
 
 Rules: the world's failures (`Unavailable`) are tried again, at the next address at once and after a growing,
-jittered pause when all have failed; a node that names a delay gets it; a refusal is final. Every attempt is
-signed anew, with its own nonce, since a node may have taken one whose answer was lost: requests must be
-harmless to repeat, and ours are (lanes have sequences, transactions have numbers).
+jittered pause when all have failed, as long as there is time (`until`); a node that names a delay gets it; a refusal
+is final. Every attempt is signed anew, with its own nonce, since a node may have taken one whose answer was lost:
+requests must be harmless to repeat, and ours are (lanes have sequences, transactions have numbers).
 
 Threat: a node that lies about the time to collect requests dated in the future. Its signed time counts only
 under its own key, for the request just sent, only for requests to itself, and at most `offset_max_s` away
 from our clock.
+
+Threat: whoever answers in the place of a peer that signs its answers (`vouched`). What the peer did not sign, for the
+request just sent, is the world's failure: whoever can forge an answer, or a refusal, could as well have cut the line,
+and gains nothing more. Only "later" needs no signature.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.errors import Forged, Misuse, Refused, Unavailable
 from tallystick.runtime.address import Endpoint
 from tallystick.runtime.http1 import RefusedByPeer, Response, check_answer, encode_head
 from tallystick.runtime.sources import Clock, Entropy
-from tallystick.trust.envelope import NONCE_BYTES, Headers, check_time, sign_request
+from tallystick.trust.envelope import (
+    ANSWER_HEADER,
+    NONCE_BYTES,
+    Headers,
+    PlainHead,
+    asked_hash,
+    check_time,
+    sign_request,
+    verify_answer,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +105,24 @@ class Conversation:
         self._clock = clock
         self._entropy = entropy
         self._limits = limits
+        self.until = math.inf  # on the clock that never falls: nothing is tried again then
         self._preferred = 0
         self._offset_s: dict[bytes, float] = {}
 
     def converse(
-        self, method: str, path: str, query: str, body: bytes, content_type: str, attempts_max: int | None = None
+        self,
+        method: str,
+        path: str,
+        query: str,
+        body: bytes,
+        content_type: str,
+        attempts_max: int | None = None,
+        vouched: bool = False,
     ) -> Steps:
-        """Yields the steps of one request and returns its good answer. Raises `Refused` or `Unavailable`."""
+        """Yields the steps of one request and returns its good answer. Raises `Refused` or `Unavailable`.
+
+        A `vouched` answer is signed by whom the address names, a refusal too.
+        """
         left = self._limits.attempts_max if attempts_max is None else attempts_max
         failures, followed = 0, False
         while True:
@@ -112,6 +137,8 @@ class Conversation:
                 if isinstance(outcome, Unavailable):
                     raise outcome
                 assert outcome is not None
+                if vouched:
+                    self._check_vouched(endpoint, PlainHead(method, endpoint.authority, path, query, headers), outcome)
                 return check_answer(outcome)
             except RefusedByPeer as refusal:
                 if followed or not self._follow_time(endpoint, refusal, nonce):
@@ -122,7 +149,7 @@ class Conversation:
             except Unavailable as error:
                 failures += 1
                 wait_s = self._wait_s(error, failures)
-                if failures >= left or wait_s is None:
+                if failures >= left or wait_s is None or self._clock.monotonic() + wait_s >= self.until:
                     raise
                 if wait_s:
                     yield Pause(wait_s)
@@ -143,6 +170,22 @@ class Conversation:
             now=self._clock.now() + self._offset_s.get(node, 0.0),
             nonce=nonce,
         )
+
+    def _check_vouched(self, endpoint: Endpoint, head: PlainHead, answer: Response) -> None:
+        """Raise `Unavailable` unless the peer signed the answer to this request, or has none yet."""
+        if answer.status == 429 or answer.status >= 500:
+            return
+        address = endpoint.address
+        if address.key is None:
+            raise Misuse(f"{address.url}: nobody said under which key its answers count")
+        told = answer.headers.get(ANSWER_HEADER, "")
+        try:
+            verify_answer(told, address.key, address.node, asked_hash(head), answer.status, answer.body)
+        except Forged as error:
+            raise Unavailable(
+                f"{address.url}: the answer is not signed by {address.node.hex()} for this request",
+                hint="somebody answers in its place, or it runs an older release: upgrade the authority first",
+            ) from error
 
     def _follow_time(self, endpoint: Endpoint, refusal: RefusedByPeer, nonce: bytes) -> bool:
         """Whether the node's signed time explains the refusal and is now followed."""

@@ -11,13 +11,17 @@ An error to an authenticated peer is a status and the CBOR body `[reason, messag
 `extra` depends on the reason (signed time for `stale` and `future`, milliseconds to wait for `busy`, else
 null). To everybody else every refusal is `refuse_unauthenticated`: one status, no body, so that a stranger
 learns neither which check failed nor what exists.
+
+Threat: request smuggling. A proxy in front and this node read one run of bytes in two ways, so that what one takes for
+a body is a request to the other, perhaps in front of somebody else's. llhttp refuses most such bytes; `misreading`
+refuses what it lets pass and two readers may still take in two ways, or that nothing here needs.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -29,6 +33,14 @@ from tallystick.errors import Malformed, Misuse, Refused, TallystickError, Unava
 
 _BREAK = re.compile(rb"[\r\n]")
 
+# A target in origin form, of the characters of RFC 3986: no scheme, authority or fragment, which others may heed.
+_TARGET = re.compile(rb"/[A-Za-z0-9._~!$&'()*+,;=:@/%-]*(\?[A-Za-z0-9._~!$&'()*+,;=:@/?%-]*)?")
+_HEADER_NAME = re.compile(rb"[a-z0-9-]+")  # without underscores, which some readers take for hyphens
+_HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
+_LENGTH = re.compile(rb"0|[1-9][0-9]{0,18}")
+_UNUSED = (b"transfer-encoding", b"expect", b"upgrade")  # each changes where a request ends, or what follows it
+
+SENTENCE_BYTES_MAX = 1024  # in which a peer says why it is not ready
 HEAD_BYTES_MAX = 64 * 1024  # our answers have a handful of short headers
 
 
@@ -48,6 +60,23 @@ def encode_head(method: str, target: str, authority: str, headers: Iterable[tupl
     if first.count("\n") != 3 or first.count("\r") != 3 or any(_BREAK.search(line) for line in lines):
         raise Misuse(f"request {method} {target!r}: a line break inside the head")
     return b"".join([first.encode("latin-1"), *(line + b"\r\n" for line in lines), b"\r\n"])
+
+
+def misreading(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """What two readers might take in two ways in a request's head, names in lower case, or `None`."""
+    if version not in ("1.1", "1.0"):
+        return f"HTTP/{version}"
+    if not _TARGET.fullmatch(target):
+        return "a target that is not a path and a query"
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or not all(map(_HOST.fullmatch, hosts)) or (version == "1.1" and not hosts):
+        return "not one host"
+    for name, value in headers:
+        if name in _UNUSED or not _HEADER_NAME.fullmatch(name):
+            return f"header {name!r}"
+        if name == b"content-length" and not _LENGTH.fullmatch(value):
+            return f"a length of {value!r}"
+    return None
 
 
 class ResponseReader:
@@ -94,9 +123,9 @@ class ResponseReader:
     def on_headers_complete(self) -> None:
         self._in_head = False
         declared = self._headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > self._body_bytes_max:
+        if wire.is_number(declared) and int(declared) > self._body_bytes_max:
             self._fail(f"body of {declared} bytes, at most {self._body_bytes_max} are accepted")
-        if declared.isdigit() and "transfer-encoding" not in self._headers:
+        if wire.is_number(declared) and "transfer-encoding" not in self._headers:
             self._left = int(declared)
 
     def on_body(self, body: bytes) -> None:
@@ -165,6 +194,12 @@ def refuse_unauthenticated() -> Answer:
     return Answer(403, headers={"connection": "close"})
 
 
+# The same as bytes, for what did not come as far as a handler.
+REFUSED_UNREAD = (
+    b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\ncontent-type: %b\r\nconnection: close\r\n\r\n" % CBOR.encode()
+)
+
+
 def answer_error(error: TallystickError, extra: Any = None) -> Answer:
     """The answer to an authenticated peer."""
     if isinstance(error, Unavailable):
@@ -208,21 +243,27 @@ def _refusal(response: Response) -> tuple[str, str, str | None, Any]:
         fields = None
     if isinstance(fields, list) and len(fields) == 4 and type(fields[0]) is str and type(fields[1]) is str:
         return fields[0], fields[1], fields[2] if type(fields[2]) is str else None, fields[3]
-    return f"http-{response.status}", f"the node answered with status {response.status}", None, None
+    said = f"the node answered with status {response.status}"
+    if response.status == 503 and response.headers.get("content-type") == "text/plain":  # of /health/ready
+        said = response.body[:SENTENCE_BYTES_MAX].decode(errors="replace").strip() or said
+    return f"http-{response.status}", said, None, None
 
 
 def _retry_after_s(response: Response, extra: Any) -> float | None:
     if type(extra) is int and extra >= 0:
         return extra / 1000
     text = response.headers.get("retry-after", "")
-    return float(text) if text.isdigit() and len(text) < 10 else None
+    return float(text) if wire.is_number(text) and len(text) < 10 else None
 
 
 class Words:
     """A query's, by name."""
 
     def __init__(self, text: str) -> None:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=32)
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=32)
+        except ValueError:
+            raise Malformed("query: more than 32 parameters") from None
         self._values = dict(pairs)
         if len(self._values) != len(pairs):
             raise Malformed("query: a parameter appears twice")
@@ -233,7 +274,7 @@ class Words:
             if default is None:
                 raise Malformed(f"query: {name} is missing")
             return default
-        if not text.isdigit() or len(text) > 19:
+        if not wire.is_number(text) or len(text) > 19:
             raise Malformed(f"query: {name} is not a number")
         return int(text)
 

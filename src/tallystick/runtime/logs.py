@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 import orjson
 
+_NUMBER = re.compile(r"[0-9]+")
 _SECRET = re.compile(r"secret|password|passphrase|private|seed|undo|(^|_)keys?$", re.IGNORECASE)
 
 
@@ -29,6 +30,28 @@ def configure_logs(*, json: bool = False, level: str = "info", stream: TextIO | 
     server = logging.getLogger("uvicorn.error")
     server.setLevel(logging.ERROR)  # below it strangers' nonsense fills the log
     server.addFilter(_is_no_cut_poll)
+
+
+class Lasting:
+    """Trouble that may last: the log has one line when it begins and one when it ends, however often it is met.
+
+    `text` is what was said last, empty where all is well. Where only numbers change in it, or what stands behind its
+    first semicolon, it is the same trouble.
+    """
+
+    def __init__(self, log: logging.Logger, what: str) -> None:
+        self._log, self._what = log, what
+        self.text = ""
+
+    def tell(self, text: str) -> None:
+        """Take what is the matter now, an empty text where nothing is."""
+        before, self.text = self.text, text
+        if _gist(before) != _gist(text):
+            self._log.warning("%s: %s", self._what, text or "all is well again")
+
+
+def _gist(text: str) -> str:
+    return _NUMBER.sub("", text.partition(";")[0])
 
 
 def _is_no_cut_poll(record: logging.LogRecord) -> bool:

@@ -9,12 +9,79 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 
+# What each number counts, and in which unit, by part and name. "Since the start" is that of the process.
+HELP = {
+    "node": {"disk_free_bytes": "Bytes free on the disk of the node's log; below 64 MiB it refuses publishers."},
+    "ledger": {
+        "height": "Height of the newest block: blocks since the genesis.",
+        "time_ms": "Time of the newest block, in milliseconds since 1970; one that is old means a ledger at a stop.",
+        "transactions": "Transactions on the ledger since its genesis.",
+        "waiting_entries": "Entries that wait for the next block.",
+        "published_height": "Height of the newest block with every signature that the trust file demands.",
+        "entries": "Entries that the ledger took since the start.",
+        "refusals": "Transactions that the ledger refused since the start.",
+    },
+    "log": {
+        "partitions": "Partitions that this node keeps.",
+        "segments": "Files in which these partitions lie.",
+        "entries": "Parcels in these partitions, with those that were retired.",
+        "stored_bytes": "Bytes of parcels on the disk; on Kafka, of what is kept beside it.",
+        "blobs": "Permits, undo orders and locks that this node keeps.",
+        "staged_parcels": "Parcels that wait for the next write to the disk.",
+        "staged_bytes": "Bytes of the parcels that wait for the next write to the disk.",
+        "groups": "Writes to the disk since the start, each of all parcels that waited.",
+        "parcels": "Parcels written to the disk since the start.",
+        "failures": "Writes to the disk that failed since the start, each with all parcels that waited.",
+        "journal_bytes": "Bytes of the journal on the disk.",
+        "journal_pending": "Operations that are in the journal, and not on the ledger yet.",
+        "cuts": "Partitions whose torn end was cut off at the start: writes that nobody was promised.",
+        "damages": "Partitions that were found damaged at the start: the log names them.",
+    },
+    "carrier": {
+        "accepted": "Parcels that were taken and stored since the start.",
+        "refused": "Parcels that came since the start and were not taken.",
+        "operations_waiting": "Operations that wait to be written to the ledger.",
+        "envelopes_remembered": "Signed requests that are remembered, so that none counts twice.",
+        "lanes": "Lanes whose newest sequence is in memory.",
+        "partitions_anchored": "Partitions with an anchor on the ledger.",
+        "anchors_aside": "Partitions that have grown, and whose anchors the ledger does not take from this node.",
+    },
+    "anchorer": {
+        "records_taken": "Records in Kafka that the notary took since the start.",
+        "records_refused": "Records in Kafka that the notary refused since the start.",
+        "records_waiting": "Records that were read from Kafka and wait to be judged.",
+        "bytes_waiting": "Bytes of the records that wait to be judged.",
+        "drifts_waiting": "Changes in Kafka that were found, and are not on the ledger yet.",
+        "partitions_behind": "Partitions in which another notary's anchors are yet to be taken over.",
+        "partitions_aside": "Partitions whose anchor the ledger refused; they are tried again after ten seconds.",
+        "pushed_refused": "Parcels that were pushed to this node since the start, and not kept.",
+    },
+    "authority": {
+        "ready": "1 where the authority serves, 0 where it cannot: /health/ready says why.",
+        "height": "Height of the newest checkpoint that the authority has followed; -1 before the first.",
+        "head_age_s": "Seconds since the newest block that the authority has seen was made.",
+        "tenants": "Tenants of this authority.",
+        "principals": "Principals that are enrolled and not revoked.",
+        "topics": "Topics that are not closed.",
+        "permits_live": "Permits that were issued, and are neither over nor given back.",
+        "attributes": "Attributes that principals hold now.",
+        "attribute_epoch": "Number of the current epoch of attributes; 0 before the first.",
+        "epochs": "Epochs of topics that were announced.",
+        "erased": "Erasure keys that were destroyed.",
+        "outbox": "Decisions that wait to be written to the ledger.",
+        "backups": "Backups that were made of this authority.",
+        "polls": "Requests that wait for news now.",
+        "disk_free_bytes": "Bytes free on the disk of the authority's store.",
+    },
+}
+
 
 def render(parts: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Every number of every part, as `tally_<part>_<name>`."""
+    """Every number of every part, as `tally_<part>_<name>`, with what it counts."""
     registry = CollectorRegistry()
     for part, snapshot in parts.items():
         for name, value in snapshot.items():
             if isinstance(value, int | float):
-                Gauge(f"tally_{part}_{name}", f"{part}: {name}", registry=registry).set(value)
+                told = HELP.get(part, {}).get(name, f"{name} of the {part}, which this carrier counts by itself.")
+                Gauge(f"tally_{part}_{name}", told, registry=registry).set(value)
     return generate_latest(registry)

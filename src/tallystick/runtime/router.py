@@ -8,12 +8,15 @@ middleware) no service here uses.
 A handler takes a `Request` and returns an `Answer`. Whatever it lets escape (our errors, an unknown path, a
 fault of ours) becomes `refuse_unauthenticated`, since nobody has shown who they are at this level. Whoever asks too
 much is told to wait before anything else is looked at: `Buckets` count for services what each peer has asked for.
+What is asked in many requests at once is bounded by `Shares`, and by `Pool`, which runs it on threads; what it costs,
+by `Fairness`.
 
 `Gate` stands between router and handler where requests are signed, gives the handler the envelope, and answers the
 authenticated in full. Cheapest first, and no body is read for a stranger: head and signature, freshness, then the body
 against its digest. Before the signature holds every refusal looks the same; after it, the peer is told what is wrong,
 and one whose clock is off also what time it is here, signed. Replays within the window are the handler's to stop: it
-gets the envelope, and the guards keep the nonces.
+gets the envelope, and the guards keep the nonces. A gate that `vouches` signs every answer over its request, the silent
+refusal too, so that nobody in between can refuse in its name.
 
 What nobody can be held to (no signature, a stale or future one, a replay: anybody may have sent those bytes) is told
 to `on_junk`, which counts.
@@ -23,27 +26,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableMapping
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
-from tallystick.crypto.signatures import SigningKey
+from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Misuse, Refused, TallystickError, Unavailable
 from tallystick.runtime.http1 import Answer, answer_error, refuse_unauthenticated
 from tallystick.runtime.sources import Clock
 from tallystick.trust.envelope import (
+    ANSWER_HEADER,
     UNAUTHENTICATED,
     Envelope,
     Headers,
     RequestHead,
     ResolveKey,
+    asked_hash,
+    sign_answer,
     signed_time,
     verify_head,
 )
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+BUSY_S = 0.5  # before whoever holds its share may ask again
 
 
 class Rate(NamedTuple):
@@ -100,6 +112,107 @@ class Rates:
         wait_s = self._buckets.charge(principal, self._rate, count, now)
         if wait_s:
             raise Unavailable("too many requests of this principal", retry_after_s=wait_s)
+
+
+class Shares(Generic[K]):
+    """How many of something each may hold at once."""
+
+    def __init__(self, most: int, what: str) -> None:
+        self._most, self._what = most, what
+        self._held: Counter[K] = Counter()
+
+    @contextmanager
+    def held(self, who: K) -> Iterator[None]:
+        """Raises `Unavailable` where `who` holds its share already."""
+        if self._held[who] >= self._most:
+            raise Unavailable(f"{self._what}: at most {self._most} at once", retry_after_s=BUSY_S)
+        self._held[who] += 1
+        try:
+            yield
+        finally:
+            self._held[who] -= 1
+            if not self._held[who]:
+                del self._held[who]
+
+
+class Fairness:
+    """How much work was done for each tenant, and how long it rests.
+
+    Threat: a tenant whose requests are few and each allowed, and cost much, so that all others wait behind them. While
+    another tenant is there, whoever had more than its part of a core done rests before its next request; alone it may
+    have everything.
+    """
+
+    PART = Rate(0.2, 0.5)  # of a core, and seconds of one at once
+    PRESENT_S = 2.0  # since a tenant's last request
+    TENANTS_MAX = 4_096
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._done: Buckets[bytes] = Buckets(self.TENANTS_MAX)
+        self._came: OrderedDict[bytes, float] = OrderedDict()  # the last one last
+
+    def come(self, tenant: bytes) -> None:
+        self._came[tenant] = self._clock.monotonic()
+        self._came.move_to_end(tenant)
+        if len(self._came) > self.TENANTS_MAX:
+            self._came.popitem(last=False)
+
+    def rest_s(self, who: bytes) -> float:
+        """Before its next request; whoever is no tenant, such as the authority, never rests."""
+        now = self._clock.monotonic()
+        other = next((one for one in reversed(self._came) if one != who), None)
+        if who not in self._came or other is None or now - self._came[other] > self.PRESENT_S:
+            return 0.0
+        return self._done.wait_s(who, self.PART, 0.0, now)
+
+    def note(self, who: bytes, worked_s: float) -> None:
+        self._done.take(who, self.PART, worked_s, self._clock.monotonic())
+
+
+class PoolLimits(NamedTuple):
+    threads: int
+    share: int  # threads that one tenant's work may hold
+    waiting: int  # requests of one tenant beyond those; more are told to come back
+
+
+class Pool:
+    """Threads for work of one kind, of which nobody holds more than a share; on one event loop.
+
+    Threat: a tenant whose requests take long, by waiting for a block or by what they look for, until no thread is left
+    for anybody. Work of other kinds has other threads, and of this kind at most a share is one tenant's: what it asks
+    beyond that waits without a thread, and beyond that is told to come back. Whose work is much rests (`Fairness`).
+    """
+
+    def __init__(self, name: str, limits: PoolLimits, fairness: Fairness) -> None:
+        self._fairness = fairness
+        self._threads = ThreadPoolExecutor(limits.threads, name)
+        self._share = limits.share
+        self._waiting: Shares[bytes] = Shares(limits.share + limits.waiting, "requests of this tenant")
+        self._turns: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def run(self, who: bytes, work: Callable[[], T]) -> T:
+        with self._waiting.held(who):
+            turn = self._turns.get(who)
+            if turn is None:  # kept by those who wait for it
+                turn = self._turns[who] = asyncio.Semaphore(self._share)
+            async with turn:
+                while rest_s := self._fairness.rest_s(who):
+                    await asyncio.sleep(min(rest_s, Fairness.PRESENT_S))
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, self._timed, loop, who, work)
+
+    def _timed(self, loop: asyncio.AbstractEventLoop, who: bytes, work: Callable[[], T]) -> T:
+        began = time.thread_time()
+        try:
+            return work()
+        finally:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._fairness.note, who, time.thread_time() - began)
+
+    def stop(self) -> None:
+        """Return when what is under way is done."""
+        self._threads.shutdown(cancel_futures=True)
 
 
 log = logging.getLogger(__name__)
@@ -292,31 +405,41 @@ def _count_nothing(method: str, reason: str) -> None:
     pass
 
 
+def _always(principal: bytes) -> bool:
+    return True
+
+
+class _NotAtHand(Exception):
+    """A key has to be asked for first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """What a node needs to know to judge a signed request."""
 
     node: bytes
-    key: SigningKey  # signs the time
+    key: SigningKey  # signs the time, and answers
     resolve_key: ResolveKey
     clock: Clock
     delay_max_s: float = 60.0  # how long an honest request may be under way
     skew_max_s: float = 5.0  # how far an honest clock may be off
     on_junk: Callable[[str, str], None] = _count_nothing  # method and reason of what nobody can be held to
+    at_hand: Callable[[bytes], bool] = _always  # whether a principal's key is known without a look at the ledger
+    vouches: bool = False  # whether answers are signed, each over its request
 
     def signed(self, handler: SignedHandler) -> Handler:
         """`handler` for signed requests, as a handler for the router."""
 
         async def handle(request: Request) -> Answer:
             try:
-                envelope = self.verify(request)
+                envelope = await self._verified(request)
             except Refused:
-                return await refuse(request)
+                return self.vouch(request, await refuse(request))
             try:
                 self.check_fresh(envelope)
                 body = await request.body()
                 envelope.check_body(body)
-                return await handler(request, envelope, body)
+                return self.vouch(request, await handler(request, envelope, body))
             except TallystickError as error:
                 await refuse(request)
                 return self.explain(request, envelope, error)
@@ -326,10 +449,23 @@ class Gate:
 
         return handle
 
-    def verify(self, head: RequestHead) -> Envelope:
+    async def _verified(self, head: RequestHead) -> Envelope:
+        """As `verify`. Threat: a stranger names principals whose keys must be asked for, of a ledger that is busy or
+        far away; a thread does so, and the event loop goes on."""
+        try:
+            return self.verify(head, self._key_at_hand)
+        except _NotAtHand:
+            return await asyncio.to_thread(self.verify, head)
+
+    def _key_at_hand(self, principal: bytes) -> VerifyKey | None:
+        if not self.at_hand(principal):
+            raise _NotAtHand
+        return self.resolve_key(principal)
+
+    def verify(self, head: RequestHead, resolve_key: ResolveKey | None = None) -> Envelope:
         """The envelope of a request whose signature holds; its body has yet to be held to it."""
         try:
-            return verify_head(head, self.resolve_key, self.node)
+            return verify_head(head, resolve_key or self.resolve_key, self.node)
         except Refused as error:
             log.debug("refused %s %s: %s", head.method, head.path, error)
             self.on_junk(head.method, error.reason)
@@ -344,8 +480,16 @@ class Gate:
         reason = error.reason if isinstance(error, Refused) else ""
         if reason in NOBODYS:
             self.on_junk(head.method, reason)
-        if reason in UNAUTHENTICATED:  # a signed head before another's body
-            return refuse_unauthenticated()
-        if reason in ("stale", "future"):
-            return answer_error(error, signed_time(self.key, self.node, envelope.nonce, self.clock.now()))
-        return answer_error(error)
+        if reason in UNAUTHENTICATED:  # a signed head before another's body: its principal did not ask this
+            return self.vouch(None, refuse_unauthenticated())
+        stale = reason in ("stale", "future")
+        extra = signed_time(self.key, self.node, envelope.nonce, self.clock.now()) if stale else None
+        return self.vouch(head, answer_error(error, extra))
+
+    def vouch(self, head: RequestHead | None, answer: Answer) -> Answer:
+        """The answer, signed for this request if we sign; for none, the signature is there and holds for nobody."""
+        if not self.vouches:
+            return answer
+        request = bytes(32) if head is None else asked_hash(head)
+        signature = sign_answer(self.key, self.node, request, answer.status, answer.body)
+        return replace(answer, headers={**answer.headers, ANSWER_HEADER: signature})

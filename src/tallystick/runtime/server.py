@@ -2,9 +2,13 @@
 
 Threat: a peer that opens connections and finishes nothing, sends endless headers, drips a body, or never
 reads its answer. Each costs it a connection and us a bounded amount of memory for a bounded time: connections
-are counted and the surplus dropped, heads are bounded in bytes, requests and unread answers in time. Bodies
-are bounded where they are read (`router.Request.body`). Forwarding headers are ignored: the peer is who holds
-the connection.
+are counted, in all and by address, and the surplus dropped, heads are bounded in bytes, requests and unread
+answers in time. Bodies are bounded where they are read (`router.Request.body`). Forwarding headers are ignored:
+the peer is who holds the connection.
+
+Threat: request smuggling through a proxy. What two readers might read in two ways (`http1.misreading`) reaches no
+handler, and a connection carries one request at a time: whatever follows before the answer ends the connection, and
+no other answer is ever written in that one's place. Proxies wait for answers, and so does our client.
 
 Who waits for news would hold up a stop for as long as stopping may take: `on_stop` tells the application, which
 answers its long polls then.
@@ -15,17 +19,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tallystick.errors import Unavailable
 from tallystick.runtime.address import check_plain, check_tls
+from tallystick.runtime.http1 import REFUSED_UNREAD, misreading
 
 _STOP_PAUSE_S = 0.005  # between looks whether the last request is answered
 
@@ -36,16 +43,31 @@ class ServerLimits:
 
     head_bytes_max: int = 16 * 1024  # ours have about 700
     connections_max: int = 1024  # each may hold a read buffer of 64 KiB and a body
+    address_connections_max: int = 256  # of these; whoever shares an address, behind a proxy or NAT, shares them
     request_s: float = 60.0  # for one whole request to arrive: 900 KiB at 120 kbit/s
     unread_s: float = 60.0  # for a peer to take what it asked for
     keep_alive_s: int = 30  # above the client's `idle_s`
     stop_s: int = 10  # for requests under way when stopping
 
 
+def _neighbourhood(address: tuple[str, int] | None) -> str:
+    """Whose connections are counted together: an address, or of version 6 the network of 64 bits that one host gets."""
+    host = "" if address is None else address[0].partition("%")[0]
+    return IPv6Address(host).exploded[:19] if ":" in host else host
+
+
+def is_asked(cycle: RequestResponseCycle | None) -> bool:
+    """Whether a request has begun on a connection and is not answered."""
+    return cycle is not None and not cycle.response_complete
+
+
 def _bounded(limits: ServerLimits) -> type[HttpToolsProtocol]:
+    held: Counter[str] = Counter()  # connections by neighbourhood
+
     class BoundedProtocol(HttpToolsProtocol):
         """uvicorn's protocol under `limits`."""
 
+        _from = ""
         _timer: asyncio.TimerHandle | None = None
         _unread: asyncio.TimerHandle | None = None
         _heads = 0  # begun so far
@@ -55,13 +77,18 @@ def _bounded(limits: ServerLimits) -> type[HttpToolsProtocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if len(self.connections) > limits.connections_max:
+            self._from = _neighbourhood(self.client)
+            held[self._from] += 1
+            if len(self.connections) > limits.connections_max or held[self._from] > limits.address_connections_max:
                 transport.abort()
             else:
                 self._expect_request()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timers()
+            held[self._from] -= 1
+            if not held[self._from]:
+                del held[self._from]
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -72,6 +99,8 @@ def _bounded(limits: ServerLimits) -> type[HttpToolsProtocol]:
                 self._check_head()
 
         def on_message_begin(self) -> None:
+            if is_asked(self.cycle):
+                raise ValueError("a request before the last one is answered")
             self._heads += 1
             self._in_head, self._parsed_bytes, self._raw_bytes = True, 0, 0
             self._expect_request()
@@ -89,7 +118,18 @@ def _bounded(limits: ServerLimits) -> type[HttpToolsProtocol]:
 
         def on_headers_complete(self) -> None:
             self._in_head = False
+            found = misreading(self.parser.get_http_version(), self.url, self.headers)
+            if found is not None:
+                raise ValueError(found)
             super().on_headers_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what is not one plain request; here an exception of the parser or of the above ends."""
+            if is_asked(self.cycle):
+                self.transport.abort()
+            else:
+                self.transport.write(REFUSED_UNREAD)
+                self.transport.close()
 
         def on_message_complete(self) -> None:
             if self._timer is not None:
@@ -159,6 +199,7 @@ class _Uvicorn(uvicorn.Server):
             server.close()
         for listening in sockets or []:
             listening.close()
+        await asyncio.sleep(0)  # a connection that was taken just now is known from here on
         state, clock = self.server_state, asyncio.get_running_loop().time
         told: set[Any] = set()
         deadline = clock() + self._stop_s
@@ -239,5 +280,5 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise Unavailable(
             f"cannot listen on {host} port {port}: {error.strerror or error}",
-            hint="another process may hold the port; port 0 takes a free one",
+            hint="another process may hold it; --port and --authority-port choose another, and 0 takes a free one",
         ) from error

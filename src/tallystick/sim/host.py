@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import count
 
 from tallystick.carriers.accounts import Asked
-from tallystick.carriers.desk import Desk, Question, Reply, Route, Storing, Wait
+from tallystick.carriers.desk import Desk, Question, Reply, Route, Storing, Submitting, Wait
 from tallystick.carriers.scribe import ActNote
 from tallystick.errors import Refused, TallystickError, Unavailable
 from tallystick.ledger.block import Block
@@ -162,7 +162,7 @@ class Host:
     def _finish(self, core: NodeCore, reply: Reply) -> Answer:
         """Nobody is waited for: time stands still while a request is answered."""
         match reply:
-            case Wait():
+            case Wait() | Submitting():
                 return reply.then()
             case Storing():
                 (outcomes,) = core.carrier.publish([reply[:3]])

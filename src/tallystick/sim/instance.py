@@ -56,10 +56,12 @@ class Instance:
 
     def authority(self, ledger: LedgerClient, clock: Clock, entropy: Entropy, settings: AuthoritySettings) -> Authority:
         """The authority in this process, its store in memory: its own crashes have tests of their own."""
-        memory = CheckpointMemory(self.trust, SeededDisk(0))
+        memory, store = CheckpointMemory(self.trust, SeededDisk(0)), AuthorityStore(":memory:")
+        with store.transaction():
+            store.set_meta("founding", b"\x01")  # so that it brings the contracts of this release into force
         core = Core(
             AuthorityKeys(self.authority_certificate, self.authority_key, MasterKey(entropy.bytes(32))),
-            AuthorityStore(":memory:"),
+            store,
             LedgerView(ledger, memory, None),
             clock,
             entropy,

@@ -99,10 +99,10 @@ class World:
         self.authority.work()
         enrolment = self.authority.enrolment
         self.owner = self._person("owner", enrolment.create_tenant("acme"))
-        draft = self.owner.authority._inner.create_topic(TOPIC, Schema.parse(SCHEMA).encode(), PARTITIONS, 0)
-        self.token = draft.token
         cars = [self._person(f"car {number}", enrolment.invite_to("acme")) for number in range(2)]
         readers = [self._person(name, enrolment.invite_to("acme")) for name in ("reader", "member", "spy")]
+        draft = self.owner.authority._inner.bind_topic(TOPIC, Schema.parse(SCHEMA).encode(), PARTITIONS)
+        self.token = draft.token
         rights = [entries.grant(self.token, car.identity.principal, WRITE) for car in cars]
         rights += [entries.grant(self.token, reader.identity.principal, READ) for reader in readers]
         self.owner.author.write(*topic_entries(draft, self.owner.holder), *rights)
@@ -155,7 +155,7 @@ class World:
             keys=Keys(seed, sealing.encode()),
         )
         clock = SkewedClock(self.clock)
-        holder = Holder(trust.instance, identity.principal, key, sealing)
+        holder = Holder(trust.instance, identity.principal, key, sealing, identity.tenant)
         link = NodeLink(self.network, self._address, RequestSigner(identity.principal, key), clock, entropy)
         inner = AuthorityClient(self.authority, self.authority.certificate, holder, entropy)
         authority = LossyAuthority(inner, self.chooser, lambda: self.network.weather.lost_requests)

@@ -16,9 +16,9 @@ and exactly the lines `height N`, `time MS`, `state BASE64`. It is accepted if e
 signed it (one on the embedded engine, more than two thirds of the validators' on a chain) and its quorum of witnesses
 cosigned it.
 
-Threat: an operator who shows two histories. Witnesses cosign one; where the trust file asks for none, the operator
-alone vouches, and `vouched_by` says so to whoever reads the result. Signatures are counted by key: a witness that is
-listed under two names is still one.
+Threat: an operator who shows two histories. Witnesses cosign one, and on a chain the validators sign one; where the
+trust file asks for neither, the operator alone vouches, and `vouched_by` says so to whoever reads the result.
+Signatures are counted by key: a witness that is listed under two names is still one.
 
 Left out: ML-DSA-44 cosignatures, which do not cover the extension lines, where height, time and state root stand;
 whether a checkpoint is new, and whether it continues the one accepted before, which both need what a reader remembers.
@@ -55,6 +55,11 @@ _COSIGNATURE = "cosignature/v1\n"
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
 _CONTROL = re.compile(r"[\x00-\x1f\ud800-\udfff]")  # and lone surrogates, which have no UTF-8
 _KEY_ID_TEXT = re.compile(r"[0-9a-f]{8}")
+_OTHER = (
+    "another trust file of the instance may name who signed: the newest (DIR/trust.json of the operator, "
+    "HOME/trust.json of an identity that has gone online since), or, for what is older than a change of keys, the one "
+    "of then"
+)
 
 
 class Algorithm(IntEnum):
@@ -229,7 +234,7 @@ class Note:
             if verifier is not None:
                 signed.append(Signed(verifier, verifier.verify(self.text, one.signature)))
         if not signed:
-            raise Forged("note: no signature of a known key")
+            raise Forged("note: no signature of a known key", hint=_OTHER)
         return tuple(signed)
 
 
@@ -338,11 +343,20 @@ class AcceptedCheckpoint:
     note: bytes
     cosigners: tuple[str, ...]  # names of the witnesses, in the trust file's order
 
-    def vouched_by(self) -> str:
-        """Who stands for this history, in words."""
-        if not self.cosigners:
-            return "the operator alone vouches for this history: no witness cosigned it"
-        return f"witnesses cosigned this history: {', '.join(self.cosigners)}"
+    def validators(self, trust: TrustFile) -> tuple[str, ...]:
+        """Those whose signatures it has, each by the identifier of its key; nobody where one key alone signs."""
+        if len(trust.ledger_keys) == 1:
+            return ()
+        ledger = ledger_verifiers(trust)
+        return tuple(one.key_id.hex() for one in _signers(Note.decode(self.note).verify(ledger), ledger))
+
+    def vouched_by(self, trust: TrustFile) -> str:
+        """Who stands for this history, in words. `trust` is the file under which it was accepted."""
+        said = [f"witnesses cosigned this history: {', '.join(self.cosigners)}"] if self.cosigners else []
+        if validators := self.validators(trust):
+            found = f"{len(validators)} of {len(trust.ledger_keys)} validators signed this history"
+            said.insert(0, f"{found}, {trust.ledger_threshold} must: {', '.join(validators)}")
+        return "; ".join(said) or "the operator alone vouches for this history: no witness cosigned it"
 
 
 def compose_checkpoint(
@@ -372,7 +386,8 @@ def verify_checkpoint(note: bytes, trust: TrustFile) -> AcceptedCheckpoint:
     signed = parsed.verify([*ledger, *witnesses])
     found = len(_signers(signed, ledger))
     if found < trust.ledger_threshold:
-        raise Forged(f"checkpoint: {trust.ledger_threshold} ledger signatures expected, found {found}")
+        trouble = f"checkpoint: {trust.ledger_threshold} ledger signatures expected, found {found}"
+        raise Forged(trouble, hint=_OTHER)
     cosigners = _signers(signed, witnesses)
     if len(cosigners) < trust.quorum:
         raise Forged(f"checkpoint: {trust.quorum} cosignatures expected, found {len(cosigners)}", reason="no-quorum")

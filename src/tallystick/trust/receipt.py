@@ -9,15 +9,22 @@ an entry of any kind: it needs neither the other entries nor the other transacti
 What a receipt does not show: when exactly. The checkpoint may be younger than the anchor, so its height and time are
 upper bounds: anchored *at or before* that height. Nor that the author of the anchor was a node of the partition, or
 had its key still: the contracts saw to that before the tree took the transaction, and an audit replays them.
+
+Whose topic it is, the ledger's state says: the state proof of the topic's row, whose first field is the tenant.
+
+What a revoked publisher had anchored before stands (`stands_below`): the ledger is one ordered log, so the numbers of
+two transactions say which came first, whatever the heights of the checkpoints at hand.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from tallystick import wire
 from tallystick.crypto import merkle
+from tallystick.crypto.merkle_map import verify_map
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Forged, Malformed
 from tallystick.trust.notes import NOTE_BYTES_MAX, AcceptedCheckpoint, verify_checkpoint
@@ -32,6 +39,22 @@ HEAD_BYTES_MAX = 256
 PROOF_BYTES_MAX = ENTRY_BYTES_MAX + NOTE_BYTES_MAX + 8192  # and two paths
 RECEIPT_BYTES_MAX = NOTE_BYTES_MAX + 16 * 1024  # three paths, an anchor, a head
 _ANCHOR_BYTES_MAX = 256
+REVOKE_ENTRY = 2  # the kind number of revocations on the ledger
+TOPIC_FAMILY = "topic"  # of keys in the ledger's state; a token follows
+TOPIC_PROOF_BYTES_MAX = NOTE_BYTES_MAX + 32 * 1024  # a row, its path in the map, and the checkpoint
+
+
+def verify_tenant(data: bytes, token: bytes, trust: TrustFile) -> bytes:
+    """The tenant of a topic, by the state proof of its row. Raises `Forged` or `Malformed`."""
+    fields = Fields.parse(data, "topic's row", 5)
+    fields.version(1)
+    key, value = fields.octets(at_most=64), fields.octets(at_most=TOPIC_PROOF_BYTES_MAX)
+    proof, note = fields.octets(at_most=TOPIC_PROOF_BYTES_MAX), fields.octets(at_most=NOTE_BYTES_MAX)
+    if key != f"{TOPIC_FAMILY}/".encode() + token:
+        raise Forged("topic's row: it is another topic's", reason="wrong-topic")
+    verify_map(verify_checkpoint(note, trust).state_root, key, value, proof)
+    row = wire.decode(value, "topic's row")
+    return Fields(row[:1] if type(row) is list else row, "topic's row", 1).octets(16)
 
 
 def read_path(fields: Fields) -> tuple[bytes, ...]:
@@ -97,6 +120,53 @@ class ProvenEntry:
         key.verify(TRANSACTION_CONTEXT, self.proof.signature, self.proof.head)
 
 
+def is_revocation(entry: bytes, subject: bytes) -> bool:
+    """Whether a ledger entry revokes this subject; there is one such entry at most."""
+    return entry.startswith(wire.encode([REVOKE_ENTRY, subject, b""])[:-1])
+
+
+@dataclass(frozen=True)
+class AnchoredBefore:
+    """A claim that an anchor came before a revocation, and that a later tree of the partition continues its tree."""
+
+    revocation: EntryProof
+    anchor: EntryProof
+    path: tuple[bytes, ...]  # from the anchor's tree to the later one
+
+    def encode(self) -> bytes:
+        return wire.encode([1, self.revocation.encode(), self.anchor.encode(), list(self.path)])
+
+    @classmethod
+    def decode(cls, data: bytes) -> AnchoredBefore:
+        """Raises `Malformed`."""
+        fields = Fields.parse(data, "anchor before a revocation", 4)
+        fields.version(1)
+        revocation, anchor = (EntryProof.decode(fields.octets(at_most=PROOF_BYTES_MAX)) for _ in range(2))
+        return cls(revocation, anchor, read_path(fields))
+
+
+def stands_below(
+    publisher: bytes,
+    place: tuple[bytes, int],
+    revocation: ProvenEntry,
+    anchor: ProvenEntry,
+    later: tuple[int, bytes],
+    path: Sequence[bytes],
+) -> int:
+    """The offset below which everything in the partition's tree `later` (size and root) was anchored before the key of
+    this publisher was revoked. Both entries were proved in one history of the ledger. Raises `Forged` or `Malformed`.
+    """
+    if not is_revocation(revocation.proof.entry, publisher):
+        raise Forged("anchor before a revocation: nobody, or somebody else, was revoked there", reason="wrong-subject")
+    found = Anchor.decode_entry(anchor.proof.entry)
+    if (found.token, found.partition) != place:
+        raise Forged("anchor before a revocation: it is another partition's", reason="wrong-topic")
+    if (anchor.proof.number, anchor.proof.index) >= (revocation.proof.number, revocation.proof.index):
+        raise Forged("anchor before a revocation: it came after", reason="anchored-after")
+    merkle.verify_consistency(found.size, found.root, *later, path)
+    return found.size
+
+
 @dataclass(frozen=True)
 class Receipt:
     """A claim that a parcel is anchored; `verify` makes it one that holds."""
@@ -136,7 +206,8 @@ class Receipt:
             height=proven.checkpoint.height,
             time_ms=proven.checkpoint.time_ms,
             cosigners=proven.checkpoint.cosigners,
-            vouched_by=proven.checkpoint.vouched_by(),
+            validators=proven.checkpoint.validators(trust),
+            vouched_by=proven.checkpoint.vouched_by(trust),
         )
 
 
@@ -151,8 +222,10 @@ class AnchoredAt:
     height: int  # of the checkpoint: an upper bound
     time_ms: int  # its block time: an upper bound
     cosigners: tuple[str, ...]
+    validators: tuple[str, ...]  # by the identifiers of their keys, where several sign
     vouched_by: str
 
     def describe(self) -> str:
         place = f"partition {self.partition}, offset {self.offset}"
-        return f"{place}, anchored at or before height {self.height} (block time {self.time_ms} ms); {self.vouched_by}"
+        time = f"block time {wire.show_time(self.time_ms)}, {self.time_ms} ms"
+        return f"{place}, anchored at or before height {self.height} ({time}); {self.vouched_by}"

@@ -98,7 +98,7 @@ class Driver:
         place = self.chooser.choice([place for place in (A, B, C) if self.sure.entries[place]] or [None])
         if place is None:
             return
-        below = store.retirable(place, now_ms=self.parcels, bytes_max=3000)
+        below = store.retirable(place, max(0, len(self.sure.entries[place]) - 15))
         self.possible = deepcopy(self.sure)
         self.possible.below[place] = below
         store.retire(place, below)

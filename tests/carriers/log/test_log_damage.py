@@ -22,7 +22,7 @@ def _filled(retire: bool = False) -> dict[str, bytes]:
     disk = SeededDisk(1)
     store = fill(disk, ENTRIES)
     if retire:
-        store.retire(A, store.retirable(A, now_ms=0, bytes_max=2500))
+        store.retire(A, store.retirable(A, ENTRIES // 2))
     store.close()
     return contents(disk)
 

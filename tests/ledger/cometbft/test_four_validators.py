@@ -16,10 +16,11 @@ from ledger_world import HOSPITAL, operation_batch, token
 from without import without
 
 from tallystick.crypto.signatures import SigningKey
-from tallystick.errors import Forged, Misuse, Unavailable
+from tallystick.errors import Forged, Misuse, Refused, Unavailable
 from tallystick.ledger import entries
 from tallystick.ledger.block import read_head
 from tallystick.ledger.cometbft.client import ClientSettings, CometbftLedger
+from tallystick.ledger.contracts.access import RIGHTS
 from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite_store import LedgerStore
 from tallystick.node.validator import roll_back_validator
@@ -203,6 +204,29 @@ def test_an_endpoint_that_tells_a_stale_value_is_believed_without_the_check(
             engine.query(lambda state: state.get(key))
     finally:
         endpoints[:] = true
+
+
+@pytest.mark.parametrize("defended", [True, False])
+def test_a_validator_that_signs_false_answers_is_outvoted(chain: Chain, engine: CometbftLedger, defended: bool) -> None:
+    """A real one, with its own key: rights are left out of its scans, and it refuses what the contracts took."""
+    bent = chain.validators[0].application
+    true = dict(bent._methods)
+    bent._methods |= {
+        "scan": lambda *_: [],
+        "find": lambda *_: [bent.book.last.height, "no-right", "one validator says so"],
+    }
+    engine._endpoints._first = 0
+    try:
+        if defended:
+            assert engine.scan(RIGHTS, HEART)
+            engine.wait(engine.submit(act(chain), 0), 60)
+        else:
+            with without("the second validator behind an answer"):
+                assert engine.scan(RIGHTS, HEART) == [], "the attack succeeds"
+                with pytest.raises(Refused, match="one validator says so"):
+                    engine.submit(act(chain), 0)
+    finally:
+        bent._methods = true
 
 
 def test_a_validator_with_a_wrong_app_hash_is_left_behind_and_the_others_go_on(

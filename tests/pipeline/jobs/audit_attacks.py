@@ -111,6 +111,7 @@ def move_offsets(crime: Crime) -> None:
     fence = row_of(reader.view, GROUPS(group)).fence
     for old, new in ((stands, 1), (1, 3)):
         reader.author.write(entries.reset_offset(group, crime.topic.token, 0, fence=fence, old=old, new=new))
+    crime.topic.owner.author.write(entries.release(crime.topic.token, 0, 5))
     crime.write(entries.retire(crime.topic.token, 0, 5, bytes(32)))  # the group stands at 3
 
 

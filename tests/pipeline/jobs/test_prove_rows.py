@@ -17,6 +17,7 @@ from tables import pipeline
 from watching import calls_of
 
 from tallystick.cli import main
+from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.parcel.prove import Prover, verify_proof
 from tallystick.pipeline.access import admit
 from tallystick.pipeline.jobs.prove import prove_rows, wanted
@@ -117,7 +118,8 @@ def test_a_parcel_is_opened_once_for_all_its_rows(lake: Lake, warehouse: Path) -
     table = frame.toArrow()
     with closing(admit(str(lake.home), "proven")) as access, calls_of(Prover.__init__) as opened:
         identity = access.session.identity
-        opener = job._Opener(access, identity.trust, identity.authority.encode())
+        topic = access.session.node.state(TOPICS(access.token)).encode()
+        opener = job._Opener(access, identity.trust, identity.authority.encode(), topic)
         found = [one for part in job._by_parcel(table) for one in job._prove_parcel(opener, Projection(schema), part)]
     assert {one["status"] for one in found} == {"proved"}
     assert len(found) == table.num_rows

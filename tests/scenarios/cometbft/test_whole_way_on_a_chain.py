@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from chain_stack import chain_of
+from chain_world import require_cometbft
 from stack import READ, WRITE, wait_until
 
 from tallystick.client.subscribe import Received
 from tallystick.errors import Refused
 from tallystick.ledger.fsck import fsck
+from tallystick.node.validator import Validator
 
 SCHEMA = "vin string, seq int64 not null, speed float32"
 
@@ -37,10 +39,17 @@ def test_rows_arrive_proved_under_the_validators_checkpoints(tmp_path: Path) -> 
             assert subscriber.findings == []
             head = reader.view.refresh()
             assert head.height > 1
+            assert "3 of 4 validators signed this history, 3 must: " in head.vouched_by(reader.memory.trust)
             stack.withdraw(owner, token, reader, READ)
             with pytest.raises(Refused):
                 wait_until(lambda: not reader.subscriber("brakes").poll(1))
             trust = stack.node.trust
+            validators[2].stop()  # two of four may not, and whoever asks is told so
+            wait_until(lambda: stack.node.trouble().startswith("chain halted: no block since "))
+            assert reader.trouble().startswith("chain halted: ")
+            validators[2] = Validator(validators[2].folder, require_cometbft())
+            validators[2].start()
+            wait_until(lambda: stack.node.trouble() == "")
         for validator in validators:
             validator.stop()
         report = fsck(str(validators[0].folder / "ledger.sqlite"), trust)

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)  # the library's own lines too
 PARCEL_BYTES_MAX = 16 << 20  # what a topic of ours takes; guards hold publishers to less
 ASK_S = 15.0  # one administrative request
 SCRAM_ROUNDS = 8192
+USERS_AT_ONCE = 500  # in one request
 BACK_OFF_MS = 500, 2_000  # between attempts to reach a broker, at first and at most
 HEARD_S = 10.0  # how long an error of a connection explains why nothing is answered
 TOPIC_SETTINGS = {  # what a sealed topic must not be changed from: deleting is for `retire` alone
@@ -67,6 +68,7 @@ class Administration:
         self._settings: dict[str, Any] = {
             "reconnect.backoff.ms": str(BACK_OFF_MS[0]),
             "reconnect.backoff.max.ms": str(BACK_OFF_MS[1]),
+            "log_level": "2",  # a line for each attempt to connect helps nobody; settings may ask for more
             **settings,
             "logger": log,
             "error_cb": self._hear,
@@ -201,11 +203,19 @@ class Administration:
         change = admin.UserScramCredentialUpsertion(name, scram, password)
         self._ask("change users", "alter_user_scram_credentials", [change])
 
-    def forget_user(self, name: str) -> None:
-        """Take a user's password away: its connections end when Kafka next asks for it."""
+    def forget_users(self, names: Sequence[str]) -> None:
+        """Take users' passwords away: their connections end when Kafka next asks for them."""
         admin = library("confluent_kafka.admin")
-        gone = admin.UserScramCredentialDeletion(name, admin.ScramMechanism.SCRAM_SHA_512)
-        self._ask("change users", "alter_user_scram_credentials", [gone], ignore=("RESOURCE_NOT_FOUND",))
+        for at in range(0, len(names), USERS_AT_ONCE):
+            gone = [
+                admin.UserScramCredentialDeletion(name, admin.ScramMechanism.SCRAM_SHA_512)
+                for name in names[at : at + USERS_AT_ONCE]
+            ]
+            with self._asking("change users"):
+                answers = self.admin.alter_user_scram_credentials(gone, request_timeout=ASK_S)
+            for answer in answers.values():
+                with self._asking("change users", ignore=("RESOURCE_NOT_FOUND",)):  # it never had one
+                    answer.result(ASK_S)
 
     # Groups.
 

@@ -24,7 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from tallystick.carriers.accounts import permit_name, undo_name
-from tallystick.carriers.front import Front
+from tallystick.carriers.front import AsksTooMuch, Front
+from tallystick.carriers.heads import ReadsLeft
 from tallystick.carriers.kafka.ledger import Carried, NotaryLedger, Written
 from tallystick.carriers.kafka.notary import HOST, Judged, Judgement, Notary
 from tallystick.carriers.kafka.reconcile import Drift, KafkaTopics, Reconciler
@@ -38,6 +39,7 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.ledger.contracts.state import NOBODY
 from tallystick.parcel.locks import lock_hash
+from tallystick.parcel.parcel import Parcel
 from tallystick.trust.permit import Permit, UndoOrder
 from tallystick.trust.promise import Anchor
 from tallystick.trust.right import Right
@@ -48,7 +50,7 @@ CHECK_MS = 1_000  # how often Kafka's rules are held to the ledger's
 UNCHECKED_MS = 20_000  # after a look that failed, which may itself have taken most of it
 POLL_S = 0.02  # how long the notary waits for records where none are there
 PATIENCE_MS = 2_000  # some blocks of a busy chain
-AGAIN_MS = 10_000  # before anchors that could not be taken over are tried again
+AGAIN_MS = 10_000  # before anchors that could not be taken over, or written, are tried again
 
 
 class Turns:
@@ -104,6 +106,7 @@ class KafkaAnchorer:
         self._made: dict[bytes, Carried] = {}
         self._behind: dict[Place, list[Written]] = {}  # anchors that are yet to be taken over
         self._again_ms: dict[Place, int] = {}  # when to try those that could not be
+        self._aside: dict[Place, int] = {}  # partitions whose anchors the ledger refuses, and when to ask again
         shared.catch_up(self._take_shared)
         storage.sync()
 
@@ -113,11 +116,12 @@ class KafkaAnchorer:
     def work(self, now_ms: int) -> bool:
         self._make_topics()
         self._keep(now_ms)
+        self._aside = {place: again_ms for place, again_ms in self._aside.items() if again_ms > now_ms}
         waits = self.notary.poll(self._places(), POLL_S)
         height, anchors = self._ledger.follow(self._followed)
         # After the records: their permits and locks are then among what is shared.
         if self._shared.catch_up(self._take_shared) if waits or anchors else self._shared.poll(self._take_shared):
-            with self._front.lock:
+            with self._front.syncing():
                 self._storage.sync()
         self._catch_up(anchors, now_ms)
         self._followed = height
@@ -130,13 +134,16 @@ class KafkaAnchorer:
         return bool(judged)
 
     def _places(self) -> list[Place]:
+        """What is read on: records that this notary may not judge would fill its memory, and stop it for all."""
         kept = {token: topic for token, topic in self._made.items() if not self._sealed.is_lost(token)}
-        return [Place(token, n) for token, topic in kept.items() for n in range(topic.partitions)]
+        places = [Place(token, n) for token, topic in kept.items() for n in range(topic.partitions)]
+        return [place for place in places if place not in self._aside and self._front.rules.carries(*place)]
 
     def _is_due(self, place: Place, now_ms: int) -> bool:
-        if self._sealed.is_lost(place.token) or place in self._behind:
+        if self._sealed.is_lost(place.token) or place in self._behind or place in self._aside:
             return False
-        return self._turns.is_due(place, self._made[place.token].nodes, now_ms)
+        nodes = self._made[place.token].nodes_of(place.partition)
+        return self._front.rules.carries(*place) and self._turns.is_due(place, nodes, now_ms)
 
     def _keep(self, now_ms: int) -> None:
         """Hold Kafka's own rules to the ledger's; what was changed behind its back is written down there."""
@@ -181,7 +188,7 @@ class KafkaAnchorer:
             del self._behind[place]
 
     def _follow_anchor(self, place: Place, found: Written, now_ms: int) -> None:
-        with self._front.lock:
+        with self._front.syncing():
             items = self.notary.catch_up(found[0], now_ms)
             self._take_over(place, items)
             self._front.anchored.remember(*found)
@@ -195,10 +202,11 @@ class KafkaAnchorer:
             number = self._ledger.write(written)
         except Refused as error:
             if error.reason != "anchor-moved":  # else another notary was first
-                raise
+                log.error("%s stands aside: the ledger does not take its anchor: %s", judgement.place, error)
+                self._aside[judgement.place] = now_ms + AGAIN_MS
             return
         self._turns.wrote(judgement.place)
-        with self._front.lock:
+        with self._front.syncing():
             self.notary.take(judgement, now_ms)
             self._take_over(judgement.place, judgement.items)
             self._front.anchored.remember(judgement.anchor, number, 0)
@@ -208,7 +216,10 @@ class KafkaAnchorer:
         for one in items:
             if one.parcel is not None:
                 self._storage.indexed(one.parcel)
+            if one.parcel is not None and one.is_new:  # one that is repeated lies where it lay first
                 self._front.heads.stored(one.principal, one.parcel.header, Location((place,), (one.offset,)))
+        if items:
+            self._front.heads.index.cover(place, items[-1].offset + 1)
 
     def _take_shared(self, what: What, data: bytes) -> None:
         """A permit, order or lock that some gateway took; checked."""
@@ -229,17 +240,34 @@ class KafkaAnchorer:
             self._made[token] = topic
 
     def statistics(self) -> Mapping[str, int]:
-        return self.notary.statistics() | {"drifts_waiting": len(self._drift), "partitions_behind": len(self._behind)}
+        return self.notary.statistics() | {
+            "drifts_waiting": len(self._drift),
+            "partitions_behind": len(self._behind),
+            "partitions_aside": len(self._aside),
+        }
 
     def close(self) -> None:
         self.notary.close()
 
 
-def convict(front: Front, error: Contradiction, place: Place) -> None:
-    """A direct client signed two parcels of one sequence: both headers go to the ledger."""
-    other = front.find_sequence(place, error.permit.principal, error.parcel.header)
-    if other is not None and other.hash != error.parcel.hash:
-        front.accuse(error.permit, other, error.parcel, front.block()[1])
+def convict(front: Front, error: Contradiction, place: Place) -> bool:
+    """A direct client's parcel has a sequence that is taken: returns True if it lies there; if it is another, both
+    headers go to the ledger. Raises `Refused` where the client has more looked up than it may: it waits for nobody."""
+    principal, now_ms = error.permit.principal, front.block()[1]
+    try:
+        with front.asking(HOST.encode() + principal, now_ms / 1000) as work:  # by another clock than at the gateway
+            found = front.find_sequence(place, principal, error.parcel.header, work)
+    except AsksTooMuch as refusal:
+        raise Refused(str(refusal), reason="behind") from refusal
+    if found is not None and found[1].hash != error.parcel.hash:
+        front.accuse(error.permit, found[1], error.parcel, now_ms)
+    return found is not None and found[1].hash == error.parcel.hash
+
+
+def lies(front: Front, place: Place, principal: bytes, parcel: Parcel) -> bool:
+    """Whether a principal's parcel is the one that has its sequence."""
+    found = front.find_sequence(place, principal, parcel.header, ReadsLeft())
+    return found is not None and found[1].hash == parcel.hash
 
 
 def _tell(drift: Drift, now_ms: int) -> bytes:

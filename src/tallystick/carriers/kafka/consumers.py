@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from tallystick.carriers.kafka.failures import explain, library, translated
@@ -37,8 +38,26 @@ class Record(NamedTuple):
 
 
 def record_of(message: Any) -> Record:
-    headers = dict(message.headers() or ())
-    return Record(message.offset(), message.value() or b"", headers.get(PASSAGE))
+    return Record(message.offset(), message.value() or b"", passage_of(message))
+
+
+# The library returns a list although it failed. A caller in C notices that and raises; the interpreter's own quick
+# calls do not, and the error comes up anywhere.
+read_headers = methodcaller("headers")
+
+
+def passage_of(message: Any) -> bytes | None:
+    """The passage among a record's headers, if they can be read.
+
+    Threat: whoever may write to Kafka itself names a header in bytes that are not UTF-8. The library fails over them
+    with an error of the interpreter, and one such record would keep the notary from all partitions, for ever. It is
+    judged as one without a passage. The library's list is not touched again: a name is missing in it.
+    """
+    try:
+        headers = read_headers(message) or ()
+    except (SystemError, UnicodeDecodeError):
+        return None
+    return dict(headers).get(PASSAGE)
 
 
 def is_end(message: Any) -> bool:

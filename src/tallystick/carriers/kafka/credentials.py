@@ -1,20 +1,21 @@
 """How a principal becomes known to Kafka: it asks the notary, with its certificate, and gets a password of its own.
 
 The password is drawn here, told to Kafka's SCRAM, and sealed to the principal's enrolled key: neither TLS nor this
-node's log ever shows it. Asking again gives another one and ends the old. A principal that is blacklisted gets none.
-Having a password allows nothing: rights come from the ledger (`reconciler`).
+node's log ever shows it. Asking again gives another one and ends the old. A principal that is blacklisted, or whose
+certificate is over, gets none. Having a password allows nothing: rights come from the ledger (`reconciler`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystick import wire
 from tallystick.crypto import hpke
 from tallystick.errors import Forged, Misuse, Refused
-from tallystick.guards.rules import Rules
+from tallystick.guards.rules import Act, Rules, check_principal
 from tallystick.runtime.sources import Entropy
 from tallystick.trust.certificate import Certificate, SubjectKind
 
@@ -29,8 +30,11 @@ class Credentials:
     """The JSON file at `path` has what every client of this Kafka needs (librdkafka's words), without user and
     password."""
 
-    def __init__(self, kafka: KafkaClient, rules: Rules, path: str, entropy: Entropy) -> None:
-        self._kafka, self._rules, self._path, self._entropy = kafka, rules, path, entropy
+    def __init__(
+        self, kafka: KafkaClient, rules: Rules, block: Callable[[], tuple[int, int]], path: str, entropy: Entropy
+    ) -> None:
+        """`block` tells height and time of the newest block."""
+        self._kafka, self._rules, self._block, self._path, self._entropy = kafka, rules, block, path, entropy
 
     def issue(self, principal: bytes, certificate: bytes) -> bytes:
         """Settings with a new password, sealed to the principal. Raises `Refused`."""
@@ -39,8 +43,7 @@ class Credentials:
         if shown.kind is not SubjectKind.PRINCIPAL or shown.subject != principal or authority is None:
             raise Refused("the certificate is not the caller's", reason="wrong-certificate")
         shown.verify_issued_by(authority)
-        if self._rules.blacklisted(principal):
-            raise Refused("the principal is blacklisted", reason="blacklisted")
+        check_principal(self._rules, Act(principal, "", b"", self._block()[1]))
         password = self._entropy.bytes(32).hex()
         self._kafka.make_user(principal.hex(), password.encode())
         settings = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tallystick.carriers.kafka.administration import Spot
@@ -16,7 +17,7 @@ from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.reputation import STANDINGS
-from tallystick.ledger.contracts.topics import TOPICS
+from tallystick.ledger.contracts.topics import HOSTS, TOPICS
 from tallystick.trust.promise import NOTARISE_PREFIX, Anchor, is_notarised
 from tallystick.trust.right import Right
 
@@ -33,18 +34,29 @@ class Carried(NamedTuple):
     partitions: int
     replicas: int
     nodes: Sequence[bytes]
+    assigned: Mapping[int, Sequence[bytes]] = MappingProxyType({})  # where the nodes of a partition are others
+
+    def nodes_of(self, partition: int) -> Sequence[bytes]:
+        return self.assigned.get(partition, self.nodes)
 
 
 class NotaryLedger:
     def __init__(self, host: CarrierHost) -> None:
         self._ledger, self._node, self.write = host.ledger, host.signer.principal, host.write
+        self._consents = host.rules.consents
 
     def topics(self) -> dict[bytes, Carried]:
-        """The topics that the node carries."""
+        """The topics of which the node carries partitions. What was anchored once is carried on, whomever the operator
+        serves now."""
+        assigned: dict[bytes, dict[int, list[bytes]]] = {}
+        for (token, partition), nodes in self._ledger.scan(HOSTS, most=_EVERYTHING):
+            assigned.setdefault(token, {})[partition] = nodes
         return {
-            token: Carried(topic.partitions, topic.replicas, topic.nodes)
+            token: Carried(topic.partitions, topic.replicas, topic.nodes, assigned.get(token, {}))
             for (token,), topic in self._ledger.scan(TOPICS, most=_EVERYTHING)
-            if self._node in topic.nodes and not topic.closed
+            if any(self._node in nodes for nodes in (topic.nodes, *assigned.get(token, {}).values()))
+            and not topic.closed
+            and (self._consents(topic.tenant) or self.is_anchored(token))
         }
 
     def is_anchored(self, token: bytes) -> bool:
@@ -66,15 +78,16 @@ class NotaryLedger:
     def wanted(self) -> WantedAccess:
         """Kafka's rules as the ledger has them."""
         partitions = {token: topic.partitions for token, topic in self.topics().items()}
+        time_ms = self._ledger.block(self._ledger.height).time_ms
+        live = {one: row.is_live(time_ms) for (one,), row in self._ledger.scan(IDENTITIES, most=_EVERYTHING)}
         rights = {
             (principal, token): frozenset(n for n, one in _OPERATIONS.items() if access.decide(row.rules, one, HOST))
             for (token, principal), row in self._ledger.scan(access.RIGHTS, most=_EVERYTHING)
-            if token in partitions
+            if token in partitions and live.get(principal)
         }
-        principals = [principal for (principal,), _ in self._ledger.scan(IDENTITIES, most=_EVERYTHING)]
         standings = self._ledger.scan(STANDINGS, most=_EVERYTHING)
         blacklisted = [principal for (principal,), standing in standings if standing.blacklisted]
-        return WantedAccess(rights, partitions, principals, blacklisted, self._group_offsets(partitions))
+        return WantedAccess(rights, partitions, live, blacklisted, self._group_offsets(partitions))
 
     def _group_offsets(self, partitions: Mapping[bytes, int]) -> dict[Spot, int]:
         """Where groups go on reading in these topics."""

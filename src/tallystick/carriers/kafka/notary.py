@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -88,6 +88,22 @@ def _empty(first: int, end: int) -> list[Judged]:
     return [Judged(offset, void=Void()) for offset in range(first, end)]
 
 
+def is_passed(data: bytes | None, parcel: bytes, place: Place, rules: LedgerRules) -> bool:
+    """Whether these bytes are the word, for a parcel of this hash, of a node that carries the partition: any other node
+    judges topics of its own."""
+    if data is None:
+        return False
+    try:
+        passage = Passage.decode(data)
+        key = rules.node_key(passage.node)
+        if key is None or not rules.is_carried_by(passage.node, *place):
+            return False
+        passage.verify(parcel, key)
+    except Refused:
+        return False
+    return True
+
+
 class Judgement(NamedTuple):
     """Consecutive offsets of a partition, as far as one anchor can tell."""
 
@@ -107,11 +123,13 @@ class Notary:
         live: Live,
         deposits: Deposits,
         limits: GuardLimits,
-        contradicted: Callable[[Contradiction, Place], None],
+        contradicted: Callable[[Contradiction, Place], bool],
+        lies: Callable[[Place, bytes, Parcel], bool],
     ) -> None:
-        """`contradicted` hears of a signed parcel at a sequence that another one has."""
+        """`contradicted` hears of a signed parcel at a sequence that is taken, and says whether it is the one that lies
+        there; `lies` says that of a principal's parcel and accuses nobody."""
         self._kafka, self._index, self._rules, self._live = kafka, index, rules, live
-        self._deposits, self._limits, self._contradicted = deposits, limits, contradicted
+        self._deposits, self._limits, self._contradicted, self._lies = deposits, limits, contradicted, lies
         self._passed_rules = PassedRules(rules.instance, rules.read)
         self._tail = Tail(kafka.consumer())
         self._waiting: dict[Place, list[Record]] = {}  # read, and not yet judged for good
@@ -119,8 +137,10 @@ class Notary:
 
     # New records.
 
-    def poll(self, places: Iterable[Place], timeout_s: float) -> bool:
-        """Read on in these partitions, unless too much waits already. Returns whether anything waits to be judged."""
+    def poll(self, places: Collection[Place], timeout_s: float) -> bool:
+        """Read on in these partitions, unless too much waits already; nothing waits of others. Returns whether anything
+        waits to be judged."""
+        self._waiting = {place: self._waiting[place] for place in places if place in self._waiting}
         if self._waiting_bytes < WAITING_BYTES:
             self._tail.follow({place: self._read_end(place) for place in places})
             for place, records in self._tail.poll(timeout_s).items():
@@ -129,7 +149,9 @@ class Notary:
 
     def judge(self, time_ms: int, is_due: Callable[[Place], bool] = lambda _: True) -> list[Judgement]:
         """What to write about each partition in which records wait and that is due."""
-        waiting = [place for place, records in self._waiting.items() if records and is_due(place)]
+        paced = self._rules.may_anchor
+        waiting = [place for place, records in self._waiting.items() if records and paced(*place, time_ms)]
+        waiting = [place for place in waiting if is_due(place)]
         return [self._judge_partition(place, time_ms) for place in waiting]
 
     def _judge_partition(self, place: Place, time_ms: int) -> Judgement:
@@ -157,7 +179,7 @@ class Notary:
             permit = self._live.get(parcel.header.topics[0].permit)
             if permit is None:
                 raise Refused("no live advertisement under this permit", reason="not-advertised")
-            principal, passed = permit.principal, self._is_passed(record, parcel)
+            principal, passed = permit.principal, is_passed(record.passage, parcel.hash, place, self._rules)
             act = Act(principal, HOST, parcel.hash, time_ms)
             rules = self._passed_rules if passed else self._rules
             try:
@@ -165,8 +187,7 @@ class Notary:
                 judged = judge(parcel, act, rules, self._live, lanes, self._deposits.has_lock)
                 partitions, repeated = judged.partitions, isinstance(judged, Repeated)
             except Contradiction as error:
-                if not self._is_known(place, parcel, taken):
-                    self._contradicted(error, place)
+                if parcel.hash not in taken and not self._contradicted(error, place):
                     raise Refused(str(error), reason="equivocation") from error
                 partitions, repeated = error.partitions, True
             places = [(t.token, number) for t, number in zip(parcel.header.topics, partitions, strict=True)]
@@ -179,22 +200,11 @@ class Notary:
         lanes.advance(principal, parcel.header)
         return Judged(record.offset, parcel, None, principal, passed)
 
-    def _is_passed(self, record: Record, parcel: Parcel) -> bool:
-        if record.passage is None:
-            return False
-        try:
-            passage = Passage.decode(record.passage)
-            key = self._rules.node_key(passage.node)
-            if key is None:
-                return False
-            passage.verify(parcel.hash, key)
-        except Refused:
-            return False
-        return True
-
-    def _is_known(self, place: Place, parcel: Parcel, taken: set[bytes]) -> bool:
+    def _is_known(self, place: Place, principal: bytes, parcel: Parcel, taken: set[bytes]) -> bool:
         """Whether the same parcel was taken before: Kafka may hold it twice, and that blames nobody."""
-        return parcel.hash in taken or self._index.find(place, parcel.hash) is not None
+        head = self._index.lanes(place).head(principal, parcel.header.lane)
+        behind = head is not None and parcel.header.sequence <= head.sequence
+        return parcel.hash in taken or (behind and self._lies(place, principal, parcel))
 
     # What was written.
 
@@ -285,12 +295,12 @@ class Notary:
             principal = self._deposits.principal_of(parcel.header)
         except Refused as error:
             raise Withheld(f"offset {record.offset}: anchored as a parcel, and is none", reason="altered") from error
-        again = Void.repeated(parcel.hash) if self._is_known(place, parcel, taken) else None
+        again = Void.repeated(parcel.hash) if self._is_known(place, principal, parcel, taken) else None
         taken.add(parcel.hash)
         return Judged(record.offset, parcel, again, principal)
 
     def statistics(self) -> dict[str, int]:
-        waiting = sum(map(len, self._waiting.values()))
+        waiting = sum(map(len, list(self._waiting.values())))
         return {**self._counts, "records_waiting": waiting, "bytes_waiting": self._waiting_bytes}
 
     # Inside.
@@ -332,6 +342,9 @@ class PassedRules(LedgerRules):
     """The rules for what a gateway's guards took: rights, permits and epochs were judged then."""
 
     def blacklisted(self, principal: bytes) -> bool:
+        return False
+
+    def is_over(self, principal: bytes, time_ms: int) -> bool:
         return False
 
     def allows(self, principal: bytes, token: bytes, right: Right, host: str) -> bool:

@@ -24,9 +24,10 @@ twice in a row: gateways learn of a block, and brokers of an entry, some moments
 
 Kafka's users are principals: `User:<identifier in hex>`. READ and WRITE on the ledger become READ and WRITE on the
 topic, each with DESCRIBE; who may write may also write under several topics together, in transactions whose identifiers
-begin with its own. A blacklisted principal has one entry that denies everything, and no password any more: its
-connections end when Kafka next asks for it (`connections.max.reauth.ms`). Left out: what Kafka's super users read, and
-other named users to whom its operator gave a wildcard; a gateway that is no super user is one of them.
+begin with its own. A principal whose certificate was revoked or is over has no entries and no password any more, a
+blacklisted one has one entry that denies everything, and no password: connections end when Kafka next asks for it
+(`connections.max.reauth.ms`). Left out: what Kafka's super users read, and other named users to whom its operator gave
+a wildcard; a gateway that is no super user is one of them.
 
 Groups' offsets are shown in Kafka so that its own tools see how far behind a group is. Threat: somebody moves a group's
 offset in Kafka (BPS 2.3, threat 2), so that whoever believes it reads rows twice or never. Members believe the ledger,
@@ -152,8 +153,7 @@ class KafkaTopics:
         if found is None:
             return GONE if known is not None or self._is_anchored(token) else None
         if known is None:
-            self._beside.deposit(identity_name(token), found.identity)
-            self._beside.sync()
+            self._beside.deposit(identity_name(token), found.identity)  # durable with whatever is synced next
         elif known != found.identity:
             return REPLACED
         return None
@@ -189,12 +189,12 @@ def _lost(token: bytes, what: str) -> Unavailable:
 
 @dataclass(frozen=True)
 class WantedAccess:
-    """What the ledger says: (principal, token) → operations, topics with their partitions, who there is, who of them is
-    blacklisted, and where groups stand."""
+    """What the ledger says: (principal, token) → operations, topics with their partitions, who there is and whether its
+    certificate still counts, who of them is blacklisted, and where groups stand."""
 
     rights: Mapping[tuple[bytes, bytes], frozenset[str]]
     partitions: Mapping[bytes, int]
-    principals: Collection[bytes] = ()
+    principals: Mapping[bytes, bool] = field(default_factory=dict)
     blacklisted: Collection[bytes] = ()
     offsets: Mapping[Spot, int] = field(default_factory=dict)
 
@@ -214,6 +214,11 @@ class WantedAccess:
             if "WRITE" in operations
         }
         return frozenset(allowed | denied | together)
+
+    def without_password(self) -> frozenset[str]:
+        """The users whom Kafka shall not know any more."""
+        over = {principal for principal, is_live in self.principals.items() if not is_live}
+        return frozenset(one.hex() for one in over.union(self.blacklisted))
 
     def concerns(self, found: Iterable[AccessEntry]) -> frozenset[AccessEntry]:
         """The entries that are this instance's business."""
@@ -250,7 +255,7 @@ class Reconciler:
         self._told: frozenset[AccessEntry] = frozenset()  # taken away, and still shown
         self._added: frozenset[AccessEntry] = frozenset()  # differences at the last look
         self._missing: frozenset[AccessEntry] = frozenset()
-        self._denied: set[str] = set()
+        self._forgotten: frozenset[str] = frozenset()  # users whose passwords are gone
         self._offsets = Offsets(kafka)
 
     def check(self) -> Iterable[Drift]:
@@ -267,10 +272,9 @@ class Reconciler:
         added, self._added = (found - desired) & self._added, found - desired
         missing, self._missing = (desired - found) & self._missing, desired - found
         self._kafka.change_access(missing, added)
-        for entry in desired:
-            if not entry.allowed and entry.user not in self._denied:
-                self._kafka.forget_user(entry.user.removeprefix(USER))
-                self._denied.add(entry.user)
+        ended = wanted.without_password()
+        self._kafka.forget_users(sorted(ended - self._forgotten))
+        self._forgotten = ended  # one that counts again, and asks for a password, may end once more
         odd, lost = added - self._ever_wanted - self._initial - self._told, missing & self._seen
         self._told = (self._told & found) | odd
         self._ever_wanted |= desired

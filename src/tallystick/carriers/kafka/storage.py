@@ -51,7 +51,7 @@ class KafkaIndex(LogStore):
         return self._lanes.setdefault(place, Lanes(self._lanes_max))
 
     def bytes_stored(self, place: Place) -> int:
-        """Of the bodies, in Kafka."""
+        """Of headers and bodies, in Kafka."""
         return self._bytes[place]
 
     def root_with(self, place: Place, hashes: Sequence[bytes]) -> bytes:
@@ -72,7 +72,7 @@ class KafkaIndex(LogStore):
         head = lanes.head(principal, header.lane)
         if head is None or header.sequence > head.sequence:
             lanes.advance(principal, header)
-        self._bytes[place] += header.body_bytes
+        self._bytes[place] += len(header.encoded) + header.body_bytes
 
 
 class KafkaStorage:
@@ -159,14 +159,12 @@ class KafkaStorage:
                 break
         return found
 
-    def find(self, place: Place, parcel: bytes) -> int | None:
+    def underway(self, place: Place, parcel: bytes) -> int | None:
         passed = self._passed.get(parcel)
-        if passed is not None and place in passed.places:
-            return passed.offsets[passed.places.index(place)]
-        return self._index.find(place, parcel)
+        return passed.offsets[passed.places.index(place)] if passed is not None and place in passed.places else None
 
-    def retirable(self, place: Place, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> int:
-        return 0  # Kafka's retention is off on sealed topics
+    def retirable(self, place: Place, limit: int) -> int:
+        return 0  # Kafka's retention is off on sealed topics, and whatever an owner lets go stays there
 
     def retire(self, place: Place, below: int) -> None:
         raise Misuse("parcels on Kafka are not retired")

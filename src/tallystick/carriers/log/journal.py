@@ -23,13 +23,14 @@ import struct
 import threading
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.log.limits import LogLimits
-from tallystick.carriers.log.report import Cut, Damage, Recovery, UnsureLog, unsure
+from tallystick.carriers.log.report import Cut, Damage, Recovery, UnsureLog
 from tallystick.carriers.log.segments import FILE_HEADER_BYTES, JOURNAL_MAGIC, check_file_header, file_header
 from tallystick.carriers.storage import Damaged, Place
 from tallystick.errors import Malformed, Misuse, Unavailable
@@ -40,6 +41,15 @@ PATH = "journal"
 _FRAME = struct.Struct("<IIQ")  # crc of the rest, length of the whole, number
 _NUMBER = struct.Struct("<Q")
 _NOWHERE = Place(b"", 0)
+
+
+@contextmanager
+def unsure(what: str) -> Iterator[None]:
+    """Whatever the disk fails with in here leaves the log unsure."""
+    try:
+        yield
+    except OSError as error:
+        raise UnsureLog(f"{what}: {error.strerror}") from error
 
 
 class Mark(NamedTuple):

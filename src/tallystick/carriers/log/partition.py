@@ -180,11 +180,6 @@ class Partition:
                 raise Misuse(f"{self.place}: no offset {offset}, the end is {self._end}")
             return segment.index.row(offset).parcel_hash
 
-    def find(self, parcel_hash: bytes) -> int | None:
-        """The offset of a stored parcel by its hash."""
-        with self._lock:
-            return self._tree.find(leaf_hash(parcel_hash))
-
     def root(self, size: int | None = None) -> bytes:
         """The root of the tree over the first `size` parcel hashes, for an anchor."""
         with self._lock:
@@ -360,21 +355,17 @@ class Partition:
         for segment in self._segments:
             yield from segment.index.pins.items()
 
-    def retirable(self, now_ms: int, bytes_max: int | None, age_max_ms: int | None) -> int:
-        """The lowest offset to keep so that whole segments too many or too old can go."""
+    def retirable(self, limit: int) -> int:
+        """The end of the last segment that lies wholly below `limit`."""
         with self._lock:
-            live = [segment for segment in self._segments if not segment.is_retired]
-            kept_bytes = sum(segment.index.file_bytes() for segment in live)
-            below = self.below
-            for segment in live:
-                index = segment.index
-                too_many = bytes_max is not None and kept_bytes > bytes_max
-                too_old = age_max_ms is not None and index.newest_ms() < now_ms - age_max_ms
-                if not (too_many or too_old) or index.end > self._end:
-                    break
-                kept_bytes -= index.file_bytes()
-                below = max(below, index.end)
-            return below
+            ends = [segment.index.end for segment in self._segments if segment.index.end <= min(limit, self._end)]
+            return max([self.below, *ends])
+
+    def cut(self, limit: int) -> None:
+        """Let what comes next go to another segment if some of the newest lies below `limit`."""
+        newest = self._segments[-1] if self._segments else None
+        if newest is not None and not newest.is_sealed and newest.index.base < min(limit, self._end):
+            self._seal(newest)
 
     def collect(self, limit: int) -> int:
         """Replace the segments wholly below `limit` by their headers. Returns the number of them."""

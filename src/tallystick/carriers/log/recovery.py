@@ -29,6 +29,7 @@ from tallystick.carriers.log.segments import (
 )
 from tallystick.carriers.storage import Damaged
 from tallystick.runtime.disk import Disk, read_all, write_atomic
+from tallystick.wire import is_number
 
 
 @dataclass
@@ -187,7 +188,7 @@ class Opening:
 
 def _bases(names: set[str]) -> list[int]:
     stems = {name.partition(".")[0] for name in names if not name.endswith(".new")}
-    return sorted(int(stem) for stem in stems if stem.isdecimal())
+    return sorted(int(stem) for stem in stems if is_number(stem))
 
 
 def _add(index: SegmentIndex, frame: Frame) -> None:

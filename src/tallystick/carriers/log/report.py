@@ -7,8 +7,6 @@ stays readable, and nothing is written there any more; only a person decides wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tallystick.errors import Refused, Unavailable
@@ -26,15 +24,6 @@ class Retired(Refused):
 
 class UnsureLog(Unavailable):
     """The disk failed in a sync: what it holds is known only once the store is opened anew."""
-
-
-@contextmanager
-def unsure(what: str) -> Iterator[None]:
-    """Whatever the disk fails with in here leaves the log unsure."""
-    try:
-        yield
-    except OSError as error:
-        raise UnsureLog(f"{what}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)

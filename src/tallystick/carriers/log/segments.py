@@ -249,9 +249,6 @@ class SegmentIndex:
         last = self.row(self.end - 1)
         return last.position + last.frame_bytes
 
-    def newest_ms(self) -> int:
-        return self.row(self.end - 1).stored_ms if self.rows else 0
-
     def hashes(self) -> list[bytes]:
         return [row[5] for row in _ROW.iter_unpack(self.rows)]
 

@@ -41,15 +41,16 @@ from itertools import islice
 from typing import NoReturn
 
 from tallystick.carriers.log.journal import PATH as JOURNAL_PATH
-from tallystick.carriers.log.journal import Journal, Mark
+from tallystick.carriers.log.journal import Journal, Mark, unsure
 from tallystick.carriers.log.limits import LogLimits
 from tallystick.carriers.log.partition import Partition, Write
 from tallystick.carriers.log.recovery import Opening
-from tallystick.carriers.log.report import Recovery, UnsureLog, unsure
+from tallystick.carriers.log.report import Recovery, UnsureLog
 from tallystick.carriers.log.segments import HASH_BYTES, HEAD_BYTES, TOKEN_BYTES, NewEntry, Reference
 from tallystick.carriers.storage import Damaged, Entry, Place, Taken
-from tallystick.errors import Misuse, TallystickError, Unavailable
+from tallystick.errors import Misuse, TallystickError, Unavailable, blame
 from tallystick.runtime.disk import Disk
+from tallystick.wire import is_number
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +186,7 @@ class LogStore:
             if self._stopped is None:
                 self._collect()
         except OSError as error:
-            raise Unavailable(f"log: cannot be opened: {error.strerror}") from error
+            raise blame(error, "log: cannot be opened: ") from error
         for line in self.recovery.lines():
             log.warning("log: %s", line)
 
@@ -330,8 +331,8 @@ class LogStore:
         partition = self._partitions.get(place)
         return partition.end_offset if partition else 0
 
-    def find(self, place: Place, parcel: bytes) -> int | None:
-        return self.tree(place).find(parcel) if self.end(place) else None
+    def underway(self, place: Place, parcel: bytes) -> None:
+        """What is durable is in the tree."""
 
     def tree(self, place: Place) -> Partition:
         """The partition itself, for its tree. Raises `Misuse` if nothing was ever stored in it."""
@@ -349,30 +350,39 @@ class LogStore:
         return self.tree(place).bytes_stored()
 
     def statistics(self) -> LogStatistics:
+        """Counters, without a lock, as the front's."""
         partitions = [p for place, p in list(self._partitions.items()) if place.token]
-        with self.staging:
-            return LogStatistics(
-                partitions=len(partitions),
-                segments=sum(partition.segment_count() for partition in partitions),
-                entries=sum(partition.end_offset for partition in partitions),
-                stored_bytes=sum(partition.bytes_stored() for partition in partitions),
-                blobs=len(self.blobs),
-                staged_parcels=len(self._next.parcels),
-                staged_bytes=self._next.n_bytes,
-                groups=self._groups,
-                parcels=self._parcels,
-                failures=self._failures,
-                journal_bytes=self.journal.file_bytes,
-                journal_pending=self.journal.pending,
-                cuts=len(self.recovery.cuts),
-                damages=len(self.recovery.damages),
-            )
+        staged = self._next
+        return LogStatistics(
+            partitions=len(partitions),
+            segments=sum(partition.segment_count() for partition in partitions),
+            entries=sum(partition.end_offset for partition in partitions),
+            stored_bytes=sum(partition.bytes_stored() for partition in partitions),
+            blobs=len(self.blobs),
+            staged_parcels=len(staged.parcels),
+            staged_bytes=staged.n_bytes,
+            groups=self._groups,
+            parcels=self._parcels,
+            failures=self._failures,
+            journal_bytes=self.journal.file_bytes,
+            journal_pending=self.journal.pending,
+            cuts=len(self.recovery.cuts),
+            damages=len(self.recovery.damages),
+        )
 
     # Retention.
 
-    def retirable(self, place: Place, now_ms: int, bytes_max: int | None = None, age_max_ms: int | None = None) -> int:
-        """The mark to retire below, so that at most so many bytes, none older, are kept; whole segments."""
-        return self.tree(place).retirable(now_ms, bytes_max, age_max_ms)
+    def retirable(self, place: Place, limit: int) -> int:
+        """The mark to retire below where everything below `limit` may go: whole segments. The newest one gets no more
+        entries once some of its own may go, else what is published to it would hold it for ever."""
+        partition = self.tree(place)
+        with self._committing:
+            self._check_writable(place)
+            try:
+                partition.cut(limit)
+            except OSError as error:
+                raise Unavailable(f"{place}: retiring stopped: {error.strerror}") from error
+        return partition.retirable(limit)
 
     def retire(self, place: Place, below: int) -> None:
         """Give up the bodies below an offset; the caller has written the mark on the ledger.
@@ -441,7 +451,7 @@ class LogStore:
         for token in self.disk.listdir(_TOPICS) if self.disk.exists(_TOPICS) else ():
             if _TOKEN.fullmatch(token):
                 for number in self.disk.listdir(f"{_TOPICS}/{token}"):
-                    if number.isdecimal():
+                    if is_number(number):
                         yield Place(bytes.fromhex(token), int(number))
 
     def _partition(self, place: Place) -> Partition:

@@ -18,13 +18,13 @@ such tables do not stay in any cache, and a power by table is then slower than o
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache, reduce
 from operator import add, getitem, mul
 from typing import Any
 
 from tallystick.crypto.abe.sharing import ORDER
+from tallystick.crypto.symmetric import uniform
 from tallystick.errors import Malformed, Misuse
 
 try:
@@ -63,13 +63,8 @@ def scalar(value: int) -> Scalar:
 
 
 def scalars(seed: bytes) -> Iterator[int]:
-    """Scalars without end from a 32-byte seed: 48 bytes of SHAKE-256 each, modulo the order (bias below 2**-128)."""
-    block = 0
-    while True:
-        stream = hashlib.shake_256(seed + block.to_bytes(4, "little")).digest(48 * 64)
-        for start in range(0, len(stream), 48):
-            yield int.from_bytes(stream[start : start + 48], "little") % ORDER
-        block += 1
+    """Scalars without end from a 32-byte seed."""
+    return uniform(seed, ORDER)
 
 
 class Base:

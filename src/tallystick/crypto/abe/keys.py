@@ -24,11 +24,11 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.crypto.abe import group
+from tallystick.crypto.abe.sharing import TRAITS_MAX
 from tallystick.crypto.symmetric import KEY_BYTES, derive, extract, named_hash
 from tallystick.errors import Forged, Malformed, Misuse
 
 IDENTIFIER_BYTES = 16
-TRAITS_MAX = 8192  # of one key: sixty 32-bit numbers
 KEY_BYTES_MAX = 2 * 1024 * 1024
 EPOCH_MAX = (1 << 32) - 1
 

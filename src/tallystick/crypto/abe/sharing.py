@@ -19,6 +19,7 @@ from fractions import Fraction
 from tallystick.errors import Misuse
 from tallystick.policy.traits import TraitGate, TraitTree
 
+TRAITS_MAX = 8192  # of one key: sixty 32-bit numbers
 ORDER = 52435875175126190479447740508185965837690552500527637822603658699938581184513  # of the groups
 ROWS_MAX = 768  # 48 bytes each, of the 64 KiB that a lock may take
 OCCURRENCES_MAX = 64  # an opener may need a pairing for each

@@ -4,13 +4,14 @@ Threat: validators who differ. `finalize_block` is a function of file and block 
 transaction again, whatever was checked before, and gives the app hash over tree and state; a validator with another
 result cannot follow the chain. Threat: a crash anywhere. Nothing is kept before `commit`, which is one synced
 transaction of the file; what was finalised and not committed comes again. Threat: junk. `check_tx` lets in what parses
-and is signed by a live author with a new number, which costs one signature and no contract; a proposal that holds what
+and is signed by a live author with a new number, which costs one signature and no contract; who certified a stranger is
+asked first, and an author whose transactions are refused in blocks again and again waits; a proposal that holds what
 does not even parse is refused, because no honest mempool does.
 
 A block's checkpoint is signed by this validator's own note key and stored with the block; two thirds of such notes make
 a checkpoint that clients believe. A key may therefore sign one text for a height only: `commit` signs what consensus
-decided, and nothing else here signs. The genesis names the first trust file; validators that were told of another
-instance refuse to begin.
+decided. The same key signs, in a context of its own, what `vouch` answers from committed blocks. The genesis names the
+first trust file; validators that were told of another instance refuse to begin.
 
 Queries read through a connection of their own; only proofs, which are quick, take the lock of the consensus methods.
 Snapshots are cut by a thread of its own, from a version of the file that its connection holds fast.
@@ -25,9 +26,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from importlib.metadata import version
 from typing import Any
 
+from tallystick import wire
 from tallystick.abci import messages as m
 from tallystick.abci.application import Application
 from tallystick.crypto.signatures import SigningKey
@@ -37,14 +40,16 @@ from tallystick.ledger.book import Book, SealedBlock, found
 from tallystick.ledger.cometbft import queries
 from tallystick.ledger.cometbft.roots import STORE, app_hash_of, prove, value_of
 from tallystick.ledger.cometbft.snapshot import FORMAT, Description, Restore, Shelf
-from tallystick.ledger.contracts.execute import authenticate
+from tallystick.ledger.contracts.execute import admit, released
 from tallystick.ledger.engine import Query
 from tallystick.ledger.sqlite_store import LedgerReader, LedgerStore
+from tallystick.runtime.router import Buckets, Rate
 from tallystick.trust.trustfile import TrustFile
 
 log = logging.getLogger(__name__)
 
 APP_VERSION = 1  # genesis and `info` agree on it; it changes when old nodes could not follow
+REFUSED_RATE = Rate(1.0, 100)  # of an author's transactions in blocks: a node that looks for a bad entry sends some ten
 REFUSED = 1  # the code of a transaction that the contracts do not take
 _INITIAL = "initial height"  # of the chain, in the file: what lies below came from elsewhere
 
@@ -70,9 +75,13 @@ class _Window:
     @contextmanager
     def open(self) -> Iterator[LedgerReader]:
         with self._lock:
-            while self.changed:
-                self._reader.view.refresh(self.changed.popleft())
+            self.refresh()
             yield self._reader
+
+    def refresh(self) -> None:
+        """Forget what blocks have changed; for whoever has it open."""
+        while self.changed:
+            self._reader.view.refresh(self.changed.popleft())
 
     def close(self) -> None:
         with self._lock:
@@ -112,6 +121,7 @@ class LedgerApplication(Application):
         self._parsing = threading.Lock()
         self._refused_now: dict[bytes, list[Any]] = {}
         self._refusals: OrderedDict[bytes, list[Any]] = OrderedDict()
+        self._refused_by: Buckets[bytes] = Buckets(settings.refusals_max)
         self._changes: deque[tuple[int, tuple[bytes, ...]]] = deque(maxlen=settings.follow_max)
         questions = [name for name in dir(self) if name.startswith("_ask_")]
         self._methods = {name.removeprefix("_ask_"): getattr(self, name) for name in questions}
@@ -187,7 +197,7 @@ class LedgerApplication(Application):
             book.begin(request.time.ms if request.time is not None else 0)
             self._refused_now = {}
             results = tuple(self._run(book, data) for data in request.txs)
-            self._sealed = book.seal(retain=True)
+            self._sealed = book.seal()
             return m.ResponseFinalizeBlock(tx_results=results, app_hash=app_hash_of(self._sealed.block))
 
     def _run(self, book: Book, data: bytes) -> m.ExecTxResult:
@@ -199,6 +209,7 @@ class LedgerApplication(Application):
         if result.accepted:
             return m.ExecTxResult()
         self._refused_now[submitted.leaf] = [submitted.height, result.reason, result.told]
+        self._refused_by.take(transaction.author, REFUSED_RATE, 1, book.last.time_ms / 1000)
         return m.ExecTxResult(code=REFUSED, codespace=result.reason, log=result.told)
 
     def commit(self, request: m.RequestCommit) -> m.ResponseCommit:
@@ -208,7 +219,7 @@ class LedgerApplication(Application):
                 raise Misuse("commit: no block was finalised")
             book.keep(sign_checkpoint(self.origin, sealed.block, self._key), can_undo=True)
             self._sealed = None
-            book.map.forget_before(sealed.block.height - self._settings.versions_max)
+            book.forget_before(sealed.block.height - self._settings.versions_max)
             keys = tuple(sealed.changes)
             self._changes.append((sealed.block.height, keys))
             for window in (self._asked, self._checked):
@@ -272,13 +283,23 @@ class LedgerApplication(Application):
         if self._checked is None:
             return m.ResponseCheckTx(code=REFUSED, codespace="not-begun", log="the chain has not begun")
         try:
-            transaction = self._parsed(request.tx)
+            with self._parsing:
+                known = self._transactions.get(request.tx)
+            transaction = known or parse(request.tx)
             with self._checked.open() as reader:
                 last = self.book.last
-                authenticate(reader.view, transaction, last.height + 1, last.time_ms, 0)
+                self._check_patience(transaction.author, last.time_ms / 1000)
+                admit(reader.view, transaction, last.height + 1, last.time_ms)
+            self._remember(transaction)
         except Refused as refusal:
             return m.ResponseCheckTx(code=REFUSED, codespace=refusal.reason, log=str(refusal))
         return m.ResponseCheckTx()
+
+    def _check_patience(self, author: bytes, now_s: float) -> None:
+        """Refused transactions leave no trace that could be counted on the ledger; each validator counts for itself."""
+        wait_s = self._refused_by.wait_s(author, REFUSED_RATE, 1, now_s)
+        if wait_s:
+            raise Refused(f"too many of the author's were refused: {wait_s:.0f} s to wait", reason="slow-down")
 
     # --- queries ---
 
@@ -305,7 +326,28 @@ class LedgerApplication(Application):
 
     def _ask_status(self, _: LedgerReader) -> list[Any]:
         last = self.book.last
-        return [self.instance, last.height, last.size, last.time_ms, self._key.public.raw]
+        contracts = [[*one] for one in released().items()]
+        return [self.instance, last.height, last.size, last.time_ms, self._key.public.raw, contracts]
+
+    def _ask_vouch(
+        self, reader: LedgerReader, name: str, arguments: list[Any], at_least: int, whole: bool
+    ) -> list[Any] | None:
+        """This validator's key, its signature under the answer to `name`, and the answer, or its hash if not `whole`.
+
+        None if the block of height `at_least` is not here yet.
+        """
+        if name not in queries.VOUCHED:
+            raise Misuse(f"{name[:80]}: no answer that is vouched for")
+        with self._lock:  # so that of a block which counts here everything is known
+            height = self.book.last.height
+        if height < at_least:
+            return None
+        assert self._asked is not None
+        self._asked.refresh()
+        value = wire.encode(self._methods[name](reader, *arguments))
+        digest = sha256(value).digest()
+        statement = queries.vouched(self.instance, name, arguments, at_least, digest)
+        return [self._key.public.raw, self._key.sign(queries.VOUCH, statement), value if whole else digest]
 
     def _ask_note(self, reader: LedgerReader, height: int) -> bytes:
         return reader.note(height)
@@ -315,12 +357,21 @@ class LedgerApplication(Application):
         placed = reader.store.find(leaf)
         return self._refusals.get(leaf) if placed is None else [placed.number, placed.height, placed.first]
 
+    def _ask_check(self, _: LedgerReader, data: bytes) -> list[str] | None:
+        """`[reason, message]` if the transaction would not be let in now, or None."""
+        checked = self.check_tx(m.RequestCheckTx(data))
+        return None if checked.code == m.OK else [checked.codespace, checked.log]
+
     def _ask_follow(self, reader: LedgerReader, since: int) -> list[Any]:
-        """The newest height, and block and changed keys of those above `since`; keys are null where forgotten."""
+        """The newest height, and what `changes` says of those above `since`."""
         newest = self.book.last.height
-        changes = dict(self._changes)
-        heights = range(max(since + 1, 0), min(since + 1 + queries.BLOCKS_MAX, newest + 1))
-        return [newest, [[reader.block(height).encoded, changes.get(height)] for height in heights]]
+        return [newest, self._ask_changes(reader, since + 1, newest + 1, True)]
+
+    def _ask_changes(self, reader: LedgerReader, first: int, end: int, with_keys: bool) -> list[Any]:
+        """Block and changed keys of these heights; keys are null where forgotten, or not asked for."""
+        changes = dict(self._changes) if with_keys else {}
+        heights = range(max(first, 0), min(end, first + queries.BLOCKS_MAX))
+        return [[reader.block(height).encoded, changes.get(height)] for height in heights]
 
     def _ask_block(self, reader: LedgerReader, height: int) -> bytes:
         return reader.block(height).encoded
@@ -357,8 +408,14 @@ class LedgerApplication(Application):
         query = Query(*fields)
         return queries.write_audit(reader.audit(query._replace(most=min(query.most, queries.ITEMS_MAX))))
 
-    def _ask_scan(self, reader: LedgerReader, prefix: bytes, most: int, after: bytes) -> list[Any]:
-        return list(reader.store.values(prefix, min(most, queries.VALUES_MAX), after))
+    def _ask_scan(
+        self, reader: LedgerReader, prefix: bytes, most: int, after: bytes, height: int | None = None
+    ) -> list[Any]:
+        most = max(0, min(most, queries.VALUES_MAX))
+        if height is None:  # clients of older releases
+            return list(reader.store.values(prefix, most, after))
+        with self._lock:
+            return self.book.scan(prefix, most, after, height)
 
     # --- within ---
 
@@ -366,18 +423,20 @@ class LedgerApplication(Application):
         """`parse`, once for check, proposal and block: it is a function of the bytes alone."""
         with self._parsing:
             known = self._transactions.get(data)
-            if known is not None:
-                self._transactions.move_to_end(data)
-                return known
-        transaction = parse(data)
+        transaction = known or parse(data)
+        self._remember(transaction)
+        return transaction
+
+    def _remember(self, transaction: Transaction) -> None:
+        data = transaction.data
         with self._parsing:
             if data not in self._transactions:
                 self._transactions_bytes += len(data)
-            self._transactions[transaction.data] = transaction
+            self._transactions[data] = transaction
+            self._transactions.move_to_end(data)
             while self._transactions_bytes > self._settings.parsed_bytes_max:
                 oldest, _ = self._transactions.popitem(last=False)
                 self._transactions_bytes -= len(oldest)
-        return transaction
 
     def _load(self) -> None:
         self._book = Book(self._store, self.instance)

@@ -3,9 +3,12 @@
 Threat: an endpoint that shows another history, an old one, or none. A checkpoint counts only with the note signatures
 of as many validators as the trust file asks for (above two thirds), each fetched from a validator of its own and
 checked alone, so one bad answer spoils nothing; receipts and values of the state are held to it, and an endpoint whose
-proof fails is passed over. What the engine's interface leaves unproved (blocks, histories, scans) is unproved here too:
-who needs more folds it to a checkpoint. Threat: a transaction that is lost on the way. `submit` hands it in again until
-it lies in a block or was refused; the number in it makes that harmless.
+proof fails is passed over. What has no proof (where a transaction lies or why it was refused, what a block changed,
+blocks, histories, scans) is believed when f+1 validators signed the same answer with their note keys, of which at least
+one is honest: keys are counted, not endpoints, and lists are asked for as of the newest checkpoint, so that honest
+validators say the same. Otherwise the next endpoint is asked, and in the end the answer is `Unavailable`, never the
+word of one. Threat: a transaction that is lost on the way. `submit` hands it in again, elsewhere, until it lies in a
+block or was refused; the number in it makes that harmless.
 
 On a chain a place is known only when the block is decided, so `submit` waits for it, and `wait` until the signed
 checkpoint covers it. A thread follows the chain for `on_block`. Heights are watched, not processes: a chain that stands
@@ -16,21 +19,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from tallystick import wire
 from tallystick.errors import Forged, Malformed, Misuse, Refused, TallystickError, Unavailable
 from tallystick.ledger.block import Block, Head, parse, read_head
 from tallystick.ledger.cometbft import queries
-from tallystick.ledger.cometbft.rpc import Endpoints, RpcEndpoint
+from tallystick.ledger.cometbft.rpc import NOT_AN_ANSWER, Endpoints, RpcEndpoint, no_answer, raise_common
 from tallystick.ledger.contracts.state import R, State, Table
 from tallystick.ledger.engine import AuditItem, BlockListener, HistoryItem, LedgerStatistics, Query, Submitted
 from tallystick.ledger.proofs import StateProof
+from tallystick.runtime.logs import Lasting
 from tallystick.runtime.sources import Clock
 from tallystick.trust.notes import Note, NoteSignature, ledger_verifiers
 from tallystick.trust.receipt import EntryProof
@@ -40,6 +45,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+UNTOLD_MAX = 1_024  # blocks that may wait for witnesses; beyond that everything is forgotten at once
 _BLOCKS_KEPT = 64
 
 
@@ -50,7 +56,7 @@ class ClientSettings:
     poll_s: float = 0.03  # between two looks for a new block; a block takes four times as long
     again_s: float = 5.0  # a transaction that lies in no block by then is handed in again
     halted_s: float = 20.0  # without a block: the chain stands
-    rest_s: float = 5.0  # that an endpoint which does not answer is not asked for signatures
+    lag_s: float = 0.5  # that validators may be behind the first one which has a new block
     keys_max: int = 65_536  # keys that were asked for, to be forgotten by all after a gap
 
 
@@ -78,12 +84,15 @@ class CometbftLedger:
         self._fetch_block = lru_cache(maxsize=_BLOCKS_KEPT)(self._ask_block)
         self._newest: tuple[int, Note] | None = None  # signed by enough validators
         self._published: Head | None = None  # and, where that is asked for, by witnesses
+        self._untold: deque[tuple[Block, list[bytes]]] = deque()  # blocks above the published checkpoint
+        self._telling = threading.RLock()
         self._collecting = threading.Lock()
-        self._resting: dict[RpcEndpoint, float] = {}  # until when
+        self._seen, self._seen_at = -1, clock.monotonic()  # the height up to which the chain was followed
+        self._turn = 0
         self._entries = self._refusals = 0
         self._stopping = threading.Event()
         try:
-            self._seen, self._seen_at = self._endpoints.attempt(self._connect, settings.answer_s), clock.monotonic()
+            self._endpoints.attempt(self._connect, settings.answer_s)
         except BaseException:
             self._endpoints.close()
             raise
@@ -114,6 +123,8 @@ class CometbftLedger:
             if now >= deadline:
                 raise self._not_placed()
             if now >= again_at:
+                if again_at:
+                    self._endpoints.turn()  # whoever took it before may have dropped it
                 again_at = now + self._settings.again_s
                 self._hand_in(data, deadline)
             with self._lock:
@@ -153,10 +164,11 @@ class CometbftLedger:
         with self._lock:
             if self._published is None or head.height > self._published.height:
                 self._published = head
+        self._tell()
         return head
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        return self._ask("consistency", old, new, read=_octets_list)
+        return self._agreed("consistency", old, new, read=_octets_list)
 
     def receipt(self, number: int, entry: int) -> EntryProof:
         head = self._head()
@@ -208,16 +220,26 @@ class CometbftLedger:
     def blocks(self, first: int, most: int) -> list[tuple[bytes, list[bytes]]]:
         found: list[tuple[bytes, list[bytes]]] = []
         end = min(first + most, self.height + 1)
-        while (at := first + len(found)) < end and (page := self._ask("blocks", at, end - at, read=_read_blocks)):
+        while (at := first + len(found)) < end:
+            page = self._agreed("blocks", at, end - at, read=_read_blocks, at_least=end - 1)
+            if not page:
+                break
             found += page
         return found
 
     def history(self, token: bytes, most: int = 1000, before: tuple[int, int] | None = None) -> list[HistoryItem]:
-        place = None if before is None else list(before)
-        return self._ask("history", token, most, place, read=lambda found: [HistoryItem(*item) for item in found])
+        top = self._head().height
+        place = [top + 1, 0] if before is None else list(before)
+
+        def items(found: Any) -> list[HistoryItem]:
+            return [HistoryItem(*item) for item in found]
+
+        return self._agreed("history", token, most, place, read=items, at_least=top)
 
     def audit(self, query: Query) -> list[AuditItem]:
-        return self._ask("audit", *query, read=queries.read_audit)
+        end = self._head().height + 1
+        query = query._replace(end_height=end if query.end_height is None else min(query.end_height, end))
+        return self._agreed("audit", *query, read=queries.read_audit, at_least=end - 1)
 
     def query(self, read: Callable[[State], T]) -> T:
         """`read` on the state under the newest checkpoint; every value that it looks at is proved."""
@@ -225,9 +247,10 @@ class CometbftLedger:
 
     def scan(self, table: Table[R], *parts: bytes | int, most: int = 1000) -> list[tuple[tuple[Any, ...], R]]:
         found: list[tuple[bytes, Any]] = []
-        page, prefix = [(b"", None)], table.prefix(*parts)
+        page, prefix, height = [(b"", None)], table.prefix(*parts), self._head().height
         while page and len(found) < most:
-            page = self._ask("scan", prefix, most - len(found), page[-1][0], read=_read_values)
+            question = (prefix, most - len(found), page[-1][0], height)
+            page = self._agreed("scan", *question, read=_read_values, at_least=height)
             found += page
         return [(table.parts(key), table.read(value)) for key, value in found]
 
@@ -235,7 +258,7 @@ class CometbftLedger:
         with self._lock:
             head = self._published
         if head is None:
-            return LedgerStatistics(self._seen, 0, 0, 0, None, self._entries, self._refusals)
+            return LedgerStatistics(max(0, self._seen), 0, 0, 0, None, self._entries, self._refusals)
         return LedgerStatistics(head.height, head.time_ms, head.size, 0, head.height, self._entries, self._refusals)
 
     # --- within ---
@@ -253,6 +276,66 @@ class CometbftLedger:
 
         return self._endpoints.attempt(fetch, self._settings.answer_s)
 
+    def _agreed(
+        self,
+        name: str,
+        *arguments: Any,
+        read: Callable[[Any], T],
+        at_least: int = 0,
+        timeout_s: float | None = None,
+    ) -> T:
+        """What `read` makes of the answer that f+1 validators signed, each when it had block `at_least`."""
+        deadline = self._clock.monotonic() + (self._settings.answer_s if timeout_s is None else timeout_s)
+        while True:
+            try:
+                return read(wire.decode(self._count(name, list(arguments), at_least), "answer"))
+            except Unavailable:
+                if self._clock.monotonic() + self._settings.poll_s >= deadline:
+                    raise
+            self._clock.pause(self._settings.poll_s)
+
+    def _count(self, name: str, arguments: list[Any], at_least: int) -> bytes:
+        """One round: the first endpoint sends the answer, the others what they signed of theirs, until it is enough."""
+        needed, troubles = queries.voices_needed(self._trust), list[TallystickError]()
+        voices: dict[bytes, set[bytes]] = {}  # by the answer's hash, the keys of those who signed it
+        sent: dict[bytes, tuple[bytes, int]] = {}  # by its hash, the answer and whose it is
+
+        def hear(endpoint: RpcEndpoint, which: int, *, whole: bool) -> bytes | None:
+            said = endpoint.ask("vouch", name, arguments, at_least, whole)
+            if said is None:
+                troubles.append(Unavailable(f"{endpoint.name}: it has no height {at_least} yet"))
+                return None
+            key, signature, answer = said
+            digest = sha256(answer).digest() if whole else answer
+            statement = queries.vouched(self.instance, name, arguments, at_least, digest)
+            queries.check_vouch(self._trust, key, signature, statement)
+            voices.setdefault(digest, set()).add(key)
+            if whole:
+                sent[digest] = (answer, which)
+            return digest
+
+        for which, endpoint in self._endpoints.in_turn():
+            try:
+                digest = hear(endpoint, which, whole=not sent)
+                if digest is None:
+                    continue
+                if len(voices[digest]) >= needed and digest not in sent:
+                    hear(endpoint, which, whole=True)
+            except (TallystickError, *NOT_AN_ANSWER) as error:
+                self._endpoints.rest(which)
+                level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING  # away is no lie
+                log.log(level, "%s: its answer to %s does not hold: %s", endpoint.name, name, error)
+                told = error if isinstance(error, Misuse | Unavailable) else Unavailable(f"{endpoint.name}: {error}")
+                troubles.append(told)
+                continue
+            if len(voices[digest]) >= needed and digest in sent:
+                for other, (_, whose) in sent.items():
+                    (self._endpoints.served if other == digest else self._endpoints.rest)(whose)
+                return sent[digest][0]
+        raise_common(troubles, len(self._endpoints.all))
+        most = max(map(len, voices.values()), default=0)
+        raise no_answer(f"ledger: {needed} validators must sign one answer to {name}, {most} did", troubles)
+
     def _find(self, leaf: bytes) -> Submitted | _Refusal | None:
         def read(found: Any) -> Submitted | _Refusal | None:
             match found:
@@ -264,30 +347,42 @@ class CometbftLedger:
                     return _Refusal(height, reason, message)
             raise Malformed("neither a place nor a refusal")
 
-        return self._ask("find", leaf, read=read)
+        return self._agreed("find", leaf, read=read, at_least=max(0, self._seen))
 
-    def _connect(self, endpoint: RpcEndpoint) -> int:
-        """The application's height, if it is that of our chain."""
-        network = endpoint.call("status")["node_info"]["network"]
+    def _connect(self, endpoint: RpcEndpoint) -> None:
+        """Raise `Misuse` if the endpoint's application is not that of our chain."""
+        try:
+            network = str(endpoint.call("status")["node_info"]["network"])
+            instance, *_ = endpoint.ask("status")
+        except NOT_AN_ANSWER as error:
+            raise Unavailable(f"{endpoint.name}: not an answer: {error}") from error
         expected = chain_id(self.instance)
         if network != expected:
             raise Misuse(
                 f"{endpoint.name}: it serves chain {network}, expected {expected}",
                 hint="the trust file is of another instance, or the address of another chain",
             )
-        instance, height, *_ = endpoint.ask("status")
         if instance != self.instance:
-            raise Misuse(f"{endpoint.name}: its application is of instance {instance.hex()}")
-        return int(height)
+            raise Misuse(f"{endpoint.name}: its application is of another instance than {self.instance.hex()}")
 
     def _hand_in(self, data: bytes, deadline: float) -> None:
-        try:
-            self._endpoints.attempt(lambda one: one.broadcast(data), max(0.0, deadline - self._clock.monotonic()))
-        except Refused as refusal:
-            # A number that is taken may be this transaction's own, handed in before and in a block by now.
-            if refusal.reason != "replayed" or self._find(parse(data).leaf) is None:
-                self._refusals += 1
-                raise
+        """Bring a transaction into the mempool. Raises `Refused` if f+1 validators would not let it in."""
+
+        def hand(endpoint: RpcEndpoint) -> list[str] | None:
+            try:
+                endpoint.broadcast(data)
+            except Refused as refusal:
+                said: list[str] | None = self._agreed("check", data, read=_read_refusal)
+                if said is None:
+                    raise Unavailable(f"{endpoint.name}: it alone refuses the transaction: {refusal}") from refusal
+                return said
+            return None
+
+        refused = self._endpoints.attempt(hand, max(0.0, deadline - self._clock.monotonic()))
+        # A number that is taken may be this transaction's own, handed in before and in a block by now.
+        if refused is not None and (refused[0] != "replayed" or self._find(parse(data).leaf) is None):
+            self._refusals += 1
+            raise Refused(refused[1], reason=refused[0])
 
     def _not_placed(self) -> Unavailable:
         stands_s = self._clock.monotonic() - self._seen_at
@@ -305,7 +400,7 @@ class CometbftLedger:
                 raise Forged(f"block {height} expected, found {block.height}")
             return block
 
-        return self._ask("block", height, read=read)
+        return self._agreed("block", height, read=read, at_least=height)
 
     # --- checkpoints of two thirds ---
 
@@ -346,17 +441,19 @@ class CometbftLedger:
             with self._lock:
                 self._newest = found
                 self._published = head or self._published
-            return found
+        self._tell()
+        return found
 
     def _collect(self) -> tuple[int, Note]:
         threshold = self._trust.ledger_threshold
         heights: dict[RpcEndpoint, int] = {}
         troubles: list[str] = []
-        for endpoint in self._awake(threshold):
+        awake = self._endpoints.awake()
+        for which, endpoint in awake if len(awake) >= threshold else self._endpoints.in_turn():
             try:
-                heights[endpoint] = int(endpoint.ask("status", timeout_s=self._settings.answer_s / 4)[1])
-            except (TallystickError, TypeError, ValueError, LookupError) as error:
-                self._resting[endpoint] = self._clock.monotonic() + self._settings.rest_s
+                heights[endpoint] = self._height_of(endpoint)
+            except Unavailable as error:
+                self._endpoints.rest(which)
                 troubles.append(str(error))
         if len(heights) < threshold:
             raise Unavailable(
@@ -367,19 +464,21 @@ class CometbftLedger:
         height = sorted(heights.values(), reverse=True)[threshold - 1]
         texts: dict[str, dict[bytes, NoteSignature]] = {}
         for endpoint in [one for one, reached in heights.items() if reached >= height]:
-            with suppress(Unavailable, Misuse):
+            with suppress(TallystickError, *NOT_AN_ANSWER):
                 self._add_signatures(endpoint, endpoint.ask("note", height), texts)
         text, signatures = max(texts.items(), key=lambda item: len(item[1]), default=("", {}))
         if len(signatures) < threshold:
-            raise Unavailable(f"ledger: {len(signatures)} of {threshold} validators signed the checkpoint of {height}")
+            raise Unavailable(
+                f"ledger: {len(signatures)} of {threshold} validators signed the checkpoint of {height}",
+                hint="they differ, or the trust file names other keys than theirs: tally chain status",
+            )
         return height, Note(text, tuple(signatures.values()))
 
-    def _awake(self, threshold: int) -> list[RpcEndpoint]:
-        """Return whom to ask for a signature: one that did not answer is left alone for a while, if the others
-        suffice."""
-        now = self._clock.monotonic()
-        awake = [one for one in self._endpoints.all if self._resting.get(one, 0.0) <= now]
-        return awake if len(awake) >= threshold else self._endpoints.all
+    def _height_of(self, endpoint: RpcEndpoint) -> int:
+        try:
+            return int(endpoint.ask("status", timeout_s=self._settings.answer_s / 4)[1])
+        except (Misuse, Refused, *NOT_AN_ANSWER) as error:
+            raise Unavailable(f"{endpoint.name}: it does not say its height: {error}") from error
 
     def _add_signatures(self, endpoint: RpcEndpoint, data: bytes, texts: dict[str, dict[bytes, NoteSignature]]) -> None:
         """The good ones of one endpoint's note."""
@@ -397,36 +496,76 @@ class CometbftLedger:
     # --- following ---
 
     def _follow(self) -> None:
+        lasting = Lasting(log, "the chain cannot be followed")
         while not self._stopping.wait(self._settings.poll_s):
             try:
-                page = self._endpoints.attempt(self._look, self._settings.answer_s)
+                page = self._look()
             except TallystickError as error:
-                log.warning("the chain cannot be followed: %s", error)
+                lasting.tell(str(error))
                 continue
+            if page and lasting.text:
+                lasting.tell("")
             if page:
                 self._pass_on(page)
                 with suppress(Unavailable):
                     self._signed()  # before anybody waits for it
 
-    def _look(self, endpoint: RpcEndpoint) -> list[tuple[Block, list[bytes] | None]]:
+    def _look(self) -> list[tuple[Block, list[bytes] | None]]:
         """Return the blocks that are new, each with the keys that it changed, or None where nobody knows them any
-        more."""
+        more.
+
+        Every endpoint has its turn to say that there is something new, so none can hide it; what it is, f+1 say.
+        """
+        awake = self._endpoints.awake() or self._endpoints.in_turn()
+        self._turn += 1
+        which, endpoint = awake[self._turn % len(awake)]
         try:
-            newest, page = endpoint.ask("follow", self._seen)
-            if newest < self._seen and len(self._endpoints.all) > 1:
-                raise Unavailable(f"{endpoint.name}: it is behind")
-            return [(Block.decode(block), None if keys is None else _octets_list(keys)) for block, keys in page]
-        except (Refused, TypeError, ValueError) as error:
-            raise Unavailable(f"{endpoint.name}: its answer does not hold: {error}") from error
+            newest = self._height_of(endpoint)
+            begins = self._seen < 0  # then what came before is not told: whatever was asked for is to be forgotten
+            first = newest if begins else self._seen + 1
+            end = min(newest, first + queries.BLOCKS_MAX - 1) + 1
+            if first >= end:
+                return []
+            with suppress(Unavailable):
+                return self._changes(first, end, with_keys=not begins)
+            # Who was restarted has forgotten the keys, and differs from the others in that alone.
+            return self._changes(first, end, with_keys=False)
+        except TallystickError:
+            self._endpoints.rest(which)  # it does not answer, or promised more than there is
+            raise
+
+    def _changes(self, first: int, end: int, *, with_keys: bool) -> list[tuple[Block, list[bytes] | None]]:
+        def read(answer: Any) -> list[tuple[Block, list[bytes] | None]]:
+            found = [(Block.decode(block), None if keys is None else _octets_list(keys)) for block, keys in answer]
+            if [block.height for block, _ in found] != list(range(first, end)):
+                raise Malformed("not the blocks that were asked for")
+            return found
+
+        question, lag_s = (first, end, with_keys), self._settings.lag_s
+        return self._agreed("changes", *question, read=read, at_least=end - 1, timeout_s=lag_s)
 
     def _pass_on(self, page: list[tuple[Block, list[bytes] | None]]) -> None:
         with self._lock:
             everything = list(self._keys)  # after a gap whatever was asked for is to be forgotten
             self._seen, self._seen_at = page[-1][0].height, self._clock.monotonic()
             self._grown.notify_all()
-        for block, keys in page:
-            for listener in self._listeners:
-                listener(block, everything if keys is None else keys)
+            self._untold += [(block, everything if keys is None else keys) for block, keys in page]
+            if len(self._untold) > UNTOLD_MAX:  # witnesses are away
+                self._untold = deque([(page[-1][0], everything)])
+        self._tell()
+
+    def _tell(self) -> None:
+        """Listeners hear of a block once the published checkpoint covers it: before, whatever they forgot would be read
+        again as it was, and kept."""
+        with self._telling:
+            while True:
+                with self._lock:
+                    published = -1 if self._published is None else self._published.height
+                    if not self._untold or self._untold[0][0].height > published:
+                        return
+                    told = self._untold.popleft()
+                for listener in self._listeners:
+                    listener(*told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,6 +590,13 @@ def _octets_list(answer: Any) -> list[bytes]:
 
 def _read_blocks(answer: Any) -> list[tuple[bytes, list[bytes]]]:
     return [(Block.decode(block).encoded, _octets_list(rows)) for block, rows in answer]
+
+
+def _read_refusal(answer: Any) -> list[str] | None:
+    match answer:
+        case None | [str(), str()]:
+            return answer
+    raise Malformed("neither a refusal nor none")
 
 
 def _read_values(answer: Any) -> list[tuple[bytes, Any]]:

@@ -26,6 +26,7 @@ class ValidatorHealth:
     round: str  # height/round/step of its consensus
     peers: int
     verdict: str  # ok, away, behind, differs, unsigned
+    key: str | None = None  # the identifier of its note key, as `vouched_by` names who signed; None: it signed nothing
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def look(endpoints: Endpoints, trust: TrustFile) -> ChainHealth:
     found = {endpoint: _heights(endpoint) for endpoint in endpoints.all}
     reached = {endpoint: facts[0] for endpoint, facts in found.items() if facts is not None}
     newest = max(reached.values(), default=0)
-    split_height, sides, unsigned = _compare(reached, trust)
+    keys: dict[RpcEndpoint, str] = {}
+    split_height, sides, unsigned = _compare(reached, trust, keys)
     wrong = sides[1:] if sides and len(sides[0]) > len(sides[1]) else sides
     validators = []
     for endpoint, facts in found.items():
@@ -68,21 +70,23 @@ def look(endpoints: Endpoints, trust: TrustFile) -> ChainHealth:
             verdict = "differs"
         else:
             verdict = "behind" if newest - height > BEHIND_BLOCKS else "ok"
-        validators.append(ValidatorHealth(endpoint.name, height, consensus, peers, verdict))
+        validators.append(ValidatorHealth(endpoint.name, height, consensus, peers, verdict, keys.get(endpoint)))
     names = tuple(tuple(one.name for one in side) for side in sides)
     return ChainHealth(tuple(validators), newest, trust.ledger_threshold, split_height, names)
 
 
 def _compare(
-    reached: dict[RpcEndpoint, int], trust: TrustFile
+    reached: dict[RpcEndpoint, int], trust: TrustFile, keys: dict[RpcEndpoint, str]
 ) -> tuple[int | None, list[list[RpcEndpoint]], set[RpcEndpoint]]:
-    """Return the lowest height at which they differ (None where they agree), the sides, and who signs nothing."""
+    """Return the lowest height at which they differ (None where they agree), the sides, and who signs nothing. Whose
+    key was seen is written to `keys`."""
     unsigned: set[RpcEndpoint] = set()
     for height in sorted(set(reached.values())):
         signers: dict[str, list[RpcEndpoint]] = {}
         for endpoint in [one for one, top in reached.items() if top >= height and one not in unsigned]:
-            text = _signed(endpoint, height, trust)
+            text, key = _signed(endpoint, height, trust)
             if text:
+                keys[endpoint] = key
                 signers.setdefault(text, []).append(endpoint)
             elif reached[endpoint] == height:
                 unsigned.add(endpoint)
@@ -101,11 +105,11 @@ def _heights(endpoint: RpcEndpoint) -> tuple[int, str, int] | None:
     return height, str(state), peers
 
 
-def _signed(endpoint: RpcEndpoint, height: int, trust: TrustFile) -> str:
-    """Return the checkpoint's text at `height` if a key of the trust file signed it, else an empty one."""
+def _signed(endpoint: RpcEndpoint, height: int, trust: TrustFile) -> tuple[str, str]:
+    """Return the checkpoint's text at `height` and whose key of the trust file signed it, both empty if none did."""
     try:
         note = Note.decode(endpoint.ask("note", height, timeout_s=ANSWER_S))
-        note.verify(ledger_verifiers(trust))
+        signed = note.verify(ledger_verifiers(trust))
     except (Forged, Malformed, TallystickError, TypeError):
-        return ""
-    return note.text
+        return "", ""
+    return note.text, signed[0].verifier.key_id.hex()

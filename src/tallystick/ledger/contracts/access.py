@@ -73,6 +73,15 @@ def decide(rules: list[list[Any]], operation: int, host: str) -> bool:
     return bool(matching) and all(matching)
 
 
+def close(call: Call, entry: list[Any]) -> None:
+    """[13, token], from version 2 of `topics` on: also by whoever has the right to delete the topic."""
+    token = fields_of(entry, "close topic", 2).octets(16)
+    topic = topics.require(call.state, token)
+    if not granted(call.state, call.author, token) & Right.DELETE:
+        topics.require_owner(call, token)
+    topics.end(call, token, topic)
+
+
 def granted(state: State, principal: bytes, token: bytes) -> int:
     """The operations that `principal` may do on the topic from at least one host."""
     return _some_host_may(_row(state, token, principal).rules)

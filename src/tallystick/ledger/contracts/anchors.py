@@ -2,9 +2,11 @@
 
 Threat: a carrier that takes back what it anchored, or retires what it may not; one that promised and did not keep it.
 Invariant: only a node registered for the partition anchors it; sizes never fall, and one size has one root; what is
-retired was anchored. A promise that the carrier broke is proved by its own signature and lowers its score. Left out:
-that a new root continues the old one. Readers see it, since a range proof must fit both; the entry would carry a
-consistency proof of half a kilobyte for each partition and commit.
+retired was anchored and, from version 2 on, is no more than the topic's owner lets go (retention.py). A promise that
+the carrier broke is proved by its own signature and lowers its score; from version 2 on not that of a node from which
+the partition was taken before the promise was due. Left out: that a new root continues the old one. Readers see it,
+since a range proof must fit both; the entry would carry a consistency proof of half a kilobyte for each partition and
+commit.
 
 Where several notaries read one partition, the first to write wins: its anchor names the size that it continues, and
 the refusals on which its root depends, so that the others can compute the same root from the same records.
@@ -16,14 +18,16 @@ the refusals on which its root depends, so that the others can compute the same 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
-from tallystick.ledger.contracts import identity, reputation, settings, topics
-from tallystick.ledger.contracts.state import HASH, ID, U32, Call, State, Table, fields_of
+from tallystick.ledger.contracts import identity, reputation, retention, settings, topics
+from tallystick.ledger.contracts.retention import EARLIER, RELEASED, SAMPLES, Point
+from tallystick.ledger.contracts.state import HASH, ID, U32, Call, RowReader, State, Table, fields_of
 from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
 
 
@@ -57,7 +61,17 @@ BROKEN = Table("broken", BrokenRow, HASH)
 
 def anchor(call: Call, entry: list[Any]) -> None:
     """[40, token, partition, size, root]"""
+    _anchor(call, Anchor.of(entry))
+
+
+def anchor_sampled(call: Call, entry: list[Any]) -> None:
+    """Version 2: as before, and the sample grows."""
     found = Anchor.of(entry)
+    _sample(call, found, _anchor(call, found))
+
+
+def _anchor(call: Call, found: Anchor) -> AnchorRow | None:
+    """Take an anchor. Returns the one before it."""
     _check_carries(call, found.token, found.partition)
     old = find(call.state, found.token, found.partition)
     if old is not None and (found.size < old.size or (found.size == old.size and found.root != old.root)):
@@ -69,11 +83,21 @@ def anchor(call: Call, entry: list[Any]) -> None:
     if found.size == 0 and found.root != merkle.EMPTY_ROOT:
         raise Refused("an empty partition has the empty root", reason="wrong-root")
     _put(call, found)
+    return old
 
 
 def notarise(call: Call, entry: list[Any]) -> None:
     """[43, token, partition, size, root, size before, [[first, end, reason], …]]"""
+    _notarise(call, Anchor.of(entry))
+
+
+def notarise_sampled(call: Call, entry: list[Any]) -> None:
+    """Version 2: as before, and the sample grows."""
     found = Anchor.of(entry)
+    _sample(call, found, _notarise(call, found))
+
+
+def _notarise(call: Call, found: Anchor) -> AnchorRow | None:
     _check_carries(call, found.token, found.partition)
     old = find(call.state, found.token, found.partition)
     anchored = 0 if old is None else old.size
@@ -84,13 +108,12 @@ def notarise(call: Call, entry: list[Any]) -> None:
             reason="anchor-moved",
         )
     _put(call, found)
+    return old
 
 
 def retire(call: Call, entry: list[Any]) -> None:
     """[41, token, partition, below, root]: bodies below this offset are gone; `root` is the tree's at that size."""
-    fields = fields_of(entry, "retire", 5)
-    token, partition = fields.octets(16), fields.number(PARTITIONS_MAX - 1)
-    below, root = fields.number(), fields.octets(32)
+    token, partition, below, root = _read_retire(entry)
     _check_carries(call, token, partition)
     anchored = find(call.state, token, partition)
     if anchored is None or below > anchored.size:
@@ -104,12 +127,69 @@ def retire(call: Call, entry: list[Any]) -> None:
     call.state.put(key, [below, root, call.height])
 
 
+def retire_kept(call: Call, entry: list[Any]) -> None:
+    """Version 2: as before, and never more than the owner lets go."""
+    token, partition, below, _ = _read_retire(entry)
+    _check_carries(call, token, partition)
+    allowed = let_go(call.state.row, token, partition, call.time_ms)
+    retire(call, entry)
+    _check_let_go(token, partition, below, allowed)
+    sample = call.state.row(SAMPLES(token, partition)) or []
+    call.state.put(SAMPLES(token, partition), [[*point] for point in retention.pruned(sample, below)] or None)
+
+
+def _check_let_go(token: bytes, partition: int, below: int, allowed: int) -> None:
+    if below > allowed:
+        raise Refused(
+            f"the owner of topic {token.hex()} lets go of partition {partition} below {allowed}, found {below}",
+            reason="kept",
+        )
+
+
+def release(call: Call, entry: list[Any]) -> None:
+    """[15, token, partition, below]: what was anchored below this offset may go, whatever was promised; by the
+    owner."""
+    fields = fields_of(entry, "release", 4)
+    token, partition, below = fields.octets(16), fields.number(PARTITIONS_MAX - 1), fields.number()
+    topics.require_owner(call, token)
+    anchored = find(call.state, token, partition)
+    if anchored is None or below > anchored.size:
+        raise Refused("only what was anchored is released", reason="not-anchored")
+    old = call.state.row(RELEASED(token, partition))
+    if below <= (0 if old is None else old.below):
+        raise Refused(f"a release above {0 if old is None else old.below} expected, found {below}", reason="unchanged")
+    call.state.put(RELEASED(token, partition), [below, call.height])
+
+
+def let_go(read: RowReader, token: bytes, partition: int, now_ms: int) -> int:
+    """Below which offset a carrier may give bodies up at this block time: what the contract allows and the node asks.
+    `read` brings a row of the state."""
+    retired, released = read(RETIRED(token, partition)), read(RELEASED(token, partition))
+    gone = max(0 if retired is None else retired.below, 0 if released is None else released.below)
+    topic = read(topics.TOPICS(token))
+    if topic is None or not any(kept := retention.of_topic(topic)):
+        return gone  # no more is read of the many topics that keep everything
+    newest = read(ANCHORS(token, partition))
+    points = [] if newest is None else [Point(newest.time_ms, newest.size)]
+    sample = [*(read(SAMPLES(token, partition)) or []), *points]
+    return retention.deletable(kept, read(EARLIER(token)) or [], sample, gone, now_ms)
+
+
 def broken_promise(call: Call, entry: list[Any]) -> None:
     """[42, promise, other leaf or empty, proof]: anybody may show that a node did not keep its word.
 
     Either the promised offset is still not anchored `anchor_ms` after the block that the promise names, or the
     anchor holds another leaf there, shown with its inclusion proof at the anchored size.
     """
+    _blame(call, entry, lambda promise: None)
+
+
+def broken_promise_in_tenure(call: Call, entry: list[Any]) -> None:
+    """Version 2: a node is held to a promise if it had all the time until the promise was due to keep it."""
+    _blame(call, entry, lambda promise: _check_tenure(call, promise))
+
+
+def _blame(call: Call, entry: list[Any], check: Callable[[Promise], None]) -> None:
     fields = fields_of(entry, "broken promise", 4)
     data, other, proof = fields.octets(), fields.octets(at_most=32), fields.items(64)
     promise = Promise.decode(data)
@@ -120,6 +200,7 @@ def broken_promise(call: Call, entry: list[Any]) -> None:
     key = BROKEN(sha256(promise.body).digest())
     if call.state.get(key) is not None:
         raise Refused("the broken promise is known", reason="known-evidence")
+    check(promise)
     anchored = find(call.state, promise.token, promise.partition)
     if anchored is None or promise.offset >= anchored.size:
         _check_overdue(call, promise)
@@ -139,13 +220,43 @@ def _put(call: Call, found: Anchor) -> None:
     call.state.put(ANCHORS(found.token, found.partition), [*row])
 
 
+def _sample(call: Call, found: Anchor, old: AnchorRow | None) -> None:
+    key, earlier = SAMPLES(found.token, found.partition), call.state.row(EARLIER(found.token))
+    before = call.state.row(key) or []
+    after = retention.sampled(
+        before,
+        None if old is None else Point(old.time_ms, old.size),
+        Point(call.time_ms, found.size),
+        earlier[-1].until_ms if earlier else 0,
+    )
+    if after != before:
+        call.state.put(key, [[*point] for point in after])
+
+
+def _read_retire(entry: list[Any]) -> tuple[bytes, int, int, bytes]:
+    fields = fields_of(entry, "retire", 5)
+    return fields.octets(16), fields.number(PARTITIONS_MAX - 1), fields.number(), fields.octets(32)
+
+
 def _check_carries(call: Call, token: bytes, partition: int) -> None:
     if not topics.carries(call, token, partition):
         raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
 
 
+def _check_tenure(call: Call, promise: Promise) -> None:
+    """A partition that was taken from the node before it had to keep its promise, or given to it after it had made it,
+    blames nobody: whoever assigns partitions could ruin any node's name."""
+    tenure = call.state.row(topics.TENURES(promise.token, promise.partition, promise.node))
+    if tenure is not None and not tenure.covers(promise.time_ms, _due_ms(call, promise)):
+        raise Refused("the partition was not the node's until the promise was due", reason="taken-away")
+
+
+def _due_ms(call: Call, promise: Promise) -> int:
+    return promise.time_ms + settings.read(call.state, "anchor_ms")
+
+
 def _check_overdue(call: Call, promise: Promise) -> None:
-    due = promise.time_ms + settings.read(call.state, "anchor_ms")
+    due = _due_ms(call, promise)
     if call.time_ms <= due:
         raise Refused(f"the promise is due at {due}, block time is {call.time_ms}", reason="not-due")
 

@@ -96,6 +96,27 @@ def current(state: State, token: bytes, time_ms: int) -> int | None:
     return None
 
 
+class TopicKeyRow(NamedTuple):
+    key_hash: bytes
+    height: int
+
+
+TOPIC_KEYS = Table("topic-key", TopicKeyRow, ID, ID)  # by token and the key's name
+
+
+def announce_key(call: Call, entry: list[Any]) -> None:
+    """[22, token, name, public key hash]: a key beside the epochs', of an erasure period or a topic policy; by the
+    topic's authority. What is there already may be said again, and stays as it is."""
+    fields = fields_of(entry, "key", 4)
+    token, name, key_hash = fields.octets(16), fields.octets(16), fields.octets(32)
+    call.require_authority_of(topics.require(call.state, token).tenant)
+    known = call.state.row(TOPIC_KEYS(token, name))
+    if known is None:
+        call.state.put(TOPIC_KEYS(token, name), [key_hash, call.height])
+    elif known.key_hash != key_hash:
+        raise Refused(f"key {name.hex()} of topic {token.hex()} is another", reason="wrong-key")
+
+
 class ErasureRow(NamedTuple):
     height: int
     time_ms: int

@@ -26,7 +26,9 @@ from tallystick.ledger.contracts import (
     identity,
     operations,
     permits,
+    quotas,
     reputation,
+    retention,
     settings,
     topics,
     writes,
@@ -34,9 +36,10 @@ from tallystick.ledger.contracts import (
 from tallystick.ledger.contracts.kinds import EntryKind
 from tallystick.ledger.contracts.operations import RUNS, find_runs
 from tallystick.ledger.contracts.state import Call, Handler, HistoryLink, State
-from tallystick.trust.certificate import Certificate
+from tallystick.trust.certificate import Certificate, SubjectKind
 
 ACCEPTED, REFUSED = 0, 1
+STRANGER_BYTES_MAX = 16 << 10  # of a first transaction: a certificate takes two kilobytes
 WHOLE = -1  # the index of a refusal that concerns the transaction, not one entry
 
 # (contract, version) → kind → handler. Those of `AT_GENESIS` run from the first block on; whatever comes later has no
@@ -55,6 +58,13 @@ CONTRACTS: dict[tuple[str, int], dict[int, Handler]] = {
         EntryKind.ASSIGN: topics.assign,
         EntryKind.CLOSE_TOPIC: topics.close,
     },
+    ("topics", 2): {
+        EntryKind.TOPIC: topics.create_bound,
+        EntryKind.SCHEMA: topics.schema,
+        EntryKind.ASSIGN: topics.assign_noted,
+        EntryKind.CLOSE_TOPIC: access.close,
+        EntryKind.RETAIN: retention.retain,
+    },
     ("epochs", 1): {EntryKind.ANNOUNCE_EPOCH: epochs.announce, EntryKind.END_EPOCH: epochs.end},
     ("access", 1): {EntryKind.GRANT: access.grant, EntryKind.WITHDRAW: access.withdraw},
     ("permits", 1): {
@@ -63,16 +73,31 @@ CONTRACTS: dict[tuple[str, int], dict[int, Handler]] = {
         EntryKind.REVOKE_PERMIT: permits.revoke,
     },
     ("operations", 1): {EntryKind.OPERATION: operations.operation},
+    ("operations", 2): {EntryKind.OPERATION: operations.operation_2},
     ("anchors", 1): {
         EntryKind.ANCHOR: anchors.anchor,
         EntryKind.RETIRE: anchors.retire,
         EntryKind.BROKEN_PROMISE: anchors.broken_promise,
         EntryKind.NOTARISE: anchors.notarise,
     },
+    ("anchors", 2): {
+        EntryKind.RELEASE: anchors.release,
+        EntryKind.ANCHOR: anchors.anchor_sampled,
+        EntryKind.RETIRE: anchors.retire_kept,
+        EntryKind.BROKEN_PROMISE: anchors.broken_promise_in_tenure,
+        EntryKind.NOTARISE: anchors.notarise_sampled,
+    },
     ("attributes", 1): {
         EntryKind.GRANT_ATTRIBUTE: attributes.grant,
         EntryKind.WITHDRAW_ATTRIBUTE: attributes.withdraw,
         EntryKind.ATTRIBUTE_EPOCH: attributes.announce,
+    },
+    ("attributes", 2): {
+        EntryKind.GRANT_ATTRIBUTE: attributes.grant_2,
+        EntryKind.WITHDRAW_ATTRIBUTE: attributes.withdraw_2,
+        EntryKind.ATTRIBUTE_EPOCH: attributes.announce,
+        EntryKind.DROP_ATTRIBUTE: attributes.drop,
+        EntryKind.REFUSE_ATTRIBUTES: attributes.refuse,
     },
     ("policies", 1): {EntryKind.TOPIC_POLICY: attributes.policy},
     ("groups", 1): {
@@ -82,11 +107,25 @@ CONTRACTS: dict[tuple[str, int], dict[int, Handler]] = {
         EntryKind.COMMIT_OFFSET: groups.commit,
         EntryKind.RESET_OFFSET: groups.reset,
     },
+    ("groups", 2): {
+        EntryKind.GROUP: groups.create,
+        EntryKind.JOIN: groups.join,
+        EntryKind.LEAVE: groups.leave,
+        EntryKind.COMMIT_OFFSET: groups.commit_2,
+        EntryKind.RESET_OFFSET: groups.reset_2,
+    },
     ("reputation", 1): {EntryKind.LIFT: reputation.lift},
     ("equivocation", 1): {EntryKind.EQUIVOCATION: reputation.equivocation},
+    (settings.KEYS_CONTRACT, 1): {EntryKind.ANNOUNCE_KEY: epochs.announce_key},
+    (quotas.CONTRACT, 1): {},  # no entries of its own: every transaction of a principal is held to them
     ("writes", 1): {EntryKind.WRITE: writes.write},
     ("erasures", 1): {EntryKind.ERASE: epochs.erase},
     ("settings", 1): {EntryKind.SET: settings.set_, EntryKind.ACTIVATE: settings.activate},
+    ("settings", 2): {
+        EntryKind.SET: settings.set_2,
+        EntryKind.ACTIVATE: settings.activate,
+        EntryKind.WITHDRAW_ACTIVATION: settings.withdraw,
+    },
 }
 
 AT_GENESIS = (
@@ -95,10 +134,14 @@ AT_GENESIS = (
 )
 
 
+def released() -> dict[str, int]:
+    """The contracts of this release, each with its newest version."""
+    return dict(sorted(CONTRACTS))  # of several versions of one contract, the last
+
+
 def newest() -> dict[str, int]:
-    """The contracts of this release whose newest version needs an activation."""
-    found = dict(sorted(CONTRACTS))  # of several versions of one contract, the last
-    return {name: version for name, version in found.items() if name not in AT_GENESIS or version > 1}
+    """Those of them whose newest version needs an activation."""
+    return {name: version for name, version in released().items() if name not in AT_GENESIS or version > 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +174,17 @@ def execute(state: State, transaction: Transaction, height: int, time_ms: int, f
     """
     call: Call | None = None
     try:
-        handlers = _handlers_at(state, height)
+        handlers, has_quotas = _handlers_at(state, height)
         call = authenticate(state, transaction, height, time_ms, first)
+        call.has_quotas, call.index = has_quotas, WHOLE
+        is_charged = has_quotas and call.author_kind == SubjectKind.PRINCIPAL
+        if is_charged:
+            quotas.charge_entries(call, len(transaction.entries))
         kinds = _run_entries(call, transaction, handlers)
         operations.settle(call)
+        call.index = WHOLE
+        if is_charged:
+            quotas.charge_state(call)
     except Refused as refusal:
         state.discard()
         return Result(REFUSED, refusal.reason, WHOLE if call is None else call.index, str(refusal))
@@ -192,6 +242,20 @@ def encode_links(links: Mapping[bytes, HistoryLink]) -> bytes:
     return wire.encode(found)
 
 
+def admit(state: State, transaction: Transaction, height: int, time_ms: int) -> None:
+    """Raise `Refused` unless a transaction is worth a place in a block: what a validator asks before it passes one on.
+
+    A stranger may bring its own enrolment and little else, and its certificate is held to its issuer's key before
+    anything else is verified.
+    """
+    if identity.find(state, transaction.author) is None:
+        certificate = _own_enrolment(transaction)
+        if len(transaction.data) > STRANGER_BYTES_MAX:
+            raise Refused(f"a stranger's transaction has at most {STRANGER_BYTES_MAX} bytes", reason="too-large")
+        identity.check_issuer(state, certificate, identity.trust_file(state).instance, time_ms)
+    authenticate(state, transaction, height, time_ms, 0)
+
+
 def authenticate(state: State, transaction: Transaction, height: int, time_ms: int, first: int) -> Call:
     """The call of a transaction whose author is known, live, signed it, and has not sent it before."""
     author = transaction.author
@@ -225,10 +289,11 @@ def _own_enrolment(transaction: Transaction) -> Certificate:
     raise Refused(f"author {transaction.author.hex()} is not enrolled", reason="unknown-identity")
 
 
-def _handlers_at(state: State, height: int) -> dict[int, Handler]:
+def _handlers_at(state: State, height: int) -> tuple[dict[int, Handler], bool]:
+    """The handlers in force at this height, and whether quotas are."""
     versions = state.row(settings.VERSIONS()) or []
     active = {contract: version for contract, version, start in versions if start <= height}
-    return _handlers(tuple(sorted(active.items())))
+    return _handlers(tuple(sorted(active.items()))), quotas.CONTRACT in active
 
 
 @lru_cache(maxsize=16)

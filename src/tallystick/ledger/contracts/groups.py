@@ -3,7 +3,9 @@
 Threat: a broker or a stranger that moves a group's offsets; a member that was cut off and commits late; two members
 that each believe they hold a partition. Invariant: every change of membership raises the fence; a commit counts only
 with the present fence, by the member to whom the partition is dealt, from the offset that stands there, forward.
-Going back is its own entry. Leases run in block time, and are looked at whenever the group is touched.
+Going back is its own entry. Since version 2 an offset lies at most `AHEAD_MAX` beyond what is anchored: members may
+read what is only stored, and nobody skips what is yet to come. Leases run in block time, and are looked at whenever the
+group is touched.
 
 Partitions are dealt by position: all (token, partition) in order, to the members in order, in turn.
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tallystick.errors import Malformed, Refused
-from tallystick.ledger.contracts import access, identity, reputation, settings, topics
+from tallystick.ledger.contracts import access, anchors, identity, reputation, settings, topics
 from tallystick.ledger.contracts.state import ID, U32, Call, State, Table, fields_of
 from tallystick.trust.certificate import SubjectKind
 from tallystick.trust.promise import PARTITIONS_MAX
@@ -25,6 +27,7 @@ from tallystick.trust.right import Right
 
 TOKENS_MAX = 64
 MEMBERS_MAX = 1024
+AHEAD_MAX = 1 << 20  # parcels that are stored and not yet anchored: a quarter of an hour of a thousand a second
 
 
 class GroupRow(NamedTuple):
@@ -121,6 +124,27 @@ def reset(call: Call, entry: list[Any]) -> None:
     if fence != group.fence:
         raise Refused(f"fence {group.fence} expected, found {fence}", reason="fenced")
     _move(call, identifier, group, token, partition, old, new)
+
+
+def commit_2(call: Call, entry: list[Any]) -> None:
+    """As `commit`, to an offset that may exist."""
+    _check_ahead(call, entry)
+    commit(call, entry)
+
+
+def reset_2(call: Call, entry: list[Any]) -> None:
+    """As `reset`, to an offset that may exist."""
+    _check_ahead(call, entry)
+    reset(call, entry)
+
+
+def _check_ahead(call: Call, entry: list[Any]) -> None:
+    _, _, _, token, partition, _, _, new = _offset_fields(call, entry)
+    anchor = call.state.row(anchors.ANCHORS(token, partition))
+    anchored = 0 if anchor is None else anchor.size
+    if new > anchored + AHEAD_MAX:
+        message = f"offset {new} of partition {partition} is far beyond the {anchored} parcels that are anchored"
+        raise Refused(message, reason="offset-ahead")
 
 
 def offset(state: State, identifier: bytes, token: bytes, partition: int) -> int:

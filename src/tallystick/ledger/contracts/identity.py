@@ -47,6 +47,9 @@ class IdentityRow(NamedTuple):
     revoked: int  # height, or 0
     certificate_hash: bytes
 
+    def is_live(self, time_ms: int) -> bool:
+        return not self.revoked and self.not_before_ms <= time_ms < self.not_after_ms
+
     def check_live(self, time_ms: int) -> None:
         """Raise `Refused` unless the identity may act at this block time."""
         if self.revoked:
@@ -100,7 +103,7 @@ def enrol(call: Call, entry: list[Any]) -> None:
         raise Refused("an identifier is the hash of its first key", reason="wrong-subject")
     if find(call.state, certificate.subject) is not None:
         raise Refused(f"identity {certificate.subject.hex()} is enrolled already", reason="already-enrolled")
-    _check_issuer(call, certificate)
+    check_issuer(call.state, certificate, call.instance, call.time_ms)
     _store(call, certificate, enrolled=call.height)
 
 
@@ -114,7 +117,7 @@ def replace(call: Call, entry: list[Any]) -> None:
         raise Refused("a replaced key leaves kind and tenant as they were", reason="wrong-certificate")
     if call.author not in (certificate.subject, certificate.issuer):
         raise Refused("a key is replaced by its holder or its issuer", reason="not-entitled")
-    _check_issuer(call, certificate)
+    check_issuer(call.state, certificate, call.instance, call.time_ms)
     _end_key(call, old.key)
     _store(call, certificate, enrolled=old.enrolled)
 
@@ -193,14 +196,15 @@ def _certificate(call: Call, entry: list[Any]) -> Certificate:
     return certificate
 
 
-def _check_issuer(call: Call, certificate: Certificate) -> None:
+def check_issuer(state: State, certificate: Certificate, instance: bytes, time_ms: int) -> None:
+    """Raise `Refused` unless the certificate's chain ends at the trust file, at this block time."""
     if certificate.issuer == ROOT_ID:
         if certificate.kind == SubjectKind.PRINCIPAL:
             raise Refused("principals are certified by an authority", reason="wrong-issuer")
-        certificate.verify(trust_file(call.state).root_verifier, instance=call.instance)
+        certificate.verify(trust_file(state).root_verifier, instance=instance)
         return
-    issuer = require(call.state, certificate.issuer)
-    issuer.check_live(call.time_ms)
+    issuer = require(state, certificate.issuer)
+    issuer.check_live(time_ms)
     if (
         certificate.kind != SubjectKind.PRINCIPAL
         or issuer.kind != SubjectKind.AUTHORITY
@@ -208,7 +212,7 @@ def _check_issuer(call: Call, certificate: Certificate) -> None:
         or issuer.tenant not in (ALL_TENANTS, certificate.tenant)
     ):
         raise Refused("an authority certifies principals of its own tenants", reason="wrong-issuer")
-    certificate.verify(VerifyKey(issuer.key), instance=call.instance)
+    certificate.verify(VerifyKey(issuer.key), instance=instance)
 
 
 def _store(call: Call, certificate: Certificate, *, enrolled: int) -> None:

@@ -8,12 +8,19 @@ before, for an act that this contract, from its own state as it was when the req
 the node can judge (rate, size, sequence) is recorded and has no effect. Nor has an unauthenticated operator
 (`NOBODY`): junk enters as one aggregate per reason and window.
 
+Threat: a principal that is ruined by its own honest readers. A right is withdrawn, and nine of them ask once more
+before they can know; or all of them are started for a topic that it may not read. From version 2 on nothing counts that
+was asked within `grace_ms` of the last change of the principal's rules there, and of a principal and topic one request
+within `fall_window_ms`. What matters is when it was signed, so that a node cannot spread what came at once over many
+windows; and the block's time where that is earlier, so that a clock that is ahead costs nothing.
+
 To BPS Table 3 (operator, role, topic, operation, time, last operation) come the reason of a refusal, host, count,
 offsets and the hash of the signed request; an aggregate holds the Merkle root of those hashes. The last operation's
 place is not the author's to write: it is in the transaction's result.
 
     history/<token>     [height, index, count, chain] of the last operation
     evidence/<hash>     height at which a signed request was held against its principal
+    fallen/<id><token>  block time at which that last happened to a principal on a topic; from version 2 on
 
 A run of plain operations goes through the contract at once (`find_runs`). `operation` is the rule; this is the same
 rule for entries that it takes without a second thought (accepted, no evidence, the one encoding:
@@ -83,6 +90,7 @@ _ASKED = {
 
 HISTORIES = Table("history", HistoryRow, ID)
 EVIDENCE = Table("evidence", int, HASH)
+FALLEN = Table("fallen", int, ID, ID)  # by principal and token
 
 
 class OperatorRole(IntEnum):
@@ -92,6 +100,16 @@ class OperatorRole(IntEnum):
 
 
 def operation(call: Call, entry: list[Any]) -> None:
+    """Version 1."""
+    _record(call, entry, _judge)
+
+
+def operation_2(call: Call, entry: list[Any]) -> None:
+    """Version 2: the same entry, judged with patience."""
+    _record(call, entry, _judge_patiently)
+
+
+def _record(call: Call, entry: list[Any], judge: Callable[[Call, bytes, bytes, int, bytes, bytes], None]) -> None:
     """[35, operator, role, token, operation, reason, host, count, partition, first, end, time ms, request, evidence]
 
     `reason` is empty for what was accepted; `first` and `end` are offsets; `request` is the hash of the signed
@@ -129,7 +147,7 @@ def operation(call: Call, entry: list[Any]) -> None:
         return
     call.refused += 1
     if evidence:
-        _judge(call, operator, token, kind, request, evidence)
+        judge(call, operator, token, kind, request, evidence)
 
 
 def is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
@@ -176,25 +194,48 @@ def open_link(call: Call, token: bytes) -> HistoryLink:
 def _judge(call: Call, operator: bytes, token: bytes, kind: int, request: bytes, evidence: bytes) -> None:
     """Lower the operator's score if its own signed request proves that it asked for what it may not.
 
-    Evidence that proves nothing has no effect, but stays: whoever reads the history sees who brought it. The host
-    is the node's word alone, so only what the operator may do from no host at all counts against it.
+    Evidence that proves nothing has no effect, but stays: whoever reads the history sees who brought it.
+    """
+    created_ms = _misdeed_ms(call, operator, token, kind, request, evidence)
+    # A right that was changed since the request proves nothing: it may have been there when it was asked for.
+    if created_ms is not None and created_ms > access.changed_ms(call.state, operator, token):
+        _convict(call, operator, request)
+
+
+def _judge_patiently(call: Call, operator: bytes, token: bytes, kind: int, request: bytes, evidence: bytes) -> None:
+    """As `_judge`, but for what the operator could not know yet, and for more than one fall in a window."""
+    created_ms = _misdeed_ms(call, operator, token, kind, request, evidence)
+    if created_ms is None:
+        return
+    asked_ms = min(created_ms, call.time_ms)
+    known_ms = access.changed_ms(call.state, operator, token) + settings.read(call.state, "grace_ms")
+    fallen_ms, window_ms = call.state.row(FALLEN(operator, token)), settings.read(call.state, "fall_window_ms")
+    if asked_ms <= known_ms or (fallen_ms is not None and window_ms and asked_ms < fallen_ms + window_ms):
+        return
+    call.state.put(FALLEN(operator, token), call.time_ms)
+    _convict(call, operator, request)
+
+
+def _misdeed_ms(call: Call, operator: bytes, token: bytes, kind: int, request: bytes, evidence: bytes) -> int | None:
+    """When the operator signed a request for what it may not do now, or None where the evidence does not prove one.
+
+    The host is the node's word alone, so only what the operator may do from no host at all counts against it.
     """
     envelope = _read_evidence(call.state, evidence)
     if envelope is None or envelope.base_hash != request or envelope.principal != operator:
-        return
+        return None
     created_ms = envelope.created * 1000
     fresh = abs(call.time_ms - created_ms) <= settings.read(call.state, "evidence_age_ms")
-    key = EVIDENCE(request)
-    if envelope.node != call.author or not fresh or call.state.get(key) is not None:
-        return
+    if envelope.node != call.author or not fresh or call.state.get(EVIDENCE(request)) is not None:
+        return None
     if asked(envelope) != (token, kind) or reputation.is_blacklisted(call.state, operator):
-        return
-    # A right that was changed since the request proves nothing: it may have been there when it was asked for.
-    if created_ms <= access.changed_ms(call.state, operator, token):
-        return
-    if not access.granted(call.state, operator, token) & kind:
-        call.state.put(key, call.height)
-        reputation.fall(call, operator)
+        return None
+    return None if access.granted(call.state, operator, token) & kind else created_ms
+
+
+def _convict(call: Call, operator: bytes, request: bytes) -> None:
+    call.state.put(EVIDENCE(request), call.height)
+    reputation.fall(call, operator)
 
 
 def asked(envelope: Envelope) -> tuple[bytes, int] | None:
@@ -227,7 +268,7 @@ class OperationRun:
     compiled: CompiledLedger
 
     def take(self, call: Call) -> bool:
-        """Run all of it by version 1. Returns False, and changes nothing, where one of them would be refused."""
+        """Run all of it by version 1 or 2. Returns False, and changes nothing, where one of them would be refused."""
         kernel = self.compiled.kernel
         octets, nothing = np.frombuffer(self.data, np.uint8), np.zeros(len(self.rows), np.int64)
         tokens_at, operators_at, counts, partitions = (np.ascontiguousarray(column) for column in self.rows.T)
@@ -262,7 +303,10 @@ class OperationRun:
 
 
 # How each version of the rule takes a run: a version that is not here would go entry by entry, without a word.
-RUNS: dict[Handler, Callable[[OperationRun, Call], bool]] = {operation: OperationRun.take}
+RUNS: dict[Handler, Callable[[OperationRun, Call], bool]] = {
+    operation: OperationRun.take,
+    operation_2: OperationRun.take,  # what it judges otherwise is never plain
+}
 
 
 def find_runs(transaction: Transaction) -> Iterator[OperationRun]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tallystick import wire
 from tallystick.errors import Refused
@@ -68,6 +68,13 @@ class Table(Generic[R]):
         written = [part if isinstance(part, bytes) else part.to_bytes(-width, "big") for part, width in widths]
         return b"".join([self._prefix, *written])
 
+    def fits(self, *parts: bytes | int) -> bool:
+        """Whether there may be a row of these parts."""
+        widths = zip(parts, self._parts, strict=True)
+        return all(
+            len(part) == width if isinstance(part, bytes) else 0 <= part < 1 << 8 * -width for part, width in widths
+        )
+
     def parts(self, key: bytes) -> tuple[Any, ...]:
         """The parts that a key was made of."""
         found: list[bytes | int] = []
@@ -80,6 +87,12 @@ class Table(Generic[R]):
 
     def read(self, value: Any) -> R:
         return self._row(*value) if self._is_tuple else self._row(value)
+
+
+class RowReader(Protocol):
+    """Brings a row of the state by its key: `State.row`, or whoever asks for it elsewhere."""
+
+    def __call__(self, key: Key[R], /) -> R | None: ...
 
 
 CACHE_KEYS_MAX = 100_000  # some 30 MB of decoded values
@@ -114,6 +127,15 @@ class State:
             key = bytes(key)  # a table's key is more than its bytes
             self._before[key] = self._known.get(key, _MISSING)
         self._known[key] = value
+
+    def grown_bytes(self) -> int:
+        """By how much the running transaction changed the stored encoding of what it touched, keys included."""
+        grown = 0
+        for key, before in self._before.items():
+            old = self._load(key) if before is _MISSING else None if before is None else wire.encode(before)
+            new = None if self._known[key] is None else wire.encode(self._known[key])
+            grown += (0 if new is None else len(key) + len(new)) - (0 if old is None else len(key) + len(old))
+        return grown
 
     def keep(self) -> None:
         """The running transaction was accepted: its changes belong to the block."""
@@ -179,10 +201,15 @@ class Call:
     links: dict[bytes, HistoryLink] = field(default_factory=dict)  # by token
     accepted: dict[bytes, int] = field(default_factory=dict)  # requests by operator
     refused: int = 0  # operations that tell of a refusal
+    has_quotas: bool = False  # whether tenants are held to their shares
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the author is the instance's operator: an authority that the root certified for all tenants."""
+        return self.author_kind == SubjectKind.AUTHORITY and self.author_tenant == ALL_TENANTS
 
     def require_operator(self) -> None:
-        """The instance's operator: an authority that the root certified for all tenants."""
-        if self.author_kind != SubjectKind.AUTHORITY or self.author_tenant != ALL_TENANTS:
+        if not self.is_operator:
             raise Refused("only an authority of all tenants may do this", reason="not-operator")
 
     def require_authority_of(self, tenant: bytes) -> None:

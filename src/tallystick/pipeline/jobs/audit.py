@@ -94,7 +94,7 @@ class Auditor:
             "parcels": parcels,
             "findings": sum(counts.values()),
             **{f"{severity}s": counts.get(severity, 0) for severity in SEVERITIES},
-            "vouched_by": head.vouched_by(),
+            "vouched_by": head.vouched_by(self._session.memory.trust),
         }
 
     def _advance(self, height: int) -> None:
@@ -165,7 +165,8 @@ class Auditor:
             return dict(counts)  # nothing new, also after a restart: a stream of rounds is no stream of batches
         if head is not None:  # what a report says of the ledger
             facts |= {"height": head.height, "time_ms": head.time_ms, "transactions": head.size}
-            facts |= {"root": head.root.hex(), "cosigners": list(head.cosigners), "vouched_by": head.vouched_by()}
+            vouched_by = head.vouched_by(session.memory.trust)
+            facts |= {"root": head.root.hex(), "cosigners": list(head.cosigners), "vouched_by": vouched_by}
         table.write_rows(self._run.spark, found, SCHEMA, facts)
         return dict(counts)
 

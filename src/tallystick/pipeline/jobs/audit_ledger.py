@@ -86,10 +86,11 @@ _PLAIN: dict[EntryKind, tuple[tuple[str, int], ...]] = {
     **dict.fromkeys((EntryKind.GROUP, EntryKind.JOIN, EntryKind.LEAVE), (("group", 1),)),
     **dict.fromkeys((EntryKind.GRANT, EntryKind.WITHDRAW), (*_TOKEN, ("principal", 2), ("host", 5))),
     **dict.fromkeys((EntryKind.GRANT_ATTRIBUTE, EntryKind.WITHDRAW_ATTRIBUTE), (("principal", 2),)),
+    EntryKind.DROP_ATTRIBUTE: (("principal", 2),),
     EntryKind.ISSUE_PERMIT: (("token", 3), ("principal", 4)),
     **dict.fromkeys((EntryKind.REVOKE, EntryKind.LIFT), (("principal", 1),)),
     **dict.fromkeys((EntryKind.TOPIC, EntryKind.SCHEMA, EntryKind.CLOSE_TOPIC), _TOKEN),
-    **dict.fromkeys((EntryKind.TOPIC_POLICY, EntryKind.ERASE, EntryKind.WRITE), _TOKEN),
+    **dict.fromkeys((EntryKind.TOPIC_POLICY, EntryKind.ERASE, EntryKind.WRITE, EntryKind.ANNOUNCE_KEY), _TOKEN),
 }
 
 

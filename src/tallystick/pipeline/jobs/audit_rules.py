@@ -153,7 +153,11 @@ def _moved(audited: Audited, which: str, words: str) -> DataFrame:
     return _say(found, f"group %s {words}", _short("group"), "first", "end")
 
 
-@rule("retired-unread", WARNING, "lengthen the node's retention, or look why the group is behind; the rows are gone")
+@rule(
+    "retired-unread",
+    WARNING,
+    "tally topic retain keeps rows longer; look why the group is behind, its rows are gone",
+)
 def retired_unread(audited: Audited) -> DataFrame:
     """Parcels whose bodies were given up before a group had read them."""
     marks = audited.ledger.where("kind = 'retire'").alias("mark")

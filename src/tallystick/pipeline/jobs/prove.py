@@ -32,6 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tallystick.carriers.carrier import Fetch
 from tallystick.errors import Misuse, Refused
+from tallystick.ledger.contracts.topics import TOPICS
 from tallystick.parcel.parcel import Parcel
 from tallystick.parcel.prove import Prover, verify_proof
 from tallystick.parcel.verify import verify_named
@@ -97,12 +98,13 @@ def prove_rows(rows: DataFrame, access: Access, *, lent: bool) -> DataFrame:
     Tasks work with what is lent to them, or else as the identity of `access`.
     """
     schema, identity = rows.schema, access.session.identity
-    trust, authority = identity.trust.to_json(), identity.authority.encode()
+    trust, authority = access.session.memory.trust.to_json(), identity.authority.encode()
+    topic = access.session.node.state(TOPICS(access.token)).encode()
     own = partial(join, str(identity.home), access.permit)
     keys: Callable[[], TopicKeys] = partial(borrow, access.loan()) if lent else own
 
     def prove(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        opener, projection = _Opener(keys(), TrustFile.parse(trust), authority), Projection(schema)
+        opener, projection = _Opener(keys(), TrustFile.parse(trust), authority, topic), Projection(schema)
         share = list(batches)
         for shown in _by_parcel(pa.Table.from_batches(share)) if share else ():
             yield pa.RecordBatch.from_pylist(_prove_parcel(opener, projection, shown), schema=_RESULT)
@@ -127,6 +129,7 @@ class _Opener:
     keys: TopicKeys
     trust: TrustFile
     authority: bytes  # its certificate
+    topic: bytes  # the state proof of its row
 
 
 def _prove_parcel(opener: _Opener, projection: Projection, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -172,8 +175,9 @@ class _Opened:
         self._permit = node.permit(header.topic(token).permit)
 
     def prover(self, group: int) -> Prover:
-        ring, authority = self._opener.keys.ring, self._opener.authority
-        return Prover(self._verified, ring, self.schema, group, self._permit, authority, self._receipt)
+        opener = self._opener
+        shown = (self._permit, opener.authority, self._receipt, opener.topic)
+        return Prover(self._verified, opener.keys.ring, self.schema, group, *shown)
 
 
 def _differences(row: dict[str, Any], sealed: dict[str, Any], columns: list[str], parcel: bytes) -> list[str]:

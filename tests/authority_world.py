@@ -23,6 +23,7 @@ from tallystick.crypto.signatures import RootKey, SigningKey
 from tallystick.ledger import entries
 from tallystick.ledger.block import compose
 from tallystick.ledger.contracts.state import State
+from tallystick.ledger.proofs import StateProof
 from tallystick.ledger.sqlite import SqliteLedger
 from tallystick.record.schema import Schema
 from tallystick.runtime.sources import Entropy, ManualClock, SeededEntropy
@@ -48,6 +49,9 @@ class PromptClient:
         self.clock = clock
         self.checkpoint, self.consistency = ledger.checkpoint, ledger.consistency
         self.blocks, self.state = ledger.blocks, ledger.state
+
+    def states(self, keys: Sequence[bytes]) -> list[StateProof]:
+        return [self.state(key) for key in keys]
 
     def submit(self, transaction: bytes) -> None:
         now_ms = int(self.clock.now() * 1000)
@@ -168,7 +172,7 @@ class World:
         sealing = sealing or hpke.PrivateKey.generate(self.entropy.bytes(32))
         enrolled = enrol(self.authority, self.instance, invite, name, key, sealing)
         certificate = Certificate.decode(enrolled.certificate)
-        return self.person(Holder(self.instance, certificate.subject, key, sealing), certificate)
+        return self.person(Holder(self.instance, certificate.subject, key, sealing, certificate.tenant), certificate)
 
     def person(self, holder: Holder, certificate: Certificate) -> Person:
         return Person(

@@ -1,0 +1,61 @@
+"""Which pages of the documentation the suite walks (scripts/walk.py), in which order, and how a walk is begun."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WALK = ROOT / "scripts" / "walk.py"
+GUIDES = ROOT / "docs" / "guides"
+
+# Each page goes on with what those before it made.
+_BEGIN = ("README.md", "quickstart.md")
+PLAIN = (*_BEGIN, "policies.md", "interests.md", "fleet.md", "operators.md", "simulation.md", "abci.md")
+ENGINE = {
+    "spark": (*_BEGIN, "pipeline.md", "audit.md", "spark.md", "clusters.md"),
+    "kafka": ("kafka.md",),
+    "chain": ("chain.md",),
+}
+
+# Commands that the suite cannot run, by page and first words, and why.
+NOT_RUN = {
+    ("chain.md", "tally chain init v0 --rpc 10.0.0.1"): "four machines; test_chain_commands.py does it on loopback",
+    ("chain.md", "tally init fleet --ledger cometbft://10.0.0.1"): "four machines",
+    ("chain.md", "tally chain join v0 v0.json v1.json v2.json v3.json"): "four machines",
+    ("chain.md", "tally chain join v4 v0.json v1.json v2.json v3.json"): "four machines",
+    ("chain.md", "tally chain successor fleet v0.json v1.json v2.json v3.json"): "four machines; as above",
+    ("chain.md", "tally chain successor fleet v0.json v1.json v2.json v4.json"): "five machines",
+    ("chain.md", "tally chain genesis v0.json v1.json v2.json v4.json"): "five machines",
+    ("chain.md", "tally chain join v4 v0.json v1.json v2.json v4.json"): "five machines",
+    ("chain.md", "tally chain status cometbft://10.0.0.1"): "four machines",
+    ("chain.md", "tally chain rollback v0"): "a validator with a wrong result; test_change_of_validators.py has one",
+    ("clusters.md", "PYSPARK_PYTHON=./environment/bin/python"): "a packed environment, on a cluster of machines",
+    ("fleet.md", "tally fleet replay"): "a recording that is not ours to hand out; tests/fleet replays it where it is",
+    ("kafka.md", "pip install"): "from the network",
+    ("kafka.md", "tally node add fleet"): "a chain and Kafka together; tests/kafka runs several gateways",
+    ("kafka.md", "tally up fleet --authority-only"): "a chain and Kafka together",
+    ("operators.md", "TALLY_REVOKE_S=10"): "a test of this suite",
+    ("operators.md", "tally ledger history vitals"): "what the demo leaves; tests/demo looks at it",
+    ("pipeline.md", "pip install"): "from the network",
+    ("simulation.md", "python -m tallystick.sim --seed 0 --count"): "a quarter of an hour; tests/sim runs seeds",
+    ("spark.md", "pip install"): "from the network",
+}
+
+
+def page(name: str) -> Path:
+    return ROOT / name if name == "README.md" else GUIDES / name
+
+
+def begin_walk(names: tuple[str, ...]) -> subprocess.Popen[str]:
+    """Everything is said on stdout. Where the library for policies has no wheel, their guide is left out."""
+    walked = [str(page(name)) for name in names if name != "policies.md" or find_spec("pymcl")]
+    return subprocess.Popen(
+        [sys.executable, str(WALK), *walked],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
