@@ -8,8 +8,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from actors import SCHEMA, Hand, Topic, await_topic, fetch_query, publish, row_of, settle, stored, write_as_node
-from stack import READ, WRITE, Stack
+from actors import (
+    SCHEMA,
+    Hand,
+    Topic,
+    anchored,
+    await_topic,
+    fetch_query,
+    publish,
+    row_of,
+    settle,
+    stored,
+    write_as_node,
+)
+from stack import READ, WRITE, Stack, wait_until
 from without import without
 
 from tallystick.carriers.accounts import Asked
@@ -19,7 +31,6 @@ from tallystick.crypto.merkle import leaf_hash
 from tallystick.demo.forgery import exchange, send_bytes
 from tallystick.errors import Refused
 from tallystick.ledger import entries
-from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.groups import GROUPS, OFFSETS
 from tallystick.ledger.contracts.operations import OperatorRole
 from tallystick.parcel.parcel import Parcel
@@ -148,11 +159,10 @@ def break_promise(crime: Crime) -> None:
     kept = hand.seal(1)
     stored(hand.send(kept)[0])
     stored(hand.send(close(hand))[0])
-    settle(crime.stack)
+    wait_until(lambda: anchored(hand.session.view, token) == 2)
     height, time = node.core.block()
     word = Promise(node.trust.instance, node.identifier, token, 0, 0, b"p" * 32, height, time).sign(node.keys.key)
-    size = row_of(hand.session.view, ANCHORS(token, 0)).size
-    path = hand.session.node.inclusion(token, 0, size, [0])[0]
+    path = hand.session.node.inclusion(token, 0, 2, [0])[0]
     hand.session.author.write(entries.broken_promise(word, leaf_hash(kept.hash), path))
 
 

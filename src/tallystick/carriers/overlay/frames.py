@@ -1,0 +1,48 @@
+"""What travels over a link between relays, or between a relay and a client: frames.
+
+A frame names its kind, the version of the plan under which it was made, and its content, which the role of that kind
+reads. Roles send and receive frames as bytes, so the same bytes go over TCP and through the simulated network, and
+parties are named by the hex of their principals. Nothing in a frame says who sent it: the link does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tallystick import wire
+from tallystick.crypto.coding import BLOCK_BYTES_MAX
+from tallystick.errors import Malformed
+from tallystick.wire import Fields
+
+FRAME_BYTES_MAX = BLOCK_BYTES_MAX + 4096
+
+
+class FrameKind(IntEnum):
+    ROUTE = 1  # an advertisement, a subscription, or the undoing of one
+    SHARES = 2  # a sender's final set of lineages, and the receiver's list
+    COMPLAINT = 3  # an attempt brought nothing
+    CONTENT = 4  # a parcel's header, and its body or a block of it
+    ASK = 5  # for parts of a parcel that did not come
+    ACK = 6  # of content
+    NOTICE = 7  # a relay attaches or detaches
+    STATE = 8  # routing state for a newcomer
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    kind: FrameKind
+    plan: int
+    content: bytes
+
+    def encode(self) -> bytes:
+        return wire.encode([1, int(self.kind), self.plan, self.content])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Frame:
+        """Raises `Malformed`."""
+        if len(data) > FRAME_BYTES_MAX:
+            raise Malformed(f"frame: at most {FRAME_BYTES_MAX} bytes expected")
+        fields = Fields.parse(data, "frame", 4)
+        fields.version(1)
+        return cls(FrameKind(fields.number(max(FrameKind), min(FrameKind))), fields.number(), fields.octets())
