@@ -858,3 +858,16 @@ def _read_as_llhttp_does(version: Any, target: Any, headers: Any) -> None:
 @defence("one request at a time", "tallystick.runtime.server:is_asked")
 def _queue_what_follows(cycle: Any) -> bool:
     return False
+
+
+# --- the overlay ---
+
+
+@defence("waits that grow with the way", "tallystick.carriers.overlay.secret_forwarding:SecretForwarding._wait_s")
+def _wait_the_same_everywhere(self: Any, depth: Any, number: Any, *, honest: Any) -> Any:
+    return honest(self, 1, number)
+
+
+@defence("polynomials that are a function of the lineage", "tallystick.carriers.overlay.redistribution:polynomial_seed")
+def _draw_a_new_one(erasable: Any, hop: Any, lineage: Any) -> bytes:
+    return os.urandom(32)

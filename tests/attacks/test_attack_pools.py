@@ -638,8 +638,9 @@ def overtake(stack: Stack, topic: Topic, threads: ThreadPoolExecutor) -> Future[
     """The authority asks for a row, and while the answer is on its way it hears of a newer block."""
     view, key, asking = stack.authority.authority.core.ledger, TOPICS(topic.token), list[Future[object]]()
     with held_back(stack, "state", lambda: asking.append(threads.submit(view.row, key)), on_the_way=key):
-        newest = stack.node.ledger.flush(stack.node._now_ms).height
-        wait_until(lambda: view.head is not None and view.head.height >= newest)  # by whoever follows
+        block = stack.node.ledger.flush(stack.node._now_ms)
+        assert block is not None
+        wait_until(lambda: view.head is not None and view.head.height >= block.height)  # by whoever follows
     return asking[0]
 
 

@@ -19,7 +19,7 @@ from typing import Annotated
 
 from tallystick import wire
 from tallystick.crypto.symmetric import named_hash
-from tallystick.errors import Malformed, Misuse
+from tallystick.errors import Malformed
 from tallystick.wire import Fields, Number, Octets16, Octets32
 
 NODES_MAX = 512
@@ -130,11 +130,11 @@ class Plan:
         return {identifier: tuple(nodes) for identifier, nodes in found.items()}
 
     def node(self, identifier: bytes) -> VirtualNode:
-        """Raises `Misuse` where the plan has none such."""
+        """Raises `Malformed` where the plan has none such."""
         try:
             return self._nodes[identifier]
         except KeyError:
-            raise Misuse(f"plan {self.version}: no virtual node {identifier.hex()}") from None
+            raise Malformed(f"plan {self.version}: no virtual node {identifier.hex()}") from None
 
     def place(self, relay: bytes) -> tuple[VirtualNode, int] | None:
         """A relay's virtual node and its index there, from 1."""

@@ -20,17 +20,16 @@ FRAME_BYTES_MAX = BLOCK_BYTES_MAX + 4096
 
 class FrameKind(IntEnum):
     ROUTE = 1  # an advertisement, a subscription, or the undoing of one
-    SHARES = 2  # a sender's final set of lineages, and the receiver's list
-    COMPLAINT = 3  # an attempt brought nothing
-    CONTENT = 4  # a parcel's header, and its body or a block of it
-    ASK = 5  # for parts of a parcel that did not come
-    ACK = 6  # of content
-    NOTICE = 7  # a relay attaches or detaches
-    STATE = 8  # routing state for a newcomer
+    SHARES = 2  # of a lane key: that it is there, that an attempt failed, a sender's final set and the receiver's list
+    CONTENT = 3  # a parcel's header, and its body or a block of it
+    ASK = 4  # for parts of a parcel that did not come
+    ACK = 5  # of content
+    NOTICE = 6  # a relay attaches or detaches
+    STATE = 7  # routing state for a newcomer
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class OverlayFrame:
     kind: FrameKind
     plan: int
     content: bytes
@@ -39,7 +38,7 @@ class Frame:
         return wire.encode([1, int(self.kind), self.plan, self.content])
 
     @classmethod
-    def decode(cls, data: bytes) -> Frame:
+    def decode(cls, data: bytes) -> OverlayFrame:
         """Raises `Malformed`."""
         if len(data) > FRAME_BYTES_MAX:
             raise Malformed(f"frame: at most {FRAME_BYTES_MAX} bytes expected")

@@ -160,8 +160,7 @@ def reshare(held: Iterable[HeldShare], hop: Hop, sender: int, erasable: bytes) -
     """
     sent: list[tuple[SentLineage, list[bytes]]] = []
     for one in sorted(held, key=lambda one: one.lineage.name):
-        context = hop.lane_key, one.lineage.name, hop.branch, hop.plan
-        randoms = group.scalars(derive(erasable, "tallystick redistribution 1", *context))
+        randoms = group.scalars(polynomial_seed(erasable, hop, one.lineage))
         higher = [ScalarShare(next(randoms), next(randoms)) for _ in range(hop.receivers.need - 1)]
         values, blinds = zip(one.share, *higher, strict=True)
         shares = [
@@ -177,6 +176,11 @@ def reshare(held: Iterable[HeldShare], hop: Hop, sender: int, erasable: bytes) -
         for index in range(1, hop.receivers.count + 1)
     }
     return shares_set, lists
+
+
+def polynomial_seed(erasable: bytes, hop: Hop, lineage: Lineage) -> bytes:
+    """The same whenever the same is sent again."""
+    return derive(erasable, "tallystick redistribution 1", hop.lane_key, lineage.name, hop.branch, hop.plan)
 
 
 def check(hop: Hop, contribution: Contribution, index: int) -> Contribution:

@@ -1,4 +1,4 @@
-"""What relays say to one another about the shares of one lane key: lineages, sets, lists of shares, complaints.
+"""What is said about the shares of one lane key: its origin, lineages, sets, lists of shares, complaints.
 
 Threat: two stories. A relay that tells one receiver other commitments than another splits the honest ones, and one
 that denies what it said cannot be blamed. So what is the same for all receivers (the *set*: every lineage that the
@@ -32,6 +32,7 @@ COUNT_MAX = 7  # relays of a virtual node
 LINEAGES_MAX = comb(COUNT_MAX, COUNT_MAX // 2)  # 35: one for each contributor set
 ATTEMPTS_MAX = 255
 SHARE_BYTES = 2 * SCALAR_BYTES
+TOKENS_MAX = 16
 
 NO_LINEAGE, CANNOT_OPEN = 1, 2  # why somebody complains
 
@@ -93,6 +94,10 @@ def _points(fields: Fields, at_least: int = 0) -> tuple[bytes, ...]:
     return tuple(one.octets(POINT_BYTES) for one in fields.each(COUNT_MAX - 1 + at_least, at_least))
 
 
+def _commitments(fields: Fields) -> tuple[bytes, ...]:
+    return _points(fields, at_least=1)
+
+
 def _lineages(fields: Fields) -> tuple[SentLineage, ...]:
     sent = []
     for item in fields.items(LINEAGES_MAX):
@@ -117,13 +122,46 @@ def _encoded_shares(fields: Fields) -> tuple[bytes, ...]:
     return found
 
 
+def _tokens(fields: Fields) -> tuple[bytes, ...]:
+    found = tuple(one.octets(16) for one in fields.each(TOKENS_MAX, 1))
+    if len(set(found)) < len(found):
+        raise Malformed(f"{fields.what}: a topic is named twice")
+    return found
+
+
+@dataclass(frozen=True)
+class Origin(SignedObject):
+    """A publisher's word on a new lane key: whose it is, where it enters the overlay, and what it committed to."""
+
+    what: ClassVar[str] = "share origin"
+    context: ClassVar[str] = "tallystick share origin 1"
+    publisher: Octets16
+    lock: Octets32  # the name of the share lock
+    created_ms: Number
+    plan: Number  # version of the plan
+    edge: Octets16  # the virtual node that the publisher gives its shares to
+    tokens: Annotated[tuple[bytes, ...], _tokens]  # the topics of its lane, whose subscribers it is for
+    commitments: Annotated[tuple[bytes, ...], _commitments]
+    opens: Octets32  # the commitment to the share lock's secret
+
+    @cached_property
+    def lane_key(self) -> bytes:
+        return name_lane_key(self.publisher, self.lock, self.created_ms)
+
+
+def name_lane_key(publisher: bytes, lock: bytes, created_ms: int) -> bytes:
+    """A lane key's identifier. No other publisher can take it, nor the same one at another time: so a relay that
+    signs one set for a lane key, and none for those made before it was started, never contradicts itself."""
+    return named_hash("tallystick lane key 1", wire.encode([1, publisher, lock, created_ms]))
+
+
 @dataclass(frozen=True)
 class ShareSet(SignedObject):
     """All that a relay will say about a lane key to the relays of a branch in an attempt, the same to each of them."""
 
     what: ClassVar[str] = "share set"
     context: ClassVar[str] = "tallystick share set 1"
-    lane_key: Octets32  # the name of the share lock
+    lane_key: Octets32
     plan: Number  # version of the plan
     branch: Octets16  # the virtual node, or the subscriber, that the set is for
     attempt: Annotated[int, number(ATTEMPTS_MAX)]

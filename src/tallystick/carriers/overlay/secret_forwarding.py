@@ -1,0 +1,321 @@
+"""Algorithm 2 with redistribution: how a relay passes the shares of lane keys on, from hop to hop, in time.
+
+Threat: in every virtual node up to f relays are silent, late, early, lie, or tell each receiver something else; they
+know everything that is sent to any of them, and choose their moments. Promised, as long as messages between honest
+parties arrive within `hop_wait_s` of each other: every authorised subscriber gets the shares that open, and f
+relays of each virtual node together learn nothing (`redistribution.py` says why).
+
+*Attempts.* Honest relays hold the same lineages only if they combine the same honest sets. So a lane key travels in
+attempts. In each, a relay signs one final set for every branch, the same to all receivers, and receivers combine sets
+of one attempt only. A set is final when those of all relays before are in, or when its time is over. Time begins when
+a relay first hears of the attempt, which it tells its neighbours at once; it ends after `hop_wait_s` for each hop from
+the publisher's edge. Were the wait the same at every hop, a liar who sends early would end it before honest sets that
+were waited for one hop earlier arrive. Whoever has no lineage then complains, signed, and so does a subscriber's edge
+for a subscriber that cannot open. The complaint is the beginning of the next attempt, for all who hear it: same shares,
+twice the wait. There are at most `attempts_max` more, so liars buy a bounded number of rounds.
+
+*Fast path.* In the first attempt only k relays of each virtual node send, chosen by the lane key, and there is one
+lineage. If one of them is bad, that costs a complaint and a round.
+
+*Late branches.* Relays keep what they hold until the key retires. Whoever subscribes later gets the same sets.
+
+Deviation from the paper: its Algorithm 2 splits every share again at every hop, so that they multiply
+(`experiments/synapse/`); here their number stays. Left out: acknowledgements. What a broken link loses is a
+complaint's business.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from tallystick.carriers.overlay.frames import OverlayFrame
+from tallystick.carriers.overlay.lane_keys import (
+    Attempt,
+    Evidence,
+    ForwardingLimits,
+    LaneKey,
+    SharesMessage,
+    read_origin,
+    scheduled,
+    threshold,
+    verify,
+)
+from tallystick.carriers.overlay.redistribution import ALONE, Contribution, Hop, Threshold, check, combine, reshare
+from tallystick.carriers.overlay.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
+from tallystick.crypto.signatures import Signer, VerifyKey
+from tallystick.errors import Malformed, Refused
+from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
+from tallystick.trust.plan import Plan
+
+
+class Branches(NamedTuple):
+    """Where a topic's subscribers are, seen from one relay."""
+
+    nodes: tuple[bytes, ...]  # neighbouring virtual nodes
+    subscribers: tuple[bytes, ...]  # its own clients with a live permit
+
+
+class Surroundings(Protocol):
+    """What a relay knows besides: plans, keys and routes."""
+
+    def plan(self, version: int) -> Plan | None: ...
+
+    def key_of(self, principal: bytes) -> VerifyKey | None: ...
+
+    def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches: ...
+
+    def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool: ...
+
+
+class SecretForwarding:
+    """What one relay does with shares: a part of its role, told what arrives and when it is time."""
+
+    def __init__(
+        self,
+        relay: bytes,
+        signer: Signer,
+        around: Surroundings,
+        entropy: Callable[[int], bytes],
+        started: float,
+        limits: ForwardingLimits = ForwardingLimits(),
+    ) -> None:
+        self._relay, self._signer, self._around, self._entropy = relay, signer, around, entropy
+        self._limits = limits
+        # What was signed before a crash is forgotten, and to sign once more would be two stories.
+        self._since_ms = 1000 * (started + limits.skew_max_s)
+        self._lanes: dict[bytes, LaneKey] = {}
+        self._of: Counter[bytes] = Counter()  # lane keys by publisher
+        self._times: list[tuple[float, bytes, int | None]] = []  # when an attempt, or with None a lane key, ends
+        self.dropped: Counter[str] = Counter()
+
+    def take(self, frame: OverlayFrame, sender: bytes, now: float) -> list[Effect]:
+        """A frame. What is not well-formed, known, fresh or signed is dropped, counted by reason."""
+        effects: list[Effect] = []
+        try:
+            message = SharesMessage.decode(frame)
+            origin = read_origin(frame, message.origin)
+            lane = self._lane(origin, message.origin, sender, now, effects)
+            if message.complaint is not None:
+                self._hear(lane, message.complaint, sender, now, effects)
+            if message.shares is not None and message.listed is not None:
+                self._receive(lane, message.shares, message.listed, sender, now, effects)
+        except Refused as error:
+            self.dropped[error.reason] += 1
+        return effects
+
+    def wake(self, now: float) -> list[Effect]:
+        """End what is over."""
+        effects: list[Effect] = []
+        while self._times and self._times[0][0] <= now:
+            _, key, number = heapq.heappop(self._times)
+            lane = self._lanes.get(key)
+            if lane is not None and number is None:
+                del self._lanes[key]
+                self._of[lane.origin.publisher] -= 1
+            elif lane is not None and number is not None and lane.attempts[number].held is None:
+                self._finish(lane, number, now, effects)
+        return effects
+
+    def serve(self, token: bytes, now: float) -> list[Effect]:
+        """Bring a branch that is new, and the others again, what there is of a topic's lane keys."""
+        effects: list[Effect] = []
+        for lane in self._lanes.values():
+            if token in lane.origin.tokens:
+                self._tell(lane, None, effects)
+                for number, attempt in lane.attempts.items():
+                    if attempt.complaint is not None:
+                        self._tell(lane, attempt.complaint, effects)
+                    self._send(lane, number, effects)
+        return effects
+
+    # --- a lane key ---
+
+    def _lane(self, origin: Origin, encoded: bytes, sender: bytes, now: float, effects: list[Effect]) -> LaneKey:
+        lane = self._lanes.get(origin.lane_key)
+        if lane is not None and lane.origin.body == origin.body:
+            return lane
+        key = self._around.key_of(origin.publisher)
+        if key is None:
+            raise Refused("share origin: its publisher is not known", reason="unknown-principal")
+        verify(origin, key)
+        if lane is not None:
+            effects.append(Deliver(Evidence(origin.publisher, "two-origins", (lane.encoded, encoded))))
+            raise Refused("share origin: the publisher signed another one", reason="contradiction")
+        lane = self._lanes[origin.lane_key] = self._new_lane(origin, encoded, sender, now)
+        self._of[origin.publisher] += 1
+        self._at(now + self._limits.keep_s, origin.lane_key, None, effects)
+        self._tell(lane, None, effects)
+        self._begin(lane, 0, None, now, effects)
+        return lane
+
+    def _new_lane(self, origin: Origin, encoded: bytes, sender: bytes, now: float) -> LaneKey:
+        limits, age_s = self._limits, now - origin.created_ms / 1000
+        if age_s > limits.delay_max_s + limits.skew_max_s or origin.created_ms < self._since_ms:
+            raise Refused("share origin: too old, or older than this relay", reason="stale")
+        if age_s < -limits.skew_max_s:
+            raise Refused("share origin: made in the future", reason="future")
+        plan = self._around.plan(origin.plan)
+        place = None if plan is None else plan.place(self._relay)
+        if plan is None or place is None:
+            raise Refused(f"share origin: plan {origin.plan} does not count here", reason="plan")
+        here, index = place
+        path = plan.path(origin.edge, here.identifier)
+        if len(origin.commitments) != path[0].need:
+            raise Malformed("share origin: not as many commitments as its virtual node needs")
+        if not self._around.may_publish(origin.publisher, origin.tokens):
+            raise Refused("share origin: its publisher has no right", reason="no-right")
+        if self._of[origin.publisher] >= limits.publisher_keys_max:
+            raise Refused("share origin: its publisher has too many lane keys", reason="full")
+        lane = LaneKey(origin, encoded, plan, path, index, self._entropy(32))
+        if sender not in self._before(lane):
+            raise Refused("share origin: not from the virtual node before this one", reason="misrouted")
+        return lane
+
+    def _before(self, lane: LaneKey) -> list[bytes]:
+        """Who may tell this relay of a lane key, by index."""
+        if lane.before is None:
+            return [lane.origin.publisher]
+        return [relay.identifier for relay in lane.before.relays]
+
+    # --- attempts ---
+
+    def _begin(self, lane: LaneKey, number: int, complaint: bytes | None, now: float, effects: list[Effect]) -> None:
+        attempt = lane.attempts[number] = Attempt(complaint)
+        if lane.before is not None:
+            self._at(now + self._wait_s(lane.depth, number), lane.origin.lane_key, number, effects)
+        elif lane.attempts[0].came:  # the edge holds the publisher's share already
+            attempt.came = lane.attempts[0].came
+            self._finish(lane, number, now, effects)
+
+    def _wait_s(self, depth: int, number: int) -> float:
+        return depth * self._limits.hop_wait_s * (1 << number)
+
+    def _hear(self, lane: LaneKey, encoded: bytes, sender: bytes, now: float, effects: list[Effect]) -> None:
+        """A complaint, by which the next attempt begins."""
+        complaint = Complaint.decode(encoded)
+        number = complaint.attempt + 1
+        if number > self._limits.attempts_max or number in lane.attempts:
+            return
+        if (complaint.lane_key, complaint.plan) != (lane.origin.lane_key, lane.origin.plan):
+            raise Malformed("complaint: about another lane key")
+        if complaint.index == 0:
+            self._hear_subscriber(lane, complaint, sender)
+            encoded = self._complain(lane, complaint.attempt, CANNOT_OPEN)
+        else:
+            relays = lane.plan.node(complaint.place).relays
+            if complaint.index > len(relays):
+                raise Malformed("complaint: of a relay that the plan has not")
+            verify(complaint, VerifyKey(relays[complaint.index - 1].key))
+        self._spread(lane, encoded, number, now, effects)
+
+    def _hear_subscriber(self, lane: LaneKey, complaint: Complaint, sender: bytes) -> None:
+        key = self._around.key_of(complaint.place)
+        if sender != complaint.place or key is None or sender not in self._branches(lane).subscribers:
+            raise Refused("complaint: not of a subscriber here", reason="no-right")
+        verify(complaint, key)
+
+    def _complain(self, lane: LaneKey, number: int, reason: int, liars: tuple[int, ...] = ()) -> bytes:
+        what = lane.origin.lane_key, lane.origin.plan, number, lane.here.identifier, lane.index, reason, liars
+        return Complaint(*what).sign(self._signer).encode()
+
+    def _spread(self, lane: LaneKey, complaint: bytes, number: int, now: float, effects: list[Effect]) -> None:
+        """Tell all neighbours, so that the attempt begins everywhere at nearly the same time."""
+        self._tell(lane, complaint, effects)
+        if lane.before is not None:
+            frame = SharesMessage(lane.encoded, complaint).frame(lane.origin.plan)
+            effects += [Send(relay.hex(), frame) for relay in self._before(lane)]
+        self._begin(lane, number, complaint, now, effects)
+
+    def _receive(
+        self, lane: LaneKey, encoded: bytes, listed: bytes, sender: bytes, now: float, effects: list[Effect]
+    ) -> None:
+        shares = ShareSet.decode(encoded)
+        attempt = lane.attempts.get(shares.attempt)
+        if attempt is None:
+            raise Refused("share set: of an attempt that has not begun", reason="early")
+        before = self._before(lane)
+        if shares.sender > len(before) or before[shares.sender - 1] != sender:
+            raise Refused("share set: not from the relay that it names", reason="misrouted")
+        key = (
+            self._around.key_of(sender) if lane.before is None else VerifyKey(lane.before.relays[shares.sender - 1].key)
+        )
+        if key is None:
+            raise Refused("share set: its sender is not known", reason="unknown-principal")
+        mine = ShareList.decode(listed)
+        verify(shares, key)
+        verify(mine, key)
+        known = attempt.came.get(shares.sender)
+        if known is not None:
+            if known.shares.hash != shares.hash:
+                effects.append(Deliver(Evidence(sender, "two-sets", (known.shares.encode(), encoded))))
+                raise Refused("share set: the sender signed another one", reason="contradiction")
+            return
+        if attempt.held is not None or shares.sender not in lane.senders(shares.attempt):
+            raise Refused("share set: too late, or not its turn", reason="late")
+        hop = lane.hop_here(shares.attempt)
+        attempt.came[shares.sender] = check(hop, Contribution(shares, mine), lane.index)
+        if len(attempt.came) < len(lane.senders(shares.attempt)):
+            return
+        for number, begun in list(lane.attempts.items()):
+            if begun is attempt or lane.before is None:  # at the edge the publisher's one share is for every attempt
+                begun.came = attempt.came
+                self._finish(lane, number, now, effects)
+
+    def _finish(self, lane: LaneKey, number: int, now: float, effects: list[Effect]) -> None:
+        """Make the set final: combine what came, and send it on or complain."""
+        attempt = lane.attempts[number]
+        among = [lane.senders(0)] if number == 0 or lane.before is None else None
+        hop = lane.hop_here(0 if lane.before is None else number)
+        attempt.held, liars = combine(hop, attempt.came.values(), lane.index, among)
+        for index in liars:
+            one, sender = attempt.came[index], self._before(lane)[index - 1]
+            effects.append(Deliver(Evidence(sender, "false-share", (one.shares.encode(), one.list.encode()))))
+        if attempt.held:
+            self._send(lane, number, effects)
+        elif lane.before is not None and number < self._limits.attempts_max and number + 1 not in lane.attempts:
+            complaint = self._complain(lane, number, NO_LINEAGE, tuple(sorted(liars)))
+            self._spread(lane, complaint, number + 1, now, effects)
+
+    # --- onward ---
+
+    def _branches(self, lane: LaneKey) -> Branches:
+        before = None if lane.before is None else lane.before.identifier
+        return self._around.branches(lane.origin.tokens, before)
+
+    def _tell(self, lane: LaneKey, complaint: bytes | None, effects: list[Effect]) -> None:
+        """All relays of all branches hear of the lane key, or of a complaint, and so do subscribers here."""
+        frame = SharesMessage(lane.encoded, complaint).frame(lane.origin.plan)
+        nodes, subscribers = self._branches(lane)
+        relays = [relay.identifier for branch in nodes for relay in lane.plan.node(branch).relays]
+        effects += [Send(name.hex(), frame) for name in (*relays, *subscribers)]
+
+    def _send(self, lane: LaneKey, number: int, effects: list[Effect]) -> None:
+        attempt = lane.attempts[number]
+        if not attempt.held or (number == 0 and lane.index not in scheduled(lane.here, lane.origin.lane_key)):
+            return
+        branches = self._branches(lane)
+        for branch in branches.nodes:
+            node = lane.plan.node(branch)
+            self._send_branch(lane, number, branch, threshold(node), [one.identifier for one in node.relays], effects)
+        for subscriber in branches.subscribers:
+            self._send_branch(lane, number, subscriber, ALONE, [subscriber], effects)
+
+    def _send_branch(
+        self, lane: LaneKey, number: int, branch: bytes, receivers: Threshold, names: list[bytes], effects: list[Effect]
+    ) -> None:
+        attempt, before = lane.attempts[number], lane.hop_here(number).senders
+        fixed = lane.origin.lane_key, lane.origin.plan, branch, number
+        hop = Hop(*fixed, before, threshold(lane.here), receivers, lane.origin.commitments)
+        shares, lists = reshare(attempt.held or (), hop, lane.index, lane.erasable)
+        signed = shares.sign(self._signer).encode()
+        for index, name in enumerate(names, start=1):
+            mine = lists[index].sign(self._signer).encode()
+            message = SharesMessage(lane.encoded, attempt.complaint, signed, mine)
+            effects.append(Send(name.hex(), message.frame(lane.origin.plan)))
+
+    def _at(self, time: float, key: bytes, number: int | None, effects: list[Effect]) -> None:
+        heapq.heappush(self._times, (time, key, number))
+        effects.append(WakeAt(time))
