@@ -94,7 +94,7 @@ def test_theorem_3_mixtures_of_lies_along_a_whole_way(seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(12, 400))
+@pytest.mark.parametrize("seed", range(12, 132))
 def test_many_mixtures_of_lies(seed: int) -> None:
     sizes = CHAINS[seed % len(CHAINS)]
     holds(World(sizes, seed, liars(sizes, seed), Link(0.001, 0.02, duplicate=0.05)))
