@@ -871,3 +871,13 @@ def _wait_the_same_everywhere(self: Any, depth: Any, number: Any, *, honest: Any
 @defence("polynomials that are a function of the lineage", "tallystick.carriers.overlay.redistribution:polynomial_seed")
 def _draw_a_new_one(erasable: Any, hop: Any, lineage: Any) -> bytes:
     return os.urandom(32)
+
+
+@defence("asking for what did not come", "tallystick.carriers.overlay.content_forwarding:ContentForwarding._ask")
+def _leave_it_missing(self: Any, name: Any, errand: Any, effects: Any) -> None:
+    pass
+
+
+@defence("more signatures than may be bad", "tallystick.trust.promise:JointPromise.verify")
+def _believe_one(self: Any, plan: Any) -> None:
+    pass

@@ -10,7 +10,7 @@ from hashlib import sha256
 from random import Random
 
 from tallystick.carriers.overlay.frames import OverlayFrame
-from tallystick.carriers.overlay.lane_keys import Evidence, ForwardingLimits, SharesMessage
+from tallystick.carriers.overlay.relayed_keys import Evidence, ForwardingLimits, SharesMessage
 from tallystick.carriers.overlay.secret_forwarding import Branches, SecretForwarding
 from tallystick.carriers.overlay.share_ends import Given, OpenedShares, ShareReceiver, give_shares
 from tallystick.carriers.overlay.shares import NO_LINEAGE, Complaint, Origin, ScalarShare, ShareList, ShareSet

@@ -37,8 +37,8 @@ from sharing_world import (
 from without import without
 
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.lane_keys import ForwardingLimits, SharesMessage
 from tallystick.carriers.overlay.redistribution import commitment_to, secret_of
+from tallystick.carriers.overlay.relayed_keys import ForwardingLimits, SharesMessage
 from tallystick.carriers.overlay.share_ends import Given, give_shares
 from tallystick.carriers.overlay.shares import NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
 from tallystick.crypto import group

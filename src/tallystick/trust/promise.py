@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 from tallystick import wire
 from tallystick.crypto import merkle
-from tallystick.crypto.signatures import SIGNED_BYTES_MAX, Signer, Verifier
-from tallystick.errors import Forged, Malformed
+from tallystick.crypto.signatures import SIGNED_BYTES_MAX, Signer, Verifier, VerifyKey
+from tallystick.errors import Forged, Malformed, Misuse
+from tallystick.trust.plan import RELAYS_MAX, Plan
 from tallystick.wire import Fields, Number, Octets16, Octets32, number
 
 CONTEXT = "tallystick promise 1"
+JOINT_CONTEXT = "tallystick joint promise 1"
 PARTITIONS_MAX = 1 << 16
 ANCHOR_ENTRY, NOTARISE_ENTRY = 40, 43  # the kind numbers of anchors on the ledger: a carrier's, a notary's
 ANCHOR_PREFIX, NOTARISE_PREFIX = b"\x85\x18\x28", b"\x87\x18\x2b"  # how their encodings begin
@@ -72,6 +75,68 @@ class Promise:
         leaf = merkle.leaf_hash(self.body)
         root = merkle.fold_inclusion(leaf, self.vow.index, self.vow.count, self.vow.path, merkle.node_hash)
         return self.vow.signature, wire.encode([self.vow.count, root])
+
+
+def _signatures(fields: Fields) -> tuple[tuple[int, bytes], ...]:
+    pairs = [Fields(item, fields.what, 2) for item in fields.items(RELAYS_MAX, 1)]
+    found = tuple((pair.number(RELAYS_MAX, 1), pair.octets(64)) for pair in pairs)
+    if any(after <= before for (before, _), (after, _) in pairwise(found)):
+        raise Malformed(f"{fields.what}: signatures in the order of their relays expected")
+    return found
+
+
+@dataclass(frozen=True)
+class JointPromise:
+    """The word of an overlay's virtual node: it counts when more of its relays signed it than may be bad."""
+
+    instance: Octets32
+    overlay: Octets16
+    plan: Number  # version of the plan
+    node: Octets16  # the virtual node
+    token: Octets16
+    partition: Annotated[int, number(PARTITIONS_MAX - 1)]
+    offset: Number
+    parcel: Octets32
+    height: Number  # latest block that the one who ordered it knew
+    time_ms: Number  # and its time
+    signatures: Annotated[tuple[tuple[int, bytes], ...], _signatures]
+
+    @cached_property
+    def body(self) -> bytes:
+        return wire.encode([1, *wire.listed(self)[:-1]])
+
+    def sign(self, index: int, signer: Signer) -> JointPromise:
+        """With one relay's signature more; its own earlier one is replaced."""
+        others = [pair for pair in self.signatures if pair[0] != index]
+        return replace(self, signatures=tuple(sorted([*others, (index, signer.sign(JOINT_CONTEXT, self.body))])))
+
+    def join(self, other: JointPromise) -> JointPromise:
+        """With the signatures of both. Raises `Misuse` if they promise different things."""
+        if other.body != self.body:
+            raise Misuse("promise: the other one is about something else")
+        return replace(self, signatures=tuple(sorted((dict(self.signatures) | dict(other.signatures)).items())))
+
+    def encode(self) -> bytes:
+        return wire.encode([1, *wire.listed(self)])
+
+    @classmethod
+    def decode(cls, data: bytes) -> JointPromise:
+        """Not yet verified. Raises `Malformed`."""
+        if len(data) > SIGNED_BYTES_MAX:
+            raise Malformed(f"promise: at most {SIGNED_BYTES_MAX} bytes expected")
+        return wire.read_as(cls, data, "promise")
+
+    def verify(self, plan: Plan) -> None:
+        """Raise `Forged` unless f+1 relays of its virtual node signed it, and `Malformed` where the plan is another."""
+        if (plan.overlay, plan.version) != (self.overlay, self.plan):
+            raise Malformed(f"promise: of plan {self.plan}, judged by plan {plan.version}")
+        node = plan.node(self.node)
+        if self.signatures[-1][0] > len(node.relays):
+            raise Malformed("promise: signed by a relay that the plan has not")
+        if len(self.signatures) <= node.faults:
+            raise Forged(f"promise: {len(self.signatures)} signatures, {node.faults + 1} expected")
+        for index, signature in self.signatures:
+            VerifyKey(node.relays[index - 1].key).verify(JOINT_CONTEXT, signature, self.body)
 
 
 @dataclass(frozen=True)

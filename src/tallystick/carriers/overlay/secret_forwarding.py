@@ -32,18 +32,18 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from tallystick.carriers.overlay.frames import OverlayFrame
-from tallystick.carriers.overlay.lane_keys import (
+from tallystick.carriers.overlay.redistribution import ALONE, Contribution, Hop, Threshold, check, combine, reshare
+from tallystick.carriers.overlay.relayed_keys import (
     Attempt,
     Evidence,
     ForwardingLimits,
-    LaneKey,
+    RelayedKey,
     SharesMessage,
     read_origin,
     scheduled,
     threshold,
     verify,
 )
-from tallystick.carriers.overlay.redistribution import ALONE, Contribution, Hop, Threshold, check, combine, reshare
 from tallystick.carriers.overlay.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Malformed, Refused
@@ -86,7 +86,7 @@ class SecretForwarding:
         self._limits = limits
         # What was signed before a crash is forgotten, and to sign once more would be two stories.
         self._since_ms = 1000 * (started + limits.skew_max_s)
-        self._lanes: dict[bytes, LaneKey] = {}
+        self._lanes: dict[bytes, RelayedKey] = {}
         self._of: Counter[bytes] = Counter()  # lane keys by publisher
         self._times: list[tuple[float, bytes, int | None]] = []  # when an attempt, or with None a lane key, ends
         self.dropped: Counter[str] = Counter()
@@ -133,7 +133,7 @@ class SecretForwarding:
 
     # --- a lane key ---
 
-    def _lane(self, origin: Origin, encoded: bytes, sender: bytes, now: float, effects: list[Effect]) -> LaneKey:
+    def _lane(self, origin: Origin, encoded: bytes, sender: bytes, now: float, effects: list[Effect]) -> RelayedKey:
         lane = self._lanes.get(origin.lane_key)
         if lane is not None and lane.origin.body == origin.body:
             return lane
@@ -151,7 +151,7 @@ class SecretForwarding:
         self._begin(lane, 0, None, now, effects)
         return lane
 
-    def _new_lane(self, origin: Origin, encoded: bytes, sender: bytes, now: float) -> LaneKey:
+    def _new_lane(self, origin: Origin, encoded: bytes, sender: bytes, now: float) -> RelayedKey:
         limits, age_s = self._limits, now - origin.created_ms / 1000
         if age_s > limits.delay_max_s + limits.skew_max_s or origin.created_ms < self._since_ms:
             raise Refused("share origin: too old, or older than this relay", reason="stale")
@@ -169,12 +169,12 @@ class SecretForwarding:
             raise Refused("share origin: its publisher has no right", reason="no-right")
         if self._of[origin.publisher] >= limits.publisher_keys_max:
             raise Refused("share origin: its publisher has too many lane keys", reason="full")
-        lane = LaneKey(origin, encoded, plan, path, index, self._entropy(32))
+        lane = RelayedKey(origin, encoded, plan, path, index, self._entropy(32))
         if sender not in self._before(lane):
             raise Refused("share origin: not from the virtual node before this one", reason="misrouted")
         return lane
 
-    def _before(self, lane: LaneKey) -> list[bytes]:
+    def _before(self, lane: RelayedKey) -> list[bytes]:
         """Who may tell this relay of a lane key, by index."""
         if lane.before is None:
             return [lane.origin.publisher]
@@ -182,7 +182,7 @@ class SecretForwarding:
 
     # --- attempts ---
 
-    def _begin(self, lane: LaneKey, number: int, complaint: bytes | None, now: float, effects: list[Effect]) -> None:
+    def _begin(self, lane: RelayedKey, number: int, complaint: bytes | None, now: float, effects: list[Effect]) -> None:
         attempt = lane.attempts[number] = Attempt(complaint)
         if lane.before is not None:
             self._at(now + self._wait_s(lane.depth, number), lane.origin.lane_key, number, effects)
@@ -193,7 +193,7 @@ class SecretForwarding:
     def _wait_s(self, depth: int, number: int) -> float:
         return depth * self._limits.hop_wait_s * (1 << number)
 
-    def _hear(self, lane: LaneKey, encoded: bytes, sender: bytes, now: float, effects: list[Effect]) -> None:
+    def _hear(self, lane: RelayedKey, encoded: bytes, sender: bytes, now: float, effects: list[Effect]) -> None:
         """A complaint, by which the next attempt begins."""
         complaint = Complaint.decode(encoded)
         number = complaint.attempt + 1
@@ -211,17 +211,17 @@ class SecretForwarding:
             verify(complaint, VerifyKey(relays[complaint.index - 1].key))
         self._spread(lane, encoded, number, now, effects)
 
-    def _hear_subscriber(self, lane: LaneKey, complaint: Complaint, sender: bytes) -> None:
+    def _hear_subscriber(self, lane: RelayedKey, complaint: Complaint, sender: bytes) -> None:
         key = self._around.key_of(complaint.place)
         if sender != complaint.place or key is None or sender not in self._branches(lane).subscribers:
             raise Refused("complaint: not of a subscriber here", reason="no-right")
         verify(complaint, key)
 
-    def _complain(self, lane: LaneKey, number: int, reason: int, liars: tuple[int, ...] = ()) -> bytes:
+    def _complain(self, lane: RelayedKey, number: int, reason: int, liars: tuple[int, ...] = ()) -> bytes:
         what = lane.origin.lane_key, lane.origin.plan, number, lane.here.identifier, lane.index, reason, liars
         return Complaint(*what).sign(self._signer).encode()
 
-    def _spread(self, lane: LaneKey, complaint: bytes, number: int, now: float, effects: list[Effect]) -> None:
+    def _spread(self, lane: RelayedKey, complaint: bytes, number: int, now: float, effects: list[Effect]) -> None:
         """Tell all neighbours, so that the attempt begins everywhere at nearly the same time."""
         self._tell(lane, complaint, effects)
         if lane.before is not None:
@@ -230,7 +230,7 @@ class SecretForwarding:
         self._begin(lane, number, complaint, now, effects)
 
     def _receive(
-        self, lane: LaneKey, encoded: bytes, listed: bytes, sender: bytes, now: float, effects: list[Effect]
+        self, lane: RelayedKey, encoded: bytes, listed: bytes, sender: bytes, now: float, effects: list[Effect]
     ) -> None:
         shares = ShareSet.decode(encoded)
         attempt = lane.attempts.get(shares.attempt)
@@ -264,7 +264,7 @@ class SecretForwarding:
                 begun.came = attempt.came
                 self._finish(lane, number, now, effects)
 
-    def _finish(self, lane: LaneKey, number: int, now: float, effects: list[Effect]) -> None:
+    def _finish(self, lane: RelayedKey, number: int, now: float, effects: list[Effect]) -> None:
         """Make the set final: combine what came, and send it on or complain."""
         attempt = lane.attempts[number]
         among = [lane.senders(0)] if number == 0 or lane.before is None else None
@@ -281,18 +281,18 @@ class SecretForwarding:
 
     # --- onward ---
 
-    def _branches(self, lane: LaneKey) -> Branches:
+    def _branches(self, lane: RelayedKey) -> Branches:
         before = None if lane.before is None else lane.before.identifier
         return self._around.branches(lane.origin.tokens, before)
 
-    def _tell(self, lane: LaneKey, complaint: bytes | None, effects: list[Effect]) -> None:
+    def _tell(self, lane: RelayedKey, complaint: bytes | None, effects: list[Effect]) -> None:
         """All relays of all branches hear of the lane key, or of a complaint, and so do subscribers here."""
         frame = SharesMessage(lane.encoded, complaint).frame(lane.origin.plan)
         nodes, subscribers = self._branches(lane)
         relays = [relay.identifier for branch in nodes for relay in lane.plan.node(branch).relays]
         effects += [Send(name.hex(), frame) for name in (*relays, *subscribers)]
 
-    def _send(self, lane: LaneKey, number: int, effects: list[Effect]) -> None:
+    def _send(self, lane: RelayedKey, number: int, effects: list[Effect]) -> None:
         attempt = lane.attempts[number]
         if not attempt.held or (number == 0 and lane.index not in scheduled(lane.here, lane.origin.lane_key)):
             return
@@ -304,7 +304,13 @@ class SecretForwarding:
             self._send_branch(lane, number, subscriber, ALONE, [subscriber], effects)
 
     def _send_branch(
-        self, lane: LaneKey, number: int, branch: bytes, receivers: Threshold, names: list[bytes], effects: list[Effect]
+        self,
+        lane: RelayedKey,
+        number: int,
+        branch: bytes,
+        receivers: Threshold,
+        names: list[bytes],
+        effects: list[Effect],
     ) -> None:
         attempt, before = lane.attempts[number], lane.hop_here(number).senders
         fixed = lane.origin.lane_key, lane.origin.plan, branch, number

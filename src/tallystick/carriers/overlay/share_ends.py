@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.overlay.frames import OverlayFrame
-from tallystick.carriers.overlay.lane_keys import (
+from tallystick.carriers.overlay.redistribution import Contribution, ShareOpener, check, commitment_to, split
+from tallystick.carriers.overlay.relayed_keys import (
     ForwardingLimits,
     SharesMessage,
     last_hop,
@@ -24,7 +25,6 @@ from tallystick.carriers.overlay.lane_keys import (
     threshold,
     verify,
 )
-from tallystick.carriers.overlay.redistribution import Contribution, ShareOpener, check, commitment_to, split
 from tallystick.carriers.overlay.shares import (
     CANNOT_OPEN,
     Complaint,

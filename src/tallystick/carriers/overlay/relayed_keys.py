@@ -97,7 +97,7 @@ class Attempt:
 
 
 @dataclass
-class LaneKey:
+class RelayedKey:
     """One lane key at this relay."""
 
     origin: Origin
