@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 import threading
@@ -392,16 +393,16 @@ def test_without_the_check_of_the_key_a_member_hears_what_is_for_another(tmp_pat
         run(story)
 
 
-def test_nothing_is_said_before_the_other_side_has_let_one_in() -> None:
+@pytest.mark.parametrize(("greets", "reason"), [("", "late"), ("c", "wrong name")])
+def test_nothing_is_said_before_the_other_side_has_let_one_in(greets: str, reason: str) -> None:
     """A holder of the key that does not greet, or by another name, hears only who calls."""
 
     async def story() -> None:
-        limits = replace(LIMITS, handshake_s=0.1)
-        for greets, reason in (("", "late"), ("c", "wrong name")):
-            b = Party("b", Teller(("a", b"for a alone")), limits=limits)
-            async with Ear(tls_of("a", "b")[1], greets).open() as ear, running(b.knows(("a", ear.port))):
-                await until(lambda b=b, reason=reason: b.refused(reason))
-                assert set(ear.said.values()) <= {b"", framed_message(hello("b"))}
+        b = Party("b", Teller(("a", b"for a alone")), limits=replace(LIMITS, handshake_s=0.1))
+        async with Ear(tls_of("a", "b")[1], greets).open() as ear, running(b.knows(("a", ear.port))):
+            await until(lambda: b.refused(reason))
+            assert set(ear.said.values()) <= {b"", framed_message(hello("b"))}
+            assert b.peer("a").waiting_out == 1
 
     run(story)
 
@@ -453,6 +454,12 @@ def test_those_who_connect_and_say_nothing_keep_nobody_out() -> None:
                 one.close()
 
     run(story)
+
+
+def test_the_certificate_of_a_key_is_that_of_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats" / "links.md").read_text(encoding="utf-8")
+    [(key, certificate)] = re.findall(r"```\nkey\s+(\w+)\ncertificate\s+([\w\s]+)```", page)
+    assert certificate_of(bytes.fromhex(key)) == bytes.fromhex(certificate)
 
 
 # --- the directory ---

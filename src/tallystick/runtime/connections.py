@@ -2,12 +2,14 @@
 
 The first frame each way says who speaks and in which version; it is short, and nothing more is taken until whoever
 owns the connection has believed it (`admit`). What breaks the framing, or comes too early, ends the connection. A peer
-that takes nothing for `unread_s` of what fills its connection is gone.
+that takes nothing for `unread_s` of what fills its connection is gone, and so is one whose machine acknowledges nothing
+for as long (where the system can tell: Linux).
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
@@ -93,6 +95,9 @@ class LinkConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.transport.set_write_buffer_limits(high=WRITE_BYTES)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a machine that is gone says nothing, not even that it is
+            raw = self.transport.get_extra_info("socket")
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self._unread_s * 1000))
         self._opened.add(self)
         if self._is_dropped:
             self.transport.abort()

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from tallystick.crypto.signatures import VerifyKey
+from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.runtime.sources import Entropy
 
 _ISSUER_SEED = bytes(32)  # everybody's, so that everybody can make the certificate of a key
@@ -66,10 +66,13 @@ class PinnedTls:
     """One party's link key, and the TLS that it speaks."""
 
     def __init__(self, seed: bytes, entropy: Entropy) -> None:
-        """`seed` is the private key, of this purpose alone. Python reads keys from files only: what is written to a
-        temporary one is encrypted under a password that never leaves the process."""
+        """`seed` is the private key, for this purpose alone. Raises `Malformed` if it is none.
+
+        Python reads keys from files only: what is written to a temporary one is encrypted, under a password that never
+        leaves the process.
+        """
+        self.public = SigningKey.from_seed(seed).public.raw
         key = Ed25519PrivateKey.from_private_bytes(seed)
-        self.public = key.public_key().public_bytes_raw()
         self._password = entropy.bytes(32).hex()
         encryption = BestAvailableEncryption(self._password.encode())
         self._pem = ssl.DER_cert_to_PEM_cert(certificate_of(self.public)).encode()

@@ -82,7 +82,12 @@ class RoleRunner:
             return
         if self._store is None:
             raise Misuse("links: the role stores, and has no store")
-        await asyncio.to_thread(self._store.put, changes)
+        saving = asyncio.get_running_loop().run_in_executor(None, self._store.put, changes)
+        try:
+            await asyncio.shield(saving)
+        except asyncio.CancelledError:
+            await asyncio.wait([saving])  # so that nobody closes a store that is in use
+            raise
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
