@@ -12,13 +12,25 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from tallystick.errors import Malformed, Refused
+from tallystick.errors import Malformed, Refused, Unavailable
 from tallystick.runtime.queues import FrameReader, framed_message
 
 HELLO_BYTES_MAX = 256
 WRITE_BYTES = 64 * 1024  # given to a connection at once, and what it may hold before it is full
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Raises `Unavailable`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    listening.setblocking(False)
+    return listening
 
 
 def hello(name: str) -> bytes:
@@ -26,7 +38,7 @@ def hello(name: str) -> bytes:
     return b"tallystick link 1 " + name.encode()
 
 
-def refusal_reason(error: OSError | Refused) -> str:
+def refusal_reason(error: OSError | UnicodeError | Refused) -> str:
     """Why a connection did not come about, in a word or two."""
     match error:
         case Refused():
@@ -95,9 +107,10 @@ class LinkConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.transport.set_write_buffer_limits(high=WRITE_BYTES)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a machine that is gone says nothing, not even that it is
-            raw = self.transport.get_extra_info("socket")
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self._unread_s * 1000))
+        raw = self.transport.get_extra_info("socket")
+        if raw is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+            with suppress(OSError):  # it is closed already
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self._unread_s * 1000))
         self._opened.add(self)
         if self._is_dropped:
             self.transport.abort()

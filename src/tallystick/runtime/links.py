@@ -34,9 +34,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from tallystick.errors import Misuse, Refused, Unavailable
+from tallystick.errors import Misuse, Refused
 from tallystick.runtime.address import is_loopback
-from tallystick.runtime.connections import LinkConnection, hello, refusal_reason
+from tallystick.runtime.connections import LinkConnection, hello, listen, refusal_reason
 from tallystick.runtime.effects import Role
 from tallystick.runtime.peers import LinkEnd, LinkLimits, LinkPeer, LinkStatistics, PinnedPeer
 from tallystick.runtime.pinned_tls import PinnedTls, shows
@@ -84,12 +84,7 @@ class Links:
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
-        try:
-            family = socket.AF_INET6 if ":" in end.host else socket.AF_INET
-            self._socket = socket.create_server((end.host, end.port), family=family, backlog=1024)
-        except OSError as error:
-            raise Unavailable(f"cannot listen on {end.host} port {end.port}: {error.strerror or error}") from error
-        self._socket.setblocking(False)
+        self._socket = listen(end.host, end.port)
         self.port = int(self._socket.getsockname()[1])
 
     def set_peers(self, peers: Mapping[str, PinnedPeer]) -> None:
@@ -196,7 +191,7 @@ class Links:
             peer.called = connection
             peer.flush()
             await connection.lost.wait()
-        except (OSError, Refused) as error:
+        except (OSError, UnicodeError, Refused) as error:  # no host has such a name
             self._refused[refusal_reason(error)] += 1
             return False
         finally:
@@ -211,7 +206,7 @@ class Links:
         while True:
             try:
                 caller, _ = await loop.sock_accept(self._socket)
-            except OSError:  # too many files are open
+            except OSError:  # the caller is gone, or too many files are open
                 await self._clock.sleep(self._limits.pause_min_s)
                 continue
             if len(self._callers) >= self._limits.handshakes_max:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tallystick.errors import Misuse
 from tallystick.runtime.connections import WRITE_BYTES, LinkConnection
 from tallystick.runtime.queues import OutputQueue
+from tallystick.wire import is_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class LinkLimits:
     """Bounds of one party's links."""
 
     frame_bytes_max: int = 1 << 20  # of one message
-    input_bytes_max: int = 8 << 20  # waiting for the role; see `InputQueue` for how far it is kept
+    input_bytes_max: int = 8 << 20  # waiting for the role, about (see `InputQueue`), beside a frame under way by peer
     output_bytes_max: int = 8 << 20  # waiting for one peer
     output_messages_max: int = 8192  # the same
     turn_messages_max: int = 64  # for the role before sockets are looked after again
@@ -42,11 +43,11 @@ class PinnedPeer(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
+        """Raises `Misuse` for an address that cannot be one."""
         host, _, port = self.address.rpartition(":")
-        try:
-            return host.removeprefix("[").removesuffix("]"), int(port)
-        except ValueError:
-            raise Misuse(f"address {self.address!r}: expected host:port") from None
+        if not host or not is_number(port) or not 0 < int(port) < 1 << 16:
+            raise Misuse(f"address {self.address!r}: expected host:port")
+        return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @dataclass(frozen=True, slots=True)
