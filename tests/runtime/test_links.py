@@ -46,7 +46,7 @@ from tallystick.runtime.peers import LinkEnd, LinkPeer, PinnedPeer
 from tallystick.runtime.pinned_tls import certificate_of
 from tallystick.runtime.queues import FrameReader, framed_message
 from tallystick.runtime.role_store import SqliteRoleStore
-from tallystick.runtime.sources import SystemClock
+from tallystick.runtime.sources import SeededEntropy, SystemClock
 
 NAMES = "abcde"
 
@@ -472,14 +472,8 @@ def test_garbage_and_connections_that_are_reset_leave_nothing_behind() -> None:
         b = Party("b", Teller())
         a = Party("a", Teller(("b", b"hello"))).knows(b)
         async with running(b.knows(a)):
-            for garbage in (
-                b"",
-                b"\0",
-                hello_of_tls,
-                hello_of_tls + bytes(600),
-                b"GET / HTTP/1.1\r\n\r\n",
-                bytes(5000),
-            ):
+            http = b"GET / HTTP/1.1\r\n\r\n"
+            for garbage in (b"", b"\0", hello_of_tls, hello_of_tls + bytes(600), http, bytes(5000)):
                 for linger_s in (0, 1):  # 0: reset
                     rude = socket.create_connection(("127.0.0.1", b.links.port))
                     rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, linger_s))
@@ -534,6 +528,48 @@ def test_what_waits_for_who_is_removed_goes_nowhere() -> None:
                 await until(lambda: not b.links.statistics().peers["a"].is_called)
                 assert ears[0].calls == 0
 
+    run(story)
+
+
+def test_what_somebody_sent_before_it_was_removed_is_not_heard() -> None:
+    async def story() -> None:
+        gate = Gate()
+        b = Party("b", Keeper(), store=gate).knows(("a", 1), ("c", 1))
+        async with (
+            running(b),
+            caller(b.links.port, "a", tls_of("a", "b")[0]) as (a_reader, a),
+            caller(b.links.port, "c", tls_of("c", "b")[0]) as (c_reader, c),
+        ):
+            for name, reader, writer in (("a", a_reader, a), ("c", c_reader, c)):
+                await reader.readexactly(4 + len(hello("b")))
+                writer.write(framed_message(name.encode()))
+            await until(lambda: b.peer("a").waiting_in and b.peer("c").waiting_in)
+            b.knows(("c", 1))
+            gate.open.set()
+            await until(lambda: b.delivered)
+            assert b.delivered == [("c", b"c")]
+            assert b.links.statistics().input_bytes == 0
+
+    run(story)
+
+
+def test_who_is_away_is_called_after_pauses_that_grow_and_differ() -> None:
+    class Noting(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            pauses.append(seconds)
+            await asyncio.sleep(0)
+
+    async def story() -> None:
+        limits = replace(LIMITS, pause_min_s=1, pause_max_s=10)
+        b = Party("b", Teller(("a", b"1")), clock=Noting(), entropy=SeededEntropy(1), limits=limits).knows(("a", 1))
+        async with running(b):
+            await until(lambda: len(pauses) > 20)
+            assert b.refused("away") > 20
+        for pause, most in zip(pauses, [1, 2, 4, 8, *[10] * 17], strict=False):
+            assert most / 2 <= pause <= most
+        assert len(set(pauses[4:21])) > 10
+
+    pauses: list[float] = []
     run(story)
 
 
