@@ -61,9 +61,11 @@ class RoleRunner:
                 continue
             left_s = min(self._wakes, default=math.inf) / 1000 - self._clock.now()
             alarm = loop.call_later(max(0.0, min(left_s, _SLEEP_MAX_S)), self._stirred.set)
-            await self._stirred.wait()
+            try:
+                await self._stirred.wait()
+            finally:
+                alarm.cancel()
             self._stirred.clear()
-            alarm.cancel()
 
     def _events(self) -> Iterator[Event]:
         now_ms = self._clock.now() * 1000
