@@ -20,6 +20,7 @@ import importlib
 import inspect
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -881,3 +882,39 @@ def _leave_it_missing(self: Any, name: Any, errand: Any, effects: Any) -> None:
 @defence("more signatures than may be bad", "tallystick.trust.promise:JointPromise.verify")
 def _believe_one(self: Any, plan: Any) -> None:
     pass
+
+
+# --- links ---
+
+QUEUES = "tallystick.runtime.queues"
+
+
+@defence("the key of a link's peer", "tallystick.runtime.links:shows", defined="tallystick.runtime.pinned_tls:shows")
+def _believe_the_name(transport: Any, key: Any) -> bool:
+    """Whoever is in the directory may be anybody in it."""
+    return True
+
+
+@defence("the pinned certificates of a link", "tallystick.runtime.pinned_tls:PinnedTls.contexts")
+def _ask_for_no_certificate(self: Any, keys: Any, *, honest: Any) -> Any:
+    contexts = honest(self, keys)
+    for context in contexts:
+        context.verify_mode = ssl.CERT_NONE
+    return contexts
+
+
+@defence("the turns of those who send", f"{QUEUES}:InputQueue._line_up")
+def _first_come_first_served(self: Any, sender: Any) -> None:
+    if self._turns.count(sender) < self.waiting(sender):
+        self._turns.append(sender)
+
+
+@defence("a pause for who sends the most", f"{QUEUES}:InputQueue.must_pause")
+def _read_on(self: Any, sender: Any) -> bool:
+    return False
+
+
+@defence("the bound of what waits for a peer", f"{QUEUES}:OutputQueue.put")
+def _keep_for_later(self: Any, message: Any) -> None:
+    self._waiting.append(message)
+    self.bytes += len(message)

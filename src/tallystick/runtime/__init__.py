@@ -1,4 +1,4 @@
-"""The edge of the world: clock, entropy, disk, HTTP, and seeded stand-ins for each.
+"""The edge of the world: clock, entropy, disk, HTTP, links, and seeded stand-ins for each.
 
 Protocol code above this folder takes time, random bytes and received messages as arguments and returns values
 or effects; the drivers here read the clock, draw the bytes, open the sockets and files and carry the effects
