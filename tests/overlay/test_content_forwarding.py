@@ -21,7 +21,7 @@ from sharing_world import LINK, NOW, chain, key_of, relay_name
 from without import without
 
 from tallystick import wire
-from tallystick.carriers.overlay.carried import Carried, ContentMessage, name_carried
+from tallystick.carriers.overlay.carried import ContentMessage, RelayedParcel, name_carried
 from tallystick.carriers.overlay.content import Strategy
 from tallystick.carriers.overlay.content_forwarding import CarriedParcel, ContentLimits
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
@@ -247,7 +247,7 @@ def test_a_part_is_kept_only_where_it_fits() -> None:
     plan, (whole,) = chain((3, 3)), sealed(1)
     (coded,) = sealed(1, (2, 3))
     path = plan.path(plan.nodes[0].identifier, plan.nodes[1].identifier)
-    carried = Carried(promised(plan, coded, 0), coded, plan, path, 0, False)
+    carried = RelayedParcel(promised(plan, coded, 0), coded, plan, path, 0, False)
     assert not carried.take(carried.bare())
     assert not carried.take(carried.bare()._replace(body=bytes(coded.body)))  # it travels in blocks
     blocks = encode(bytes(coded.body), 2, 3)
@@ -259,7 +259,7 @@ def test_a_part_is_kept_only_where_it_fits() -> None:
     found = carried.whole()
     assert found is not None
     assert bytes(found.body) == bytes(coded.body)
-    plain = Carried(promised(plan, whole, 0), whole, plan, path, 0, False)
+    plain = RelayedParcel(promised(plan, whole, 0), whole, plan, path, 0, False)
     with pytest.raises(Forged):
         plain.take(plain.bare()._replace(body=bytes(len(whole.body))))
     assert not plain.messages([])

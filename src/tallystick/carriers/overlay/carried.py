@@ -47,7 +47,7 @@ def name_carried(promise: JointPromise) -> bytes:
     return named_hash("tallystick carried parcel 1", promise.body)
 
 
-class Carried:
+class RelayedParcel:
     """A promised parcel at one relay, and the parts of it that are here."""
 
     def __init__(

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tallystick import wire
-from tallystick.carriers.overlay.carried import Carried, ContentMessage, name_carried
+from tallystick.carriers.overlay.carried import ContentMessage, RelayedParcel, name_carried
 from tallystick.carriers.overlay.content import Strategy, gather, sends
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.secret_forwarding import Branches
@@ -75,7 +75,7 @@ class Suspicion(NamedTuple):
 class _Errand:
     """One parcel at this relay, and what is to be done with it."""
 
-    carried: Carried
+    carried: RelayedParcel
     born: float
     silent: set[int] = field(default_factory=set)  # relays before this one that were asked
     sent: set[tuple[bytes, int | None]] = field(default_factory=set)  # to whom which part, None is that it is there
@@ -164,7 +164,7 @@ class ContentForwarding:
             raise Refused(f"content: plan {promise.plan} does not count here", reason="plan")
         here, index = place
         one_way = self._limits.strategy is Strategy.ONE_COPY
-        carried = Carried(promise, front, plan, plan.path(promise.node, here.identifier), index - 1, one_way)
+        carried = RelayedParcel(promise, front, plan, plan.path(promise.node, here.identifier), index - 1, one_way)
         if sender is not None and sender not in carried.before:
             raise Refused("content: not from the virtual node before this one", reason="misrouted")
         if promise.instance != self._instance or front.hash != promise.parcel:
@@ -201,7 +201,7 @@ class ContentForwarding:
 
     # --- onward ---
 
-    def _branches(self, carried: Carried) -> Branches:
+    def _branches(self, carried: RelayedParcel) -> Branches:
         before = carried.path[-2].identifier if carried.depth else None
         return self._around.branches([carried.promise.token], before)
 

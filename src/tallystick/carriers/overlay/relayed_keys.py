@@ -89,7 +89,7 @@ def last_hop(plan: Plan, origin: Origin, edge: VirtualNode, subscriber: bytes, a
 
 
 @dataclass
-class Attempt:
+class ShareAttempt:
     complaint: bytes | None  # that began it
     came: dict[int, Contribution] = field(default_factory=dict)
     held: tuple[HeldShare, ...] | None = None  # None until it is final
@@ -106,7 +106,7 @@ class RelayedKey:
     path: tuple[VirtualNode, ...]  # from the publisher's edge to this relay's virtual node
     index: int
     erasable: bytes
-    attempts: dict[int, Attempt] = field(default_factory=dict)
+    attempts: dict[int, ShareAttempt] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:

@@ -34,10 +34,10 @@ from typing import NamedTuple, Protocol
 from tallystick.carriers.overlay.frames import OverlayFrame
 from tallystick.carriers.overlay.redistribution import ALONE, Contribution, Hop, Threshold, check, combine, reshare
 from tallystick.carriers.overlay.relayed_keys import (
-    Attempt,
     Evidence,
     ForwardingLimits,
     RelayedKey,
+    ShareAttempt,
     SharesMessage,
     read_origin,
     scheduled,
@@ -183,7 +183,7 @@ class SecretForwarding:
     # --- attempts ---
 
     def _begin(self, lane: RelayedKey, number: int, complaint: bytes | None, now: float, effects: list[Effect]) -> None:
-        attempt = lane.attempts[number] = Attempt(complaint)
+        attempt = lane.attempts[number] = ShareAttempt(complaint)
         if lane.before is not None:
             self._at(now + self._wait_s(lane.depth, number), lane.origin.lane_key, number, effects)
         elif lane.attempts[0].came:  # the edge holds the publisher's share already
