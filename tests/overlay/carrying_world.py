@@ -48,7 +48,7 @@ def sealed(count: int, coded: tuple[int, int] | None = None) -> tuple[Parcel, ..
 
 def promised(plan: Plan, parcel: Parcel, offset: int, signers: Sequence[int] = (1, 2), node: int = 0) -> JointPromise:
     edge = plan.nodes[node]
-    what = INSTANCE, plan.overlay, plan.version, edge.identifier, token("brakes"), 0, offset, parcel.hash, 1, 1
+    what = INSTANCE, plan.overlay, plan.version, edge.identifier, 1, token("brakes"), 0, offset, parcel.hash, 1, 1
     promise = JointPromise(*what, ())
     for index in signers:
         promise = promise.sign(index, key_of(edge.relays[index - 1].identifier))

@@ -93,6 +93,7 @@ class JointPromise:
     overlay: Octets16
     plan: Number  # version of the plan
     node: Octets16  # the virtual node
+    fence: Number  # of the lease under which it was ordered: for one fence an offset has one parcel
     token: Octets16
     partition: Annotated[int, number(PARTITIONS_MAX - 1)]
     offset: Number

@@ -26,6 +26,9 @@ class FrameKind(IntEnum):
     ACK = 5  # of content
     NOTICE = 6  # a relay attaches or detaches
     STATE = 7  # routing state for a newcomer
+    ORDER = 8  # within a virtual node: a parcel's place in its partition, and signatures for it
+    TAKE_OVER = 9  # within a virtual node: a new orderer asks what was ordered before it
+    FETCH = 10  # within a virtual node: whoever has not got an ordered parcel asks for it
 
 
 @dataclass(frozen=True, slots=True)
