@@ -16,8 +16,9 @@ from tallystick import wire
 from tallystick.carriers.overlay.content_forwarding import Suspicion
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.ordering import Ordering
-from tallystick.carriers.overlay.places import Counted, Lease, OrderingLimits, Place, Unjudged
+from tallystick.carriers.overlay.places import Counted, Lease, OrderingLimits, Unjudged
 from tallystick.carriers.overlay.relayed_keys import Evidence
+from tallystick.carriers.storage import Place
 from tallystick.errors import Refused
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Role, Send, Woken
@@ -25,7 +26,7 @@ from tallystick.runtime.network import Link, Network
 from tallystick.trust.plan import Plan
 from tallystick.trust.promise import JointPromise
 
-HERE: Place = (token("brakes"), 0)
+HERE = Place(token("brakes"), 0)
 
 
 @dataclass

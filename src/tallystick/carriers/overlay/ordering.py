@@ -27,8 +27,9 @@ from collections.abc import Mapping, Sequence
 from tallystick import wire
 from tallystick.carriers.overlay.content_forwarding import Suspicion
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.places import Bearings, Counted, OrderedPartition, OrderingLimits, Place, Unjudged
+from tallystick.carriers.overlay.places import Bearings, Counted, OrderedPartition, OrderingLimits, Unjudged
 from tallystick.carriers.overlay.relayed_keys import Evidence
+from tallystick.carriers.storage import Place
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.parcel.parcel import Parcel
@@ -57,7 +58,7 @@ class Ordering:
         self.dropped: Counter[str] = Counter()
         for value in stored.values():
             promise = JointPromise.decode(value)
-            partition = self._partition((promise.token, promise.partition))
+            partition = self._partition(Place(promise.token, promise.partition))
             partition.signed[promise.offset] = promise.fence, promise.parcel
             partition.heard.setdefault(promise.offset, {})[promise.body] = promise
 
@@ -196,7 +197,7 @@ class Ordering:
         where = self._instance, plan.overlay, plan.version, node.identifier
         if (promise.instance, promise.overlay, promise.plan, promise.node) != where:
             raise Malformed("order: of another virtual node or plan", reason="plan")
-        place = promise.token, promise.partition
+        place = Place(promise.token, promise.partition)
         partition = self._partition(place)
         if promise.offset >= partition.counted + self._limits.ahead_max:
             raise Refused("order: too far ahead", reason="full")
@@ -245,7 +246,7 @@ class Ordering:
         mine = promise.sign(index, self._signer)
         partition.heard.setdefault(offset, {})[mine.body] = mine
         partition.signed[offset] = promise.fence, promise.parcel
-        effects.append(StoreEffect(_key((promise.token, promise.partition), offset), mine.encode()))
+        effects.append(StoreEffect(_key(Place(promise.token, promise.partition), offset), mine.encode()))
         self._broadcast(FrameKind.ORDER, [mine.encode(), None], effects)
 
     # --- to the others ---
@@ -254,7 +255,7 @@ class Ordering:
         """A new orderer asks what was ordered."""
         fields = Fields.parse(frame.content, "take over", 4)
         fields.version(1)
-        place, first = (fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
+        place, first = Place(fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
         lease, (_, index) = self._bearings.lease(place), self._here()
         if lease is None or lease.holder != sender:
             raise Refused("take over: not from who holds the lease", reason="no-right")
@@ -279,7 +280,7 @@ class Ordering:
     def _give(self, frame: OverlayFrame, sender: bytes, effects: list[Effect]) -> None:
         fields = Fields.parse(frame.content, "question", 5)
         fields.version(1)
-        place, offset = (fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
+        place, offset = Place(fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
         parcel, (_, index) = fields.octets(32), self._here()
         heard = self._partition(place).heard.get(offset, {}).values()
         promise = next((one for one in heard if one.parcel == parcel and index in dict(one.signatures)), None)

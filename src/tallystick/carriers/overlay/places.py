@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from tallystick.carriers.storage import Place
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.plan import Plan
 from tallystick.trust.promise import JointPromise
-
-Place = tuple[bytes, int]  # token and partition
 
 
 class Lease(NamedTuple):
