@@ -62,6 +62,7 @@ _ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
 _SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it is executed
 _OPERATORS_KINDS = (
     *(EntryKind.SET, EntryKind.ACTIVATE, EntryKind.WITHDRAW_ACTIVATION, EntryKind.LIFT, EntryKind.ASSIGN),
+    *(EntryKind.OVERLAY, EntryKind.ENTRUST),
 )
 
 

@@ -136,6 +136,9 @@ class Plan:
         except KeyError:
             raise Misuse(f"plan {self.version}: no virtual node {identifier.hex()}") from None
 
+    def has_node(self, identifier: bytes) -> bool:
+        return identifier in self._nodes
+
     def place(self, relay: bytes) -> tuple[VirtualNode, int] | None:
         """A relay's virtual node and its index there, from 1."""
         return self._places.get(relay)
