@@ -319,7 +319,9 @@ class Authority:
         for change in changes:
             entry = wire.decode(change, "entry")
             if not isinstance(entry, list) or not entry or entry[0] not in _OPERATORS_KINDS:
-                raise Refused("an operator writes settings, activations, pardons and hosts", reason="unknown-kind")
+                raise Refused(
+                    "an operator writes settings, activations, pardons, hosts and overlays", reason="unknown-kind"
+                )
         self.settle(self.core.queue(changes))
 
     # --- backups ---
