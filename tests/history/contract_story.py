@@ -150,9 +150,9 @@ class ContractStory:
         for accuser in (two, three):
             self.write(accuser, entries.suspect(OVERLAY, 2, one.id))
         self.write(two, entries.lease(AIR, 0, 2))
-        first, second, _ = overlay.hub
-        forked = [dealt(first, story=story)[0] for story in ("", "another")]
-        self.write(world.sensor, entries.two_sets(first.id, first.key.public.raw, forked[0], forked[1]))
+        forger, second, _ = overlay.hub
+        forked = [dealt(forger, story=story)[0] for story in ("", "another")]
+        self.write(world.sensor, entries.two_sets(forger.id, forger.key.public.raw, forked[0], forked[1]))
         shares, lists = dealt(second)
         self.write(
             world.sensor, entries.false_share(second.id, second.key.public.raw, shares, falsified(second, lists[1]), 0)

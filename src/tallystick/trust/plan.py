@@ -162,6 +162,16 @@ class Plan:
         return found
 
 
+def overlay_id(instance: bytes, name: str) -> bytes:
+    """The identifier of an overlay that people call so."""
+    return named_hash("tallystick overlay 1", wire.encode([instance, name]))[:16]
+
+
+def node_id(overlay: bytes, name: str) -> bytes:
+    """The identifier of a virtual node that people call so."""
+    return named_hash("tallystick virtual node 1", wire.encode([overlay, name]))[:16]
+
+
 def shared_fates(plan: Plan) -> Iterable[tuple[VirtualNode, str]]:
     """Virtual nodes of which one operator or host has more relays than may be bad, and its name."""
     for node in plan.nodes:
