@@ -141,6 +141,23 @@ def test_ordinary_topics_and_nodes_are_as_they_were(bench: Bench, overlay: Overl
     )
 
 
+def test_nobody_is_blamed_for_a_promise_on_a_topic_that_moved(bench: Bench, overlay: OverlayWorld) -> None:
+    """Else an owner could ruin any node's name: take a promise, and then the topic."""
+    world = overlay.world
+    told = (1, seed("never"), bench.height, bench.time_ms)
+    first, other = (Promise(world.instance, world.node.id, AIR, n, *told).sign(world.node.key) for n in (0, 1))
+    bench.time_ms += 1_000
+    bench.play((world.landlord, entries.entrust(AIR, OVERLAY, EDGE, LEASE_MS), None))
+    bench.time_ms += 60_000
+    bench.play((world.landlord, entries.broken_promise(first), "taken-away"))
+    bench.time_ms += 60_000
+    bench.play(
+        (world.landlord, entries.take_back(AIR), None),
+        (world.landlord, entries.broken_promise(other), "taken-away"),
+    )
+    assert reputation.score(bench.state, world.node.id) == 100
+
+
 def test_a_topic_that_moved_leaves_old_leases_behind(bench: Bench, overlay: OverlayWorld) -> None:
     old, new = overlay.edge[0], overlay.rim[0]
     bench.play(

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
-from tallystick.ledger.contracts import identity, leases, reputation, retention, settings, topics
+from tallystick.ledger.contracts import identity, leases, plans, reputation, retention, settings, topics
 from tallystick.ledger.contracts.retention import EARLIER, RELEASED, SAMPLES, Point
 from tallystick.ledger.contracts.state import HASH, ID, U32, Call, RowReader, State, Table, fields_of
 from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
@@ -245,9 +245,11 @@ def _check_carries(call: Call, token: bytes, partition: int) -> None:
 
 def _check_tenure(call: Call, promise: Promise) -> None:
     """A partition that was taken from the node before it had to keep its promise, or given to it after it had made it,
-    blames nobody: whoever assigns partitions could ruin any node's name."""
+    blames nobody: whoever assigns partitions, or entrusts topics, could ruin any node's name."""
     tenure = call.state.row(topics.TENURES(promise.token, promise.partition, promise.node))
-    if tenure is not None and not tenure.covers(promise.time_ms, _due_ms(call, promise)):
+    word = call.state.row(plans.ENTRUSTED(promise.token))
+    is_moved = word is not None and word.since_ms > promise.time_ms
+    if is_moved or (tenure is not None and not tenure.covers(promise.time_ms, _due_ms(call, promise))):
         raise Refused("the partition was not the node's until the promise was due", reason="taken-away")
 
 

@@ -16,7 +16,7 @@ relay that holds a partition's lease writes for it (leases.py).
     overlay/<id>                 [number of the list, [administrator, …], threshold, newest plan version or 0]
     plan/<overlay><u64 version>  [first height, plan]
     relay/<id>                   the overlay that a node is a relay of
-    entrusted/<token>            [overlay or zeros, virtual node, lease ms, number]
+    entrusted/<token>            [overlay or zeros, virtual node, lease ms, number, since ms]
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class EntrustedRow(NamedTuple):
     node: bytes
     lease_ms: int
     number: int  # counts the owner's words, so that leases of before are worth nothing
+    since_ms: int
 
 
 OVERLAYS = Table("overlay", OverlayRow, ID)
@@ -176,7 +177,7 @@ def entrust(call: Call, entry: list[Any]) -> None:
         topics.require(call.state, token)
     else:
         topics.require_owner(call, token)
-    old = call.state.row(ENTRUSTED(token)) or EntrustedRow(NOBODY, NOBODY, 0, 0)
+    old = call.state.row(ENTRUSTED(token)) or EntrustedRow(NOBODY, NOBODY, 0, 0, 0)
     if (overlay, node, lease_ms) == old[:3]:
         raise Refused(f"topic {token.hex()} is carried so already", reason="unchanged")
     if overlay == NOBODY:
@@ -186,7 +187,7 @@ def entrust(call: Call, entry: list[Any]) -> None:
         settings.check_lease(call.state, lease_ms)
         if not require_plan(call, overlay).has_node(node):
             raise Refused(f"the plan has no virtual node {node.hex()}", reason="unknown-node")
-    call.state.put(ENTRUSTED(token), [overlay, node, lease_ms, old.number + 1])
+    call.state.put(ENTRUSTED(token), [overlay, node, lease_ms, old.number + 1, call.time_ms])
 
 
 def _read_signatures(fields: Fields) -> Signatures:
