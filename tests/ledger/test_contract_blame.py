@@ -42,7 +42,7 @@ def two_sets(liar: Actor, one: ShareSet, other: ShareSet) -> bytes:
     return entries.two_sets(liar.id, key_of(liar), one, other)
 
 
-def false_share(liar: Actor, shares: ShareSet, listed: ShareList, number: int = 0) -> bytes:
+def false_share(liar: Actor, shares: ShareSet, listed: ShareList, number: int | None = None) -> bytes:
     return entries.false_share(liar.id, key_of(liar), shares, listed, number)
 
 

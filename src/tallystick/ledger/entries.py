@@ -21,7 +21,7 @@ from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
 from tallystick.trust.plan import Plan
 from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, Promise, Refusal
-from tallystick.trust.shares import ShareList, ShareSet
+from tallystick.trust.shares import ShareList, ShareSet, find_false
 
 Signature = tuple[bytes, bytes]  # (administrator, signature)
 
@@ -334,7 +334,10 @@ def two_sets(signer: bytes, key: bytes, one: ShareSet, other: ShareSet) -> bytes
     return wire.encode([int(EntryKind.TWO_SETS), signer, key, one.encode(), other.encode()])
 
 
-def false_share(signer: bytes, key: bytes, shares: ShareSet, listed: ShareList, number: int) -> bytes:
+def false_share(signer: bytes, key: bytes, shares: ShareSet, listed: ShareList, number: int | None = None) -> bytes:
+    """`number` is that of the share that does not fit; left out, it is looked for."""
+    if number is None:
+        number = find_false(shares, listed) or 0
     return wire.encode([int(EntryKind.FALSE_SHARE), signer, key, shares.encode(), listed.encode(), number])
 
 

@@ -26,7 +26,7 @@ from tallystick.crypto import group
 from tallystick.crypto.group import POINT_BYTES, SCALAR_BYTES, Point, decode_scalar, encode_scalar
 from tallystick.crypto.signatures import SignedObject
 from tallystick.crypto.symmetric import named_hash
-from tallystick.errors import Forged, Malformed
+from tallystick.errors import Forged, Malformed, Refused
 from tallystick.wire import Fields, Number, Octets16, Octets32, number
 
 COUNT_MAX = 7  # relays of a virtual node
@@ -168,6 +168,16 @@ class ShareList(SignedObject):
     @cached_property
     def shares(self) -> tuple[ScalarShare, ...]:
         return tuple(map(ScalarShare.decode, self.encoded))
+
+
+def find_false(shares: ShareSet, listed: ShareList) -> int | None:
+    """The number of the first share of a list that does not fit its set, or None where all do."""
+    for at, (sent, share) in enumerate(zip(shares.lineages, listed.shares, strict=False)):
+        try:
+            verify_sent(sent, shares.sender, share, listed.receiver)
+        except Refused:
+            return at
+    return None
 
 
 @dataclass(frozen=True)
