@@ -82,7 +82,7 @@ def two_sets(call: Call, entry: list[Any]) -> None:
     one, other = (_read(ShareSet, fields, key) for _ in range(2))
     if _place(one) != _place(other) or one.body == other.body:
         raise Refused("these share sets do not contradict each other", reason="false-evidence")
-    _convict(call, signer, one)
+    _convict(call, signer, _place(one))
 
 
 def false_share(call: Call, entry: list[Any]) -> None:
@@ -98,7 +98,7 @@ def false_share(call: Call, entry: list[Any]) -> None:
         raise Refused("the list is not of this set", reason="false-evidence")
     if len(listed.encoded) == len(shares.lineages) and _fits(shares, listed, number):
         raise Refused("the share fits its commitments", reason="false-evidence")
-    _convict(call, signer, shares)
+    _convict(call, signer, _place(shares))
 
 
 def suspect(call: Call, entry: list[Any]) -> None:
@@ -188,8 +188,8 @@ def _fits(shares: ShareSet, listed: ShareList, number: int) -> bool:
     return True
 
 
-def _convict(call: Call, signer: bytes, shares: ShareSet) -> None:
-    key = MISDEALS(signer, _place(shares))
+def _convict(call: Call, signer: bytes, place: bytes) -> None:
+    key = MISDEALS(signer, place)
     if call.state.get(key) is not None:
         raise Refused("the evidence is known", reason="known-evidence")
     call.state.put(key, [call.entry_hash, call.height])
