@@ -1,6 +1,6 @@
 """The overlay: delivery through relays that may read, alter, drop, delay, misroute, replay and collude (SYNAPSE).
 
-Here so far is what is decided without I/O. How a secret passes through virtual nodes: `shares.py` has what relays say
-to one another, as bytes, `redistribution.py` the mathematics. How content does: `content.py` says which relay carries
-which part. Which relays form which virtual node: `placement.py`. There is no carrier yet.
+Here so far is what is decided without I/O. How a secret passes through virtual nodes: `trust/shares.py` has what relays
+say to one another, as bytes, `redistribution.py` the mathematics. How content does: `content.py` says which relay
+carries which part. Which relays form which virtual node: `placement.py`. There is no carrier yet.
 """
