@@ -249,6 +249,33 @@ def _permits_for_ever(self: Any, identifier: Any) -> bool:
     return False
 
 
+# --- the overlay's routing ---
+
+ROUTING = "tallystick.carriers.overlay.routing"
+
+
+@defence("the voucher for old claims", f"{ROUTING}:Routing._vote")
+def _believe_one_relay(self: Any, key: Any, sender: Any, node: Any) -> None:
+    pass
+
+
+@defence("the side that a claim comes from", f"{ROUTING}:Routing._is_vouched")
+def _take_claims_from_anywhere(self: Any, claim: Any, towards: Any, sender: Any, now: Any) -> bool:
+    return False
+
+
+@defence("the edge that a principal signs", f"{ROUTING}:Routing._towards")
+def _go_where_it_came_from(self: Any, edge: Any, *, came_from: Any) -> bytes:
+    """As in Fig. 4: the last hop, by who was first."""
+    return bytes(came_from())
+
+
+@defence("the memory of undo orders", f"{ROUTING}:Routing._refuse_ended")
+@defence("the routing guard", "tallystick.guards.route:RoutingGuard.check")
+def _placeholder(self: Any) -> None:
+    pass
+
+
 # --- lanes ---
 
 HEADS = "tallystick.carriers.heads"

@@ -13,6 +13,7 @@ from makers import World, token
 
 from tallystick.carriers.overlay.claims import Claim, holders_key, sign_claim
 from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.membership import Algorithm5, PlanVersions
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState
 from tallystick.carriers.overlay.routing import Routing, RoutingLimits
 from tallystick.crypto.signatures import SigningKey
@@ -146,10 +147,19 @@ class RelayRole:
 
     def __init__(self, routing: Routing, plan: Plan, me: bytes) -> None:
         self.routing, self.plan, self.me = routing, plan, me
+        self.versions = PlanVersions(plan)
+        self.neighbour = Algorithm5(routing, self.versions)
+
+    def adopt(self, plan: Plan) -> Sequence[Effect]:
+        self.plan = plan
+        return self.routing.adopt(plan)
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if isinstance(event, Arrived):
-            return self._take(Frame.decode(event.message), bytes.fromhex(event.sender), now)
+            try:
+                return self._take(Frame.decode(event.message), bytes.fromhex(event.sender), now)
+            except Refused:
+                return []
         told: list[Effect] = [*self.routing.sweep(now), WakeAt(now + REFRESH_S)]
         here = self.routing.node
         for node in (here, *self.plan.neighbours(here.identifier)):
@@ -165,7 +175,10 @@ class RelayRole:
             case FrameKind.STATE:
                 return self.routing.receive_state(frame.content, sender, now)[1]
             case FrameKind.NOTICE:
-                return self.routing.receive_refusal(Notice.decode(frame.content), sender)
+                notice = Notice.decode(frame.content)
+                if notice.kind is NoticeKind.REFUSE:
+                    return self.routing.receive_refusal(notice, sender)
+                return self.neighbour.receive(notice, sender, now)
         return []
 
 
