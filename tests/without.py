@@ -259,20 +259,34 @@ def _believe_one_relay(self: Any, key: Any, sender: Any, node: Any) -> None:
     pass
 
 
-@defence("the side that a claim comes from", f"{ROUTING}:Routing._is_vouched")
-def _take_claims_from_anywhere(self: Any, claim: Any, towards: Any, sender: Any, now: Any) -> bool:
+@defence("the edge that a principal signs", f"{ROUTING}:Routing._towards")
+def _go_by_the_last_hop(self: Any, edge: Any, *, last_hop: bytes) -> bytes:
+    """As in Fig. 4: where it came from first."""
+    return last_hop
+
+
+@defence("the end of claims", f"{ROUTING}:Routing._has_ended")
+def _claims_for_ever(self: Any, identifier: Any) -> bool:
     return False
 
 
-@defence("the edge that a principal signs", f"{ROUTING}:Routing._towards")
-def _go_where_it_came_from(self: Any, edge: Any, *, came_from: Any) -> bytes:
-    """As in Fig. 4: the last hop, by who was first."""
-    return bytes(came_from())
+@defence("the word that a claim was refused", f"{ROUTING}:Routing.receive_refusal")
+def _take_all_for_accepted(self: Any, notice: Any, sender: Any) -> list[Any]:
+    return []
 
 
-@defence("the memory of undo orders", f"{ROUTING}:Routing._refuse_ended")
-@defence("the routing guard", "tallystick.guards.route:RoutingGuard.check")
-def _placeholder(self: Any) -> None:
+@defence("the answer to an older claim", f"{ROUTING}:Routing._repeat")
+def _say_nothing_to_older_claims(self: Any, old: Any, claim: Any, digest: Any, sender: Any, now: Any) -> list[Any]:
+    return []
+
+
+@defence("the room for one principal", f"{ROUTING}:Routing._check_room")
+def _room_for_everybody(self: Any, claim: Any, old: Any) -> None:
+    pass
+
+
+@defence("the signature on a claim", "tallystick.guards.route:RoutingGuard._check_signature")
+def _believe_whoever_is_named(self: Any, message: Any) -> None:
     pass
 
 

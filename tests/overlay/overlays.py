@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -200,7 +201,7 @@ class LyingRole:
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if not isinstance(event, Arrived):
-            return [*self._lies(15), WakeAt(now + 5 * self.random.random())]
+            return [*self._lies(15), WakeAt(now + 10 * self.random.random())]
         frame = Frame.decode(event.message)
         if frame.kind is not FrameKind.ROUTE:
             return []
@@ -262,10 +263,9 @@ class Overlay:
 
     def _say(self, at: float, one: Claimant, data: bytes) -> None:
         frame = Frame(FrameKind.ROUTE, self.plan.version, data).encode()
-        for delay in (0, 1, 3):
-            for other in self.plan.node(one.edge).relays:
-                to, sender = other.identifier.hex(), one.permit.principal.hex()
-                self.network.clock.at(at + delay, lambda to=to, sender=sender: self.network.send(sender, to, frame))
+        for other, delay in product(self.plan.node(one.edge).relays, (0, 1, 3)):
+            send = partial(self.network.send, one.permit.principal.hex(), other.identifier.hex(), frame)
+            self.network.clock.at(at + delay, send)
 
     def reached(self, one: Claimant, header: Any = None) -> dict[bytes, set[bytes]]:
         """Where an advertiser's publications go by every honest relay: virtual nodes, and the permits served there."""

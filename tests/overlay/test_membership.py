@@ -10,7 +10,7 @@ from random import Random
 import overlays
 import pytest
 from makers import token
-from overlays import Overlay, RelayRole, advertiser, line, make_routing, node_name, order_for, subscriber
+from overlays import Overlay, RelayRole, advertiser, line, make_routing, node_name, subscriber
 from without import without
 
 from tallystick.carriers.overlay.frames import Frame, FrameKind
@@ -129,7 +129,9 @@ def test_nobody_leaves_whom_the_plan_keeps() -> None:
 def test_algorithm_3_as_printed_loses_what_is_in_flight_and_the_corrected_one_nothing() -> None:
     detach = importlib.import_module("experiments.synapse.detach").detach
     for size in (4, 6):
-        rows = {variant: detach(variant, size, (size - 1) // 2, 1, 4) for variant in ("printed", "all but f", "corrected")}
+        rows = {
+            variant: detach(variant, size, (size - 1) // 2, 1, 4) for variant in ("printed", "all but f", "corrected")
+        }
         assert rows["printed"].lost > 0
         assert rows["all but f"].lost > 0  # f liars who acknowledge at once, f honest ones who are slow
         assert rows["corrected"].lost == 0
@@ -212,8 +214,8 @@ class NewcomerRole(RelayRole):
         return effects
 
 
-@pytest.mark.parametrize(("size", "bad"), [(3, "lying"), (3, "silent"), (5, "lying"), (4, "lying")])
-def test_a_newcomer_takes_routing_state_over_from_f_plus_1_and_liars_add_nothing(size: int, bad: str, seed: int) -> None:
+@pytest.mark.parametrize(("size", "bad"), [(3, "silent"), (4, "lying"), (5, "lying")])
+def test_a_newcomer_takes_state_over_from_f_plus_1_and_liars_add_nothing(size: int, bad: str, seed: int) -> None:
     """The claims are old by then, and some were undone; the ledger tells the newcomer nothing about those."""
     plan = line(3, size)
     overlay = Overlay(plan, seed, bad, Link(delay_max_s=0.5, loss=0.05, duplicate=0.05))
@@ -233,15 +235,11 @@ def test_a_newcomer_takes_routing_state_over_from_f_plus_1_and_liars_add_nothing
     overlay.network.run(until=110.0)
     assert newcomer.ready_at is not None
     assert newcomer.ready_at < 108.0
-    for name, role in [(name, role) for name, roles in overlay.honest.items() for role in roles]:
-        me = role.me.hex()
-        for effect in role.adopt(following):
-            assert isinstance(effect, Send)
-            overlay.network.send(me, effect.to, effect.message)
-        assert name in overlay.honest
-    for one in live[2:]:  # the newcomer's own clients come by themselves
-        overlay.plan = following
-        overlay.say(110.0, one, one.claim)
+    for role in [role for roles in overlay.honest.values() for role in roles]:
+        for to, frame in sends(role.adopt(following)):
+            overlay.network.send(role.me.hex(), to.hex(), frame.encode())
+    overlay.plan = following
+    overlay.say(110.0, live[2], live[2].claim)  # the newcomer's own clients come by themselves
     overlay.network.run(until=125.0)
     overlay.honest[node_name(1)].append(newcomer)
     assert overlay.reached(live[0]) == overlay.expected(live[0], live)
@@ -292,4 +290,3 @@ def test_hostile_notices_are_malformed() -> None:
             assert Notice.decode(bytes(data)).encode() == data
         except Malformed:
             continue
-    assert order_for(subscriber("shop", node_name(0)).permit).body

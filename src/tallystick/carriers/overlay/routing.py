@@ -126,7 +126,7 @@ class Routing:
         if claim.order is not None:
             return self._take_back(claim, digest, sender, now)
         towards, old = self._towards(claim.edge), self._live.get(claim.identifier)
-        if claim.identifier in self._undone or self._is_ended(claim.identifier):
+        if self._has_ended(claim.identifier):
             return self._refuse_ended(claim, sender)
         if old and (old.claim.edge == claim.edge or _rank(old.claim) > _rank(claim)):
             return self._repeat(old, claim, digest, sender, now)
@@ -157,6 +157,9 @@ class Routing:
         entry = Entry(claim, digest, b"", Wanted(()), old.told if old else set())
         self._keep(self._undone, entry)
         return self._tell(news + [(node, entry) for node in sorted(entry.told)])
+
+    def _has_ended(self, identifier: bytes) -> bool:
+        return identifier in self._undone or self._is_ended(identifier)
 
     def _refuse_ended(self, claim: Claim, sender: bytes) -> list[Send]:
         """A relay that missed the order gets it."""
