@@ -254,8 +254,8 @@ def _permits_for_ever(self: Any, identifier: Any) -> bool:
 ROUTING = "tallystick.carriers.overlay.routing"
 
 
-@defence("the voucher for old claims", f"{ROUTING}:Routing._vote")
-def _believe_one_relay(self: Any, key: Any, sender: Any, node: Any) -> None:
+@defence("the voucher for old claims", "tallystick.carriers.overlay.claim_store:ClaimStore.vote")
+def _believe_one_relay(self: Any, claim: Any, relay: Any, node: Any) -> None:
     pass
 
 
@@ -280,8 +280,8 @@ def _say_nothing_to_older_claims(self: Any, old: Any, claim: Any, digest: Any, s
     return []
 
 
-@defence("the room for one principal", f"{ROUTING}:Routing._check_room")
-def _room_for_everybody(self: Any, claim: Any, old: Any) -> None:
+@defence("the room for one principal", "tallystick.carriers.overlay.claim_store:ClaimStore.check_room")
+def _room_for_everybody(self: Any, principal: Any) -> None:
     pass
 
 

@@ -30,7 +30,7 @@ from itertools import product
 
 from experiments import results
 from experiments.results import Plot
-from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.membership import Algorithm3, Algorithm5, PlanVersions, detached
 from tallystick.carriers.overlay.notices import Notice
 from tallystick.carriers.overlay.routing import Routing
@@ -86,7 +86,7 @@ class Sender:
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         effects: list[Effect] = []
         if isinstance(event, Arrived):
-            frame = Frame.decode(event.message)
+            frame = OverlayFrame.decode(event.message)
             if frame.kind is FrameKind.ACK:
                 self._waiting.pop(frame.content, None)
             else:
@@ -113,7 +113,7 @@ class Sender:
         return [*self._flush(again), WakeAt(now + EVERY_S)]
 
     def _flush(self, numbers: Sequence[bytes] | dict[bytes, float]) -> list[Send]:
-        return [Send(self._leaver, Frame(FrameKind.CONTENT, 1, number).encode()) for number in numbers]
+        return [Send(self._leaver, OverlayFrame(FrameKind.CONTENT, 1, number).encode()) for number in numbers]
 
 
 class Leaver:
@@ -147,7 +147,7 @@ class Leaver:
         return effects
 
     def _arrived(self, event: Arrived) -> list[Send]:
-        frame = Frame.decode(event.message)
+        frame = OverlayFrame.decode(event.message)
         if frame.kind is FrameKind.NOTICE:
             self._acknowledged.add(event.sender)
             self._algorithm.acknowledged(Notice.decode(frame.content), bytes.fromhex(event.sender))
@@ -155,7 +155,7 @@ class Leaver:
         one = (event.sender, frame.content)
         if one not in self.passed and one not in self._queue:
             self._queue.append(one)
-        return [Send(event.sender, Frame(FrameKind.ACK, 1, frame.content).encode())]
+        return [Send(event.sender, OverlayFrame(FrameKind.ACK, 1, frame.content).encode())]
 
     def _is_done(self, now: float) -> bool:
         relays, empty = self._senders.relays, not self._queue

@@ -12,11 +12,12 @@ from typing import Any
 
 from makers import World, token
 
+from tallystick.carriers.overlay.claim_store import RoutingLimits
 from tallystick.carriers.overlay.claims import Claim, holders_key, sign_claim
-from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.membership import Algorithm5, PlanVersions
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState
-from tallystick.carriers.overlay.routing import Routing, RoutingLimits
+from tallystick.carriers.overlay.routing import Routing
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
 from tallystick.guards.route import MessageKind, RoutingGuard
@@ -158,7 +159,7 @@ class RelayRole:
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if isinstance(event, Arrived):
             try:
-                return self._take(Frame.decode(event.message), bytes.fromhex(event.sender), now)
+                return self._take(OverlayFrame.decode(event.message), bytes.fromhex(event.sender), now)
             except Refused:
                 return []
         told: list[Effect] = [*self.routing.sweep(now), WakeAt(now + REFRESH_S)]
@@ -169,7 +170,7 @@ class RelayRole:
                     told += self.routing.state_for(other.identifier, node.identifier)
         return told
 
-    def _take(self, frame: Frame, sender: bytes, now: float) -> Sequence[Effect]:
+    def _take(self, frame: OverlayFrame, sender: bytes, now: float) -> Sequence[Effect]:
         match frame.kind:
             case FrameKind.ROUTE:
                 return self.routing.receive(frame.content, sender, now)
@@ -202,7 +203,7 @@ class LyingRole:
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if not isinstance(event, Arrived):
             return [*self._lies(15), WakeAt(now + 10 * self.random.random())]
-        frame = Frame.decode(event.message)
+        frame = OverlayFrame.decode(event.message)
         if frame.kind is not FrameKind.ROUTE:
             return []
         self.heard.append(frame.content)
@@ -213,7 +214,7 @@ class LyingRole:
         if event.sender not in self.others:
             return []
         notice = Notice(NoticeKind.REFUSE, permit, self.plan.version)
-        return [Send(event.sender, Frame(FrameKind.NOTICE, self.plan.version, notice.encode()).encode())]
+        return [Send(event.sender, OverlayFrame(FrameKind.NOTICE, self.plan.version, notice.encode()).encode())]
 
     def _lies(self, count: int) -> Iterator[Send]:
         for _ in range(count if self.heard else 0):
@@ -223,7 +224,7 @@ class LyingRole:
             kind, content = FrameKind.ROUTE, bytes(claim)
             if self.random.random() < 0.3:
                 kind, content = FrameKind.STATE, RoutingState(True, (bytes(claim),)).encode()
-            yield Send(self.random.choice(self.others), Frame(kind, self.plan.version, content).encode())
+            yield Send(self.random.choice(self.others), OverlayFrame(kind, self.plan.version, content).encode())
 
 
 # --- overlays ---
@@ -262,32 +263,24 @@ class Overlay:
         self.network.clock.at(at, lambda: self._say(at, one, claim(at)))
 
     def _say(self, at: float, one: Claimant, data: bytes) -> None:
-        frame = Frame(FrameKind.ROUTE, self.plan.version, data).encode()
+        frame = OverlayFrame(FrameKind.ROUTE, self.plan.version, data).encode()
         for other, delay in product(self.plan.node(one.edge).relays, (0, 1, 3)):
             send = partial(self.network.send, one.permit.principal.hex(), other.identifier.hex(), frame)
             self.network.clock.at(at + delay, send)
 
     def reached(self, one: Claimant, header: Any = None) -> dict[bytes, set[bytes]]:
-        """Where an advertiser's publications go by every honest relay: virtual nodes, and the permits served there."""
+        """Where an advertiser's publications go by every honest relay: virtual nodes, and who is served there."""
         found: dict[bytes, set[bytes]] = {}
         waiting = [(one.edge, one.edge)]
         while waiting:
             here, came_from = waiting.pop()
-            answers = {
-                role.routing.branches(token(one.topic), came_from, header)._replace(subscriptions=())
-                for role in self.honest[here]
-            }
-            served = {
-                frozenset(
-                    permit.identifier
-                    for permit in role.routing.branches(token(one.topic), came_from, header).subscriptions
-                )
-                for role in self.honest[here]
-            }
-            assert len(answers) == len(served) == 1, "honest relays of one virtual node disagree"
+            source = None if came_from == here else came_from
+            answers = {role.routing.branches([token(one.topic)], source, header) for role in self.honest[here]}
+            assert len(answers) == 1, "honest relays of one virtual node disagree"
             assert here not in found, "it goes in a circle"
-            found[here] = set(served.pop())
-            waiting += [(node, here) for node in answers.pop().nodes]
+            nodes, subscribers = answers.pop()
+            found[here] = set(subscribers)
+            waiting += [(node, here) for node in nodes]
         return found
 
     def expected(self, one: Claimant, live: Sequence[Claimant]) -> dict[bytes, set[bytes]]:
@@ -296,5 +289,5 @@ class Overlay:
             if (other.topic, other.operation) == (one.topic, Operation.SUBSCRIBE):
                 for node in self.plan.path(one.edge, other.edge):
                     found.setdefault(node.identifier, set())
-                found[other.edge].add(other.permit.identifier)
+                found[other.edge].add(other.permit.principal)
         return found

@@ -13,7 +13,7 @@ from makers import token
 from overlays import Overlay, RelayRole, advertiser, line, make_routing, node_name, subscriber
 from without import without
 
-from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.membership import (
     Algorithm3,
     Algorithm4,
@@ -33,8 +33,8 @@ NEWCOMER = overlays.relay(1, 99)
 LIMITS = MembershipLimits(hop_keep_s=30.0, again_s=1.0)
 
 
-def sends(effects: Sequence[Effect]) -> list[tuple[bytes, Frame]]:
-    return [(bytes.fromhex(one.to), Frame.decode(one.message)) for one in effects if isinstance(one, Send)]
+def sends(effects: Sequence[Effect]) -> list[tuple[bytes, OverlayFrame]]:
+    return [(bytes.fromhex(one.to), OverlayFrame.decode(one.message)) for one in effects if isinstance(one, Send)]
 
 
 # --- plans ---
@@ -203,7 +203,7 @@ class NewcomerRole(RelayRole):
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         effects: list[Effect] = []
-        if isinstance(event, Arrived) and (frame := Frame.decode(event.message)).kind is FrameKind.STATE:
+        if isinstance(event, Arrived) and (frame := OverlayFrame.decode(event.message)).kind is FrameKind.STATE:
             effects += self.algorithm.receive_state(frame.content, bytes.fromhex(event.sender), now)
         elif isinstance(event, Arrived) or self.algorithm.is_ready:
             effects += super().receive(event, now)
@@ -243,7 +243,7 @@ def test_a_newcomer_takes_state_over_from_f_plus_1_and_liars_add_nothing(size: i
     overlay.network.run(until=125.0)
     overlay.honest[node_name(1)].append(newcomer)
     assert overlay.reached(live[0]) == overlay.expected(live[0], live)
-    assert newcomer.routing.branches(token("doors"), node_name(0)) == ((), ())
+    assert newcomer.routing.branches([token("doors")], node_name(0)) == ((), ())
     assert newcomer.routing.statistics().live == 3
 
 

@@ -28,10 +28,11 @@ from overlays import (
 )
 from without import without
 
+from tallystick.carriers.overlay.claim_store import RoutingLimits
 from tallystick.carriers.overlay.claims import Claim, sign_claim
-from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState
-from tallystick.carriers.overlay.routing import Routing, RoutingLimits, RoutingStatistics
+from tallystick.carriers.overlay.routing import Routing, RoutingStatistics
 from tallystick.carriers.overlay.tables import NOWHERE, Entry, Tables
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused
@@ -102,7 +103,7 @@ def test_one_honest_relay_is_enough_to_pass_a_fresh_claim_on_and_none_is_not() -
         overlay.say(0.0, publisher, publisher.claim)
         overlay.say(1.0, reader, reader.claim)
         overlay.network.run(until=10.0)
-        assert {role.routing.branches(token("brakes"), LEFT).nodes for role in overlay.honest[LEFT]} == {nodes}
+        assert {role.routing.branches([token("brakes")], LEFT).nodes for role in overlay.honest[LEFT]} == {nodes}
 
 
 # --- one relay, by hand: the middle of a line of three ---
@@ -124,7 +125,7 @@ FIRSTS = {at(node): node_name(node) for node in range(7)}
 
 def told(effects: Sequence[Effect]) -> list[tuple[bytes, bytes]]:
     """(virtual node, claim), in the order in which its first relay is told."""
-    frames = [(bytes.fromhex(one.to), Frame.decode(one.message)) for one in effects if isinstance(one, Send)]
+    frames = [(bytes.fromhex(one.to), OverlayFrame.decode(one.message)) for one in effects if isinstance(one, Send)]
     return [(FIRSTS[to], frame.content) for to, frame in frames if to in FIRSTS and frame.kind is FrameKind.ROUTE]
 
 
@@ -139,12 +140,12 @@ def test_fig_4_advertisements_flood_subscriptions_follow_them_back_and_publicati
     wanted = shop.claim(NOW)
     assert told(routing.receive(wanted, at(2), NOW)) == []  # nobody publishes yet
     assert told(routing.receive(car, at(0), NOW)) == [(RIGHT, car), (LEFT, wanted)]
-    assert routing.branches(token("brakes"), LEFT) == ((RIGHT,), ())
-    assert routing.branches(token("brakes"), RIGHT) == routing.branches(token("doors"), LEFT) == NOWHERE
+    assert routing.branches([token("brakes")], LEFT) == ((RIGHT,), ())
+    assert routing.branches([token("brakes")], RIGHT) == routing.branches([token("doors")], LEFT) == NOWHERE
     assert [routing.receive(wanted, at(2, index), NOW) for index in (1, 2)] == [[], []]
     assert routing.statistics() == RoutingStatistics(2, 0, 2, 2, {})
     assert told(routing.receive(undo := shop.undo(NOW), at(2), NOW)) == [(LEFT, undo)]
-    assert routing.branches(token("brakes"), LEFT) == NOWHERE
+    assert routing.branches([token("brakes")], LEFT) == NOWHERE
 
 
 def test_every_relay_of_a_neighbour_is_told_and_those_who_replicate_us_too() -> None:
@@ -153,7 +154,7 @@ def test_every_relay_of_a_neighbour_is_told_and_those_who_replicate_us_too() -> 
     assert {bytes.fromhex(one.to) for one in sends} == {at(1, index) for index in (1, 2, 3, 4)}
     sends = routing.receive(advertiser("car", LEFT).claim(NOW), at(0), NOW)
     assert len(sends) == 10  # to the right it floods, to the left goes the subscription
-    assert routing.branches(token("brakes"), LEFT) == ((), (yard.permit,))
+    assert routing.branches([token("brakes")], LEFT) == ((), (yard.permit.principal,))
 
 
 def test_an_order_that_overtakes_its_claim_holds() -> None:
@@ -233,13 +234,13 @@ def test_colluders_at_two_ends_cannot_draw_a_subscribers_publications_away() -> 
     routing.receive(advertiser("car", LEFT).claim(NOW), at(0), NOW)
     assert reason(routing, claim, at(3)) == "misrouted"
     routing.receive(claim, at(2), NOW)
-    assert routing.branches(token("brakes"), LEFT).nodes == (RIGHT,)
+    assert routing.branches([token("brakes")], LEFT).nodes == (RIGHT,)
     with without("the edge that a principal signs", last_hop=above):
         deceived = middle(plan)
         deceived.receive(claim, at(3), NOW)
         deceived.receive(claim, at(2), NOW)
     deceived.receive(advertiser("car", LEFT).claim(NOW), at(0), NOW)
-    assert deceived.branches(token("brakes"), LEFT).nodes == (above,)
+    assert deceived.branches([token("brakes")], LEFT).nodes == (above,)
 
 
 def test_claims_come_from_their_own_side() -> None:
@@ -260,12 +261,12 @@ def test_an_undone_subscription_does_not_come_back_by_replay() -> None:
     routing.receive(claim, at(2), NOW)
     routing.receive(undo, at(2), NOW)
     answer = routing.receive(claim, at(2, 2), NOW + 1)  # maybe it missed the order
-    assert [(one.to, Frame.decode(one.message).content) for one in answer] == [(at(2, 2).hex(), undo)]
+    assert [(one.to, OverlayFrame.decode(one.message).content) for one in answer] == [(at(2, 2).hex(), undo)]
     assert reason(routing, shop.claim(NOW + 2), shop.permit.principal) == "permit-ended"
-    assert routing.branches(token("brakes"), LEFT) == NOWHERE
+    assert routing.branches([token("brakes")], LEFT) == NOWHERE
     with without("the end of claims", "the window of envelopes"):
         routing.receive(claim, at(2, 2), NOW + 3)
-    assert routing.branches(token("brakes"), LEFT).nodes == (RIGHT,)
+    assert routing.branches([token("brakes")], LEFT).nodes == (RIGHT,)
 
 
 def test_an_undone_subscription_does_not_come_back_when_all_is_forgotten() -> None:
@@ -325,7 +326,7 @@ def test_tables_are_bounded_for_each_principal_and_in_all() -> None:
         routing.take(one.claim(NOW), at(2), NOW)
     assert reason(routing, greedy[2].claim(NOW), at(2)) == "too-many-claims"
     [notice] = routing.receive(greedy[3].claim(NOW), at(2), NOW)
-    assert Notice.decode(Frame.decode(notice.message).content).subject == greedy[3].permit.identifier
+    assert Notice.decode(OverlayFrame.decode(notice.message).content).subject == greedy[3].permit.identifier
     for who in ("shop", "yard"):
         routing.take(subscriber(who, RIGHT).claim(NOW), at(2), NOW)
     assert reason(routing, subscriber("late", RIGHT).claim(NOW), at(2)) == "tables-full"
@@ -371,9 +372,9 @@ def test_a_reader_that_signs_for_two_edges_at_once_starves_nobody() -> None:
         for _, claim in told(sends):
             for answer in left.receive(claim, at(1), NOW):
                 if answer.to == at(1).hex():
-                    for _, again in told(here.receive(Frame.decode(answer.message).content, at(0), NOW)):
+                    for _, again in told(here.receive(OverlayFrame.decode(answer.message).content, at(0), NOW)):
                         left.receive(again, at(1), NOW)
-        return b"".join(left.branches(token("brakes"), LEFT).nodes)
+        return b"".join(left.branches([token("brakes")], None).nodes)
 
     assert talk() == b"".join(sorted([HERE, elsewhere]))
     with without("the answer to an older claim"):
@@ -402,7 +403,7 @@ def test_a_claim_signed_again_changes_nothing_and_travels_nowhere() -> None:
     routing.receive(advertiser("car", LEFT).claim(NOW), at(0), NOW)
     routing.receive(shop.claim(NOW), at(2), NOW)
     assert routing.receive(again := shop.claim(NOW + 1), at(2), NOW) == []
-    parts = [RoutingState.decode(Frame.decode(one.message).content) for one in routing.state_for(at(0), LEFT)]
+    parts = [RoutingState.decode(OverlayFrame.decode(one.message).content) for one in routing.state_for(at(0), LEFT)]
     assert again in parts[0].claims
     assert routing.receive(shop.claim(NOW - 500), at(2), NOW) == []  # older still
     assert routing.statistics().live == 2
@@ -415,15 +416,15 @@ def test_another_plan_sends_claims_the_other_way() -> None:
     car, gone = advertiser("car", RIGHT).claim(NOW), subscriber("gone", node_name(3))
     routing.receive(car, at(2), NOW)
     routing.receive(gone.claim(NOW), at(3), NOW)
-    assert routing.branches(token("brakes"), RIGHT).nodes == (node_name(3),)
+    assert routing.branches([token("brakes")], RIGHT).nodes == (node_name(3),)
     second = tree([0, 0, 0], [3] * 3, version=2)
     yard = subscriber("yard", HERE)
     routing.receive(yard.claim(NOW), yard.permit.principal, NOW)
     sends = routing.adopt(second)
     assert [node for node, _ in told(sends)] == [LEFT]
-    assert {Frame.decode(one.message).plan for one in sends} == {2}
-    assert routing.branches(token("brakes"), RIGHT) == NOWHERE
-    assert routing.branches(token("brakes"), LEFT) == ((), (yard.permit,))
+    assert {OverlayFrame.decode(one.message).plan for one in sends} == {2}
+    assert routing.branches([token("brakes")], RIGHT) == NOWHERE
+    assert routing.branches([token("brakes")], LEFT) == ((), (yard.permit.principal,))
     assert routing.statistics().refused == {"unknown-edge": 1}
     with pytest.raises(Misuse):
         routing.adopt(tree([0], [3], version=3))
@@ -451,16 +452,19 @@ def test_labels_keep_a_publication_from_where_nobody_wants_it() -> None:
     routing.receive(yard.claim(NOW), yard.permit.principal, NOW)
     for labels, nodes, here in (
         (keyed(7, 1), (RIGHT,), ()),
-        (keyed(7, 3), (), (yard.permit,)),
+        (keyed(7, 3), (), (yard.permit.principal,)),
         (keyed(7, 9), (), ()),
-        ((), (RIGHT,), (yard.permit,)),
-        (keyed(7, 2), (RIGHT,), (yard.permit,)),
+        ((), (RIGHT,), (yard.permit.principal,)),
+        (keyed(7, 2), (RIGHT,), (yard.permit.principal,)),
     ):
-        assert routing.branches(token("brakes"), LEFT, header(*labels)) == (nodes, here)
-    assert routing.branches(token("brakes"), LEFT, header(*keyed(7, 9), epoch=8)) == ((RIGHT,), (yard.permit,))
-    assert routing.branches(token("brakes"), LEFT) == ((RIGHT,), (yard.permit,))
+        assert routing.branches([token("brakes")], LEFT, header(*labels)) == (nodes, here)
+    assert routing.branches([token("brakes")], LEFT, header(*keyed(7, 9), epoch=8)) == (
+        (RIGHT,),
+        (yard.permit.principal,),
+    )
+    assert routing.branches([token("brakes")], LEFT) == ((RIGHT,), (yard.permit.principal,))
     routing.receive(subscriber("all", RIGHT).claim(NOW), at(2), NOW)
-    assert routing.branches(token("brakes"), LEFT, header(*keyed(7, 9))).nodes == (RIGHT,)
+    assert routing.branches([token("brakes")], LEFT, header(*keyed(7, 9))).nodes == (RIGHT,)
 
 
 def test_a_narrower_subscription_is_sent_when_the_wider_goes_and_before_its_order() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.carriers.overlay.claims import Claim, holders_key, sign_claim
-from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Malformed, Refused
@@ -71,7 +71,7 @@ def test_notices_state_and_frames() -> None:
         "state": VECTORS["state"],
     }
     for name, text in VECTORS["frames"].items():
-        frame = Frame.decode(unhex(text))
+        frame = OverlayFrame.decode(unhex(text))
         assert (frame.kind, frame.plan) == (FrameKind[name.upper()], VECTORS["plan"])
         assert (frame.content.hex(), frame.encode().hex()) == (contents[name], text)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tallystick import wire
 from tallystick.carriers.overlay.claims import sign_claim
-from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState
 from tallystick.crypto.signatures import SigningKey
 from tallystick.guards.route import MessageKind
@@ -89,9 +89,9 @@ def main() -> None:
         "state": state.hex(),
         "state_empty": RoutingState(False, ()).encode().hex(),
         "frames": {
-            "route": Frame(FrameKind.ROUTE, PLAN, claims["subscribe"]).encode().hex(),
-            "notice": Frame(FrameKind.NOTICE, PLAN, notices["detach"]).encode().hex(),
-            "state": Frame(FrameKind.STATE, PLAN, state).encode().hex(),
+            "route": OverlayFrame(FrameKind.ROUTE, PLAN, claims["subscribe"]).encode().hex(),
+            "notice": OverlayFrame(FrameKind.NOTICE, PLAN, notices["detach"]).encode().hex(),
+            "state": OverlayFrame(FrameKind.STATE, PLAN, state).encode().hex(),
         },
         "bad_claims": {name: [why, data.hex()] for name, (why, data) in bad_claims(subscribe, advertise).items()},
         "bad_notices": {

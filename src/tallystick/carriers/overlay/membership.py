@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind
 from tallystick.carriers.overlay.routing import Routing
 from tallystick.errors import Misuse, Refused
@@ -222,8 +222,8 @@ class Algorithm5:
 
     def _acknowledgement(self, relay: bytes, notice: Notice) -> bytes:
         answer = Notice(NoticeKind.ACKNOWLEDGE, relay, notice.plan)
-        return Frame(FrameKind.NOTICE, notice.plan, answer.encode()).encode()
+        return OverlayFrame(FrameKind.NOTICE, notice.plan, answer.encode()).encode()
 
 
 def _framed(kind: NoticeKind, relay: bytes, spoken: Plan, named: Plan) -> bytes:
-    return Frame(FrameKind.NOTICE, spoken.version, Notice(kind, relay, named.version).encode()).encode()
+    return OverlayFrame(FrameKind.NOTICE, spoken.version, Notice(kind, relay, named.version).encode()).encode()

@@ -1,7 +1,7 @@
 """Which claims count at a relay, and who is told: advertisements flood, subscriptions follow them back (000, Fig. 4).
 
 Each relay of a virtual node sends to each relay of the next, so a claim (`claims.py`) comes up to n times: the first
-valid copy counts and is passed on once. What counts stands in `tables.py`.
+valid copy counts and is passed on once. What counts stands in `tables.py`, and `claim_store.py` bounds it.
 
 Threat: up to f relays of each virtual node forge claims, replay them, keep them back, send them the wrong way, flood.
 Invariant: a live subscription leads publications along the tree's one path to its edge, and nowhere else, whoever told
@@ -13,7 +13,8 @@ time to time).
 
 Old claims. A fresh claim speaks for itself. An old one may have been undone while nobody remembers: it counts when f+1
 relays of one virtual node, hence an honest one, tell of it. Undo orders are the authority's final word and count at any
-age. They are remembered until the ledger knows them (`is_ended`) or the permit is over.
+age. They are remembered until the ledger knows them (`is_ended`) or the permit is over. Within `delay_max_s` a liar can
+show an undone claim to relays that heard neither it nor its order: until the ledger says so it leads to its edge.
 
 Two claims under one permit for two edges: the later counts, everywhere, since whoever has it answers an older one with
 it. Left out: claims for publications, since edges check each parcel's permit.
@@ -22,30 +23,26 @@ it. Left out: claims for publications, since edges check each parcel's permit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from tallystick.carriers.overlay.claim_store import ClaimStore, RoutingLimits
 from tallystick.carriers.overlay.claims import Claim
-from tallystick.carriers.overlay.frames import Frame, FrameKind
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState, states
-from tallystick.carriers.overlay.tables import Branches, Entry, News, Tables
-from tallystick.errors import Misuse, Refused
+from tallystick.carriers.overlay.secret_forwarding import Branches
+from tallystick.carriers.overlay.tables import Entry, News, Tables
+from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.guards.route import RoutingGuard
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.runtime.effects import Send
-from tallystick.trust.plan import Plan, VirtualNode
+from tallystick.trust.permit import Permit
+from tallystick.trust.plan import Plan
 
 # Refusals that hang on this relay's own memory: whoever sent the claim must not think that it covers others here.
 _TOLD = frozenset({"too-many-claims", "tables-full", "too-many-requests", "blacklisted", "permit-ended"})
-
-
-@dataclass(frozen=True)
-class RoutingLimits:
-    claims_max: int = 65_536  # live and undone ones together, some 150 MiB of permits and signatures
-    principal_max: int = 64  # of one principal: a device has a handful of topics
-    votes_max: int = 8_192  # old claims that one relay may tell of and that do not count yet
 
 
 @dataclass(frozen=True)
@@ -73,23 +70,33 @@ class Routing:
     ) -> None:
         """`is_ended` says of a permit's identifier whether the ledger ended it, `is_clear` of a token whether the
         topic's entry allows matching in the clear."""
-        self._me, self._guard, self._is_ended, self._is_clear, self._limits = me, guard, is_ended, is_clear, limits
-        self._live: dict[bytes, Entry] = {}  # by permit
-        self._undone: dict[bytes, Entry] = {}
-        self._digests: set[bytes] = set()  # of both: a repetition costs a look
-        self._held: Counter[bytes] = Counter()  # by principal
-        self._votes: dict[bytes, dict[tuple[bytes, bytes], None]] = {}  # by relay: (permit, edge)
+        self._me, self._guard, self._is_ended, self._is_clear = me, guard, is_ended, is_clear
+        self._store = ClaimStore(limits)
         self._refused: Counter[str] = Counter()
         self._accepted = self._repeated = 0
         self._place(plan)
 
-    def branches(self, token: bytes, came_from: bytes, header: Header | None = None) -> Branches:
-        """Where a publication of `token` goes that came from this neighbouring virtual node, or from a client, for whom
-        our own stands. Nowhere, if no advertiser is there. Labels count where a header is shown."""
-        return self._tables.branches(token, came_from, header)
+    def branches(self, tokens: Sequence[bytes], came_from: bytes | None, header: Header | None = None) -> Branches:
+        """Where a publication under these tokens goes that came from a neighbouring virtual node, or with None from a
+        client: neighbours, and principals here. Nowhere, if no advertiser is there. A header's labels count."""
+        source = self.node.identifier if came_from is None else came_from
+        if len(tokens) == 1:
+            return self._tables.branches(tokens[0], source, header)
+        found = [self._tables.branches(token, source, header) for token in tokens]
+        nodes, subscribers = ({name for one in found for name in one[part]} for part in (0, 1))
+        return Branches(tuple(sorted(nodes)), tuple(sorted(subscribers)))
+
+    def subscriptions(self, token: bytes) -> tuple[Permit, ...]:
+        """The live subscriptions of clients here."""
+        return self._tables.subscriptions(token)
+
+    def grown(self) -> set[bytes]:
+        """Tokens that may have got a branch since this was last asked: it is to be served what is kept for it."""
+        grown, self._tables.grown = self._tables.grown, set()
+        return grown
 
     def statistics(self) -> RoutingStatistics:
-        sizes = len(self._live), len(self._undone)
+        sizes = len(self._store.live), len(self._store.undone)
         return RoutingStatistics(*sizes, self._accepted, self._repeated, dict(self._refused))
 
     # --- what comes in ---
@@ -112,58 +119,60 @@ class Routing:
 
     def receive_refusal(self, notice: Notice, sender: bytes) -> list[Send]:
         """A relay has no place for a claim that we sent."""
-        place, entry = self._plan.place(sender), self._live.get(notice.subject)
+        place, entry = self._plan.place(sender), self._store.live.get(notice.subject)
         return self._tell(self._tables.refuse(entry, place[0].identifier)) if place and entry else []
 
     def take(self, content: bytes, sender: bytes, now: float) -> list[Send]:
         """As `receive`, but raises `Refused`: a client may be told why."""
         digest = sha256(content).digest()
-        if digest in self._digests:
+        if digest in self._store:
             self._repeated += 1
             return []
         claim = Claim.decode(content)
         claim.permit.check_time(int(now * 1000))
         if claim.order is not None:
             return self._take_back(claim, digest, sender, now)
-        towards, old = self._towards(claim.edge), self._live.get(claim.identifier)
+        towards, old = self._towards(claim.edge), self._store.live.get(claim.identifier)
         if self._has_ended(claim.identifier):
             return self._refuse_ended(claim, sender)
         if old and (old.claim.edge == claim.edge or _rank(old.claim) > _rank(claim)):
             return self._repeat(old, claim, digest, sender, now)
-        self._check_room(claim, old)
+        if old is None:
+            self._store.check_room(claim.permit.principal)
         vouched = self._is_vouched(claim, towards, sender, now)
         self._guard.check(claim.message, now, vouched=vouched)
         self._accepted += 1
         entry = Entry(claim, digest, towards, Wanted(claim.permit.labels))
         told = (old.told | {old.towards}) - {towards, self.node.identifier} if old else set()
         news = self._drop(old) if old else []
-        self._keep(self._live, entry)
+        self._store.keep(entry)
         news += self._tables.add(entry)
         news += [(node, entry) for node in sorted(told - entry.told)]  # they hold the old one, also on its own side
         entry.told |= told
         return self._tell(news)
 
     def _take_back(self, claim: Claim, digest: bytes, sender: bytes, now: float) -> list[Send]:
-        old = self._live.get(claim.identifier)
-        if claim.identifier in self._undone:
+        old = self._store.live.get(claim.identifier)
+        if claim.identifier in self._store.undone:
             self._repeated += 1
             return []
         if self._plan.place(sender) is None and sender not in (claim.permit.principal, claim.permit.authority):
             raise Refused("claim: neither a relay nor its principal brought it", reason="not-yours")
-        self._check_room(claim, old)
+        if old is None:
+            self._store.check_room(claim.permit.principal)
         self._guard.check(claim.message, now, vouched=True)
         self._accepted += 1
         news = self._drop(old) if old else []
         entry = Entry(claim, digest, b"", Wanted(()), old.told if old else set())
-        self._keep(self._undone, entry)
+        self._store.keep(entry)
         return self._tell(news + [(node, entry) for node in sorted(entry.told)])
 
     def _has_ended(self, identifier: bytes) -> bool:
-        return identifier in self._undone or self._is_ended(identifier)
+        return identifier in self._store.undone or self._is_ended(identifier)
 
     def _refuse_ended(self, claim: Claim, sender: bytes) -> list[Send]:
         """A relay that missed the order gets it."""
-        undone = self._undone.get(claim.identifier)
+        undone = self._store.undone.get(claim.identifier)
         if undone is None or self._plan.place(sender) is None:
             raise Refused("claim: its permit ended", reason="permit-ended")
         self._refused["permit-ended"] += 1
@@ -177,18 +186,8 @@ class Routing:
             return [self._frame(sender, FrameKind.ROUTE, old.claim.data)] if is_relay else []
         if _rank(old.claim) < _rank(claim) and not self._guard.is_stale(claim.message, now):
             self._guard.check(claim.message, now)
-            self._digests.discard(old.digest)
-            self._digests.add(digest)
-            old.claim, old.digest = claim, digest  # it means the same, so nobody is told
+            self._store.renew(old, claim, digest)  # it means the same, so nobody is told
         return []
-
-    def _check_room(self, claim: Claim, old: Entry | None) -> None:
-        if old is not None:
-            return
-        if self._held[claim.permit.principal] >= self._limits.principal_max:
-            raise Refused(f"claim: more than {self._limits.principal_max} of one principal", reason="too-many-claims")
-        if len(self._live) + len(self._undone) >= self._limits.claims_max:
-            raise Refused(f"claim: the tables hold {self._limits.claims_max}", reason="tables-full")
 
     def _is_vouched(self, claim: Claim, towards: bytes, sender: bytes, now: float) -> bool:
         """Whether the claim is old, and f+1 relays of one virtual node tell of it. Raises `Refused` where they do not,
@@ -203,36 +202,13 @@ class Routing:
         if place[0].identifier != towards and not (is_here and stale):
             raise Refused("claim: it came from where its edge is not", reason="misrouted")
         if stale:
-            self._vote((claim.identifier, claim.edge), sender, place[0])
+            self._store.vote(claim, sender, place[0])
         return stale
-
-    def _vote(self, key: tuple[bytes, bytes], sender: bytes, node: VirtualNode) -> None:
-        votes = self._votes.setdefault(sender, {})
-        votes[key] = None
-        if len(votes) > self._limits.votes_max:
-            del votes[next(iter(votes))]
-        telling = [relay.identifier for relay in node.relays if key in self._votes.get(relay.identifier, ())]
-        if len(telling) <= node.faults:
-            raise Refused(f"claim: old, and {len(telling)} of {node.faults + 1} relays tell of it", reason="unvouched")
 
     # --- what is kept ---
 
-    def _keep(self, where: dict[bytes, Entry], entry: Entry) -> None:
-        where[entry.claim.identifier] = entry
-        self._digests.add(entry.digest)
-        self._held[entry.claim.permit.principal] += 1
-        for votes in self._votes.values():
-            votes.pop((entry.claim.identifier, entry.claim.edge), None)
-
-    def _forget(self, where: dict[bytes, Entry], entry: Entry) -> None:
-        del where[entry.claim.identifier]
-        self._digests.discard(entry.digest)
-        self._held[entry.claim.permit.principal] -= 1
-        if not self._held[entry.claim.permit.principal]:
-            del self._held[entry.claim.permit.principal]
-
     def _drop(self, entry: Entry) -> News:
-        self._forget(self._live, entry)
+        self._store.forget(entry)
         return self._tables.remove(entry)
 
     def sweep(self, now: float) -> list[Send]:
@@ -241,9 +217,11 @@ class Routing:
         def is_over(entry: Entry) -> bool:
             return now * 1000 >= entry.claim.permit.not_after_ms or self._is_ended(entry.claim.identifier)
 
-        for entry in [entry for entry in self._undone.values() if is_over(entry)]:
-            self._forget(self._undone, entry)
-        return self._tell([news for entry in list(self._live.values()) if is_over(entry) for news in self._drop(entry)])
+        for entry in [entry for entry in self._store.undone.values() if is_over(entry)]:
+            self._store.forget(entry)
+        return self._tell(
+            [news for entry in list(self._store.live.values()) if is_over(entry) for news in self._drop(entry)]
+        )
 
     # --- the plan, and those in it ---
 
@@ -257,32 +235,32 @@ class Routing:
             raise Misuse(f"plan {plan.version}: no relay {self._me.hex()}")
         self._plan, self.node = plan, found[0]
         self._ways: dict[bytes, bytes] = {}
-        self._votes = {relay: votes for relay, votes in self._votes.items() if plan.place(relay)}
+        self._store.forget_votes(plan)
         neighbours = [node.identifier for node in plan.neighbours(self.node.identifier)]
         self._tables = Tables(self.node.identifier, neighbours, self._is_clear)
-        for entry in list(self._live.values()):
+        for entry in list(self._store.live.values()):
             try:
                 entry.towards = self._towards(entry.claim.edge)
             except Refused as error:
                 self._refused[error.reason] += 1
-                self._forget(self._live, entry)
-        return self._tables.load(self._live.values())
+                self._store.forget(entry)
+        return self._tables.load(self._store.live.values())
 
     def _towards(self, edge: bytes) -> bytes:
         """The next virtual node on the way to an edge, or our own."""
         if edge not in self._ways:
             try:
                 path = self._plan.path(self.node.identifier, edge)
-            except Misuse:
+            except Malformed:
                 raise Refused("claim: the plan has no such edge", reason="unknown-edge") from None
             self._ways[edge] = path[min(1, len(path) - 1)].identifier
         return self._ways[edge]
 
     def state_for(self, relay: bytes, node: bytes) -> list[Send]:
         """All that a relay of this virtual node, a neighbour or our own, is to know: STATE frames."""
-        known = {entry.claim.identifier: entry for entry in self._live.values() if entry.claim.edge == node}
+        known = {entry.claim.identifier: entry for entry in self._store.live.values() if entry.claim.edge == node}
         known |= {entry.claim.identifier: entry for entry in self._tables.due(node)}
-        known |= {entry.claim.identifier: entry for entry in self._undone.values() if node in entry.told}
+        known |= {entry.claim.identifier: entry for entry in self._store.undone.values() if node in entry.told}
         parts = states(known[identifier].claim.data for identifier in sorted(known))
         return [self._frame(relay, FrameKind.STATE, part.encode()) for part in parts]
 
@@ -295,7 +273,7 @@ class Routing:
         ]
 
     def _frame(self, relay: bytes, kind: FrameKind, content: bytes) -> Send:
-        return Send(relay.hex(), Frame(kind, self._plan.version, content).encode())
+        return Send(relay.hex(), OverlayFrame(kind, self._plan.version, content).encode())
 
 
 def _rank(claim: Claim) -> tuple[int, bytes]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.overlay.claims import Claim
+from tallystick.carriers.overlay.secret_forwarding import Branches
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.trust.permit import Operation, Permit
@@ -31,14 +32,7 @@ from tallystick.trust.permit import Operation, Permit
 ADVERTISE, SUBSCRIBE = Operation.ADVERTISE, Operation.SUBSCRIBE
 
 
-class Branches(NamedTuple):
-    """Where a publication goes from here: neighbouring virtual nodes, and subscriptions linked to this one."""
-
-    nodes: tuple[bytes, ...] = ()
-    subscriptions: tuple[Permit, ...] = ()
-
-
-NOWHERE = Branches()
+NOWHERE = Branches((), ())
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +72,7 @@ class Tables:
         self._advertised: dict[bytes, Counter[bytes]] = {}  # by token: advertisers in each direction
         self._due: dict[tuple[Operation, bytes, bytes], dict[bytes, Entry]] = {}  # by kind, token and neighbour
         self._routes: dict[bytes, _Routes] = {}
+        self.grown: set[bytes] = set()  # tokens that got a claim since somebody looked
 
     # --- publications ---
 
@@ -91,7 +86,10 @@ class Tables:
             for node, wanted in routes.nodes
             if node != came_from and (wanted is None or any(one.asks_for(header) for one in wanted))
         )
-        return Branches(nodes, tuple(one.claim.permit for one in routes.here if one.wanted.asks_for(header)))
+        return Branches(nodes, _holders(one for one in routes.here if one.wanted.asks_for(header)))
+
+    def subscriptions(self, token: bytes) -> tuple[Permit, ...]:
+        return tuple(entry.claim.permit for entry in (self._routes.get(token) or self._compile(token)).here)
 
     def _compile(self, token: bytes) -> _Routes:
         entries = self._tables.get((SUBSCRIBE, token), {}).values()
@@ -101,9 +99,9 @@ class Tables:
         by_node.pop(self._here, None)
         here = tuple(entry for entry in entries if entry.towards == self._here)
         nodes = tuple((node, tuple(wanted) if all(wanted) else None) for node, wanted in sorted(by_node.items()))
-        permits = tuple(entry.claim.permit for entry in here)
+        holders = _holders(here)
         plain = {
-            source: Branches(tuple(node for node, _ in nodes if node != source), permits)
+            source: Branches(tuple(node for node, _ in nodes if node != source), holders)
             for source in self._advertised.get(token, ())
         }
         labelled = any(wanted for _, wanted in nodes) or any(entry.wanted for entry in here)
@@ -168,6 +166,7 @@ class Tables:
         operation, token = entry.key
         self._tables.setdefault(entry.key, {})[entry.claim.identifier] = entry
         self._routes.pop(token, None)
+        self.grown.add(token)
         if operation is ADVERTISE:
             self._advertised.setdefault(token, Counter())[entry.towards] += 1
 
@@ -224,3 +223,7 @@ class Tables:
         for _, entry in news:
             entry.told.add(node)
         return news
+
+
+def _holders(entries: Iterable[Entry]) -> tuple[bytes, ...]:
+    return tuple(sorted({entry.claim.permit.principal for entry in entries}))
