@@ -58,6 +58,7 @@ def tree(parents: Sequence[int], sizes: Sequence[int], version: int = 1) -> Plan
     return Plan(OVERLAY, version, tuple(nodes))
 
 
+@cache
 def line(nodes: int, size: int = 3, version: int = 1) -> Plan:
     return tree([number - 1 for number in range(nodes)], [size] * nodes, version)
 
@@ -75,7 +76,6 @@ class Claimant:
     edge: bytes
     number: int = 0  # of the permit
     labels: tuple[bytes, ...] = ()
-    signed: int = 0
 
     @property
     def permit(self) -> Permit:
@@ -95,8 +95,7 @@ class Claimant:
         return self._sign(kind, now, order_for(self.permit), self.edge)
 
     def _sign(self, kind: MessageKind, now: float, order: UndoOrder | None, edge: bytes) -> bytes:
-        self.signed += 1
-        identifier = name("message", self.permit.identifier, self.signed)
+        identifier = name("message", self.permit.identifier, kind, now, edge)
         return sign_claim(kind, edge, self.permit, self.key, identifier, int(now * 1000), order)
 
 
@@ -258,13 +257,14 @@ class Overlay:
 
         return make
 
-    def say(self, at: float, one: Claimant, claim: Callable[[float], bytes]) -> None:
-        """Let a principal tell the relays of its edge, and repeat itself."""
-        self.network.clock.at(at, lambda: self._say(at, one, claim(at)))
+    def say(self, at: float, one: Claimant, claim: Callable[[float], bytes], *edges: bytes) -> None:
+        """Let a principal tell the relays of its edge, or of these, and repeat itself."""
+        self.network.clock.at(at, lambda: self._say(at, one, claim(at), edges or (one.edge,)))
 
-    def _say(self, at: float, one: Claimant, data: bytes) -> None:
+    def _say(self, at: float, one: Claimant, data: bytes, edges: Sequence[bytes]) -> None:
         frame = OverlayFrame(FrameKind.ROUTE, self.plan.version, data).encode()
-        for other, delay in product(self.plan.node(one.edge).relays, (0, 1, 3)):
+        relays = [other for edge in edges for other in self.plan.node(edge).relays]
+        for other, delay in product(relays, (0, 1, 3)):
             send = partial(self.network.send, one.permit.principal.hex(), other.identifier.hex(), frame)
             self.network.clock.at(at + delay, send)
 

@@ -33,7 +33,7 @@ from tallystick.carriers.overlay.claims import Claim, sign_claim
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState
 from tallystick.carriers.overlay.routing import Routing, RoutingStatistics
-from tallystick.carriers.overlay.tables import NOWHERE, Entry, Tables
+from tallystick.carriers.overlay.tables import NOWHERE, RouteEntry, RoutingTables
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused
 from tallystick.guards.route import MessageKind
@@ -52,7 +52,7 @@ LOSSY = Link(delay_min_s=0.001, delay_max_s=0.8, loss=0.1, duplicate=0.1, reorde
 
 
 def play(overlay: Overlay, random: Random, topics: int = 2) -> list[Claimant]:
-    """Principals come, go and come back at random. Returns those that stayed."""
+    """Principals come, go, come back and move at random. Returns those that stayed."""
     live = []
     nodes = [node.identifier for node in overlay.plan.nodes]
     for number in range(8):
@@ -62,6 +62,10 @@ def play(overlay: Overlay, random: Random, topics: int = 2) -> list[Claimant]:
         overlay.say(when, one, one.claim)
         for _ in range(random.randrange(3)):
             when += 10 * random.random()
+            if random.random() < 0.3:
+                left, one = one.edge, replace(one, edge=random.choice(nodes))
+                overlay.say(when, one, one.claim, one.edge, left)
+                continue
             overlay.say(when, one, one.undo)
             identifier = one.permit.identifier
             overlay.network.clock.at(when + 2, lambda identifier=identifier: overlay.ledger.ended.add(identifier))  # type: ignore[misc]
@@ -182,6 +186,23 @@ def test_a_permit_that_is_over_or_ended_on_the_ledger_is_swept_out() -> None:
     assert (routing.statistics().live, routing.statistics().undone) == (1, 0)
     assert routing.sweep(2e12) == []
     assert routing.statistics().live == 0
+
+
+def test_a_parcel_of_several_topics_goes_wherever_one_of_them_goes() -> None:
+    plan = tree([0, 0, 1, 1], [3] * 4)
+    routing, yard, both = middle(plan), subscriber("yard", HERE), [token("brakes"), token("doors")]
+    for topic in ("brakes", "doors"):
+        car = advertiser("car", HERE, topic)
+        routing.receive(car.claim(NOW), car.permit.principal, NOW)
+    assert routing.grown() == set(both)
+    routing.receive(subscriber("shop", RIGHT).claim(NOW), at(2), NOW)
+    assert (routing.grown(), routing.grown()) == ({token("brakes")}, set())
+    routing.receive(subscriber("barn", node_name(3), "doors").claim(NOW), at(3), NOW)
+    routing.receive(yard.claim(NOW), yard.permit.principal, NOW)
+    assert routing.branches(both, None) == (tuple(sorted([RIGHT, node_name(3)])), (yard.permit.principal,))
+    assert routing.branches([token("doors")], None) == ((node_name(3),), ())
+    assert routing.subscriptions(token("brakes")) == (yard.permit,)
+    assert routing.branches(both, RIGHT) == routing.branches([], None) == NOWHERE
 
 
 # --- attacks, each with its defence and without ---
@@ -393,7 +414,7 @@ def test_a_principal_that_goes_to_another_edge_takes_its_subscription_along(seed
     overlay.network.run(until=10.0)
     check(overlay, [car, van, shop, yard])
     moved = replace(shop, edge=node_name(4))
-    overlay.say(10.0, moved, moved.claim)
+    overlay.say(10.0, moved, moved.claim, moved.edge, shop.edge)
     overlay.network.run(until=30.0)
     check(overlay, [car, van, moved, yard])
 
@@ -509,19 +530,19 @@ CLAIMS = [Claim.decode(one.claim(NOW)) for one in CLAIMANTS]
 def test_what_a_neighbour_is_to_know_hangs_on_the_claims_alone(order: list[int]) -> None:
     """Coming and going in any order: as if those that are there now had come at once. Told was all that is due."""
     neighbours = [node_name(number) for number in (1, 2, 3)]
-    tables, live = Tables(node_name(0), neighbours, lambda token: False), dict[int, Entry]()
+    tables, live = RoutingTables(node_name(0), neighbours, lambda token: False), dict[int, RouteEntry]()
     sent: set[tuple[bytes, bytes]] = set()
     for number in order:
         if number in live:
             news = tables.remove(live.pop(number))
         else:
             claim = CLAIMS[number]
-            live[number] = Entry(claim, bytes(32), claim.edge, Wanted(claim.permit.labels))
+            live[number] = RouteEntry(claim, bytes(32), claim.edge, Wanted(claim.permit.labels))
             sent -= {(node, claim.identifier) for node in neighbours}
             news = tables.add(live[number])
         sent |= {(node, entry.claim.identifier) for node, entry in news}
-    anew = Tables(node_name(0), neighbours, lambda token: False)
-    anew.load([Entry(one.claim, one.digest, one.towards, one.wanted) for one in live.values()])
+    anew = RoutingTables(node_name(0), neighbours, lambda token: False)
+    anew.load([RouteEntry(one.claim, one.digest, one.towards, one.wanted) for one in live.values()])
     for node in neighbours:
         due = {entry.claim.identifier for entry in tables.due(node)}
         assert due == {entry.claim.identifier for entry in anew.due(node)}
@@ -531,16 +552,17 @@ def test_what_a_neighbour_is_to_know_hangs_on_the_claims_alone(order: list[int])
 
 # --- hostile bytes ---
 
+GOOD = [subscriber("shop", RIGHT).claim(NOW), subscriber("shop", RIGHT).undo(NOW)]
+
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_hostile_claims_are_refused_and_leave_nothing_behind(data: st.DataObject) -> None:
-    shop = subscriber("shop", RIGHT)
-    claim = bytearray(data.draw(st.sampled_from([shop.claim(NOW), shop.undo(NOW)])))
+    claim = bytearray(data.draw(st.sampled_from(GOOD)))
     place = data.draw(st.integers(0, len(claim) - 1))
     claim[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(min_size=1, max_size=3))
     routing = middle()
-    if bytes(claim) not in (shop.claim(NOW), shop.undo(NOW)):
+    if bytes(claim) not in GOOD:
         routing.receive(bytes(claim), at(2), NOW)
     assert routing.receive(data.draw(st.binary(max_size=60)), at(2), NOW) == []
-    assert routing.statistics().live + routing.statistics().undone <= 1
+    assert routing.statistics().live == routing.statistics().undone == 0

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tallystick.carriers.overlay.claims import Claim
-from tallystick.carriers.overlay.tables import Entry
+from tallystick.carriers.overlay.tables import RouteEntry
 from tallystick.errors import Refused
 from tallystick.trust.plan import Plan, VirtualNode
 
@@ -26,8 +26,8 @@ class RoutingLimits:
 class ClaimStore:
     def __init__(self, limits: RoutingLimits) -> None:
         self._limits = limits
-        self.live: dict[bytes, Entry] = {}  # by permit
-        self.undone: dict[bytes, Entry] = {}
+        self.live: dict[bytes, RouteEntry] = {}  # by permit
+        self.undone: dict[bytes, RouteEntry] = {}
         self._digests: set[bytes] = set()  # of both: a repetition costs a look
         self._held: Counter[bytes] = Counter()  # by principal
         self._votes: dict[bytes, dict[tuple[bytes, bytes], None]] = {}  # by relay: (permit, edge)
@@ -42,7 +42,7 @@ class ClaimStore:
         if len(self.live) + len(self.undone) >= self._limits.claims_max:
             raise Refused(f"claim: the tables hold {self._limits.claims_max}", reason="tables-full")
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: RouteEntry) -> None:
         """Among the live or the undone."""
         claim = entry.claim
         (self.live if claim.order is None else self.undone)[claim.identifier] = entry
@@ -51,7 +51,7 @@ class ClaimStore:
         for votes in self._votes.values():
             votes.pop((claim.identifier, claim.edge), None)
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: RouteEntry) -> None:
         claim = entry.claim
         del (self.live if claim.order is None else self.undone)[claim.identifier]
         self._digests.discard(entry.digest)
@@ -59,7 +59,7 @@ class ClaimStore:
         if not self._held[claim.permit.principal]:
             del self._held[claim.permit.principal]
 
-    def renew(self, entry: Entry, claim: Claim, digest: bytes) -> None:
+    def renew(self, entry: RouteEntry, claim: Claim, digest: bytes) -> None:
         """Put a later claim in the place of one that means the same."""
         self._digests.discard(entry.digest)
         self._digests.add(digest)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tallystick import wire
 from tallystick.crypto.signatures import SigningKey, VerifyKey
@@ -95,6 +96,7 @@ def holders_key(authority: Callable[[bytes], Certificate | None]) -> KeyOf:
     return key_of
 
 
+@lru_cache(maxsize=16)  # the guard reads again what was read just now
 def _read(content: bytes) -> tuple[bytes, Permit, UndoOrder | None]:
     fields = Fields.parse(content, "claim", 4)
     fields.version(1)

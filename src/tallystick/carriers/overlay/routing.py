@@ -16,8 +16,11 @@ relays of one virtual node, hence an honest one, tell of it. Undo orders are the
 age. They are remembered until the ledger knows them (`is_ended`) or the permit is over. Within `delay_max_s` a liar can
 show an undone claim to relays that heard neither it nor its order: until the ledger says so it leads to its edge.
 
-Two claims under one permit for two edges: the later counts, everywhere, since whoever has it answers an older one with
-it. Left out: claims for publications, since edges check each parcel's permit.
+Two claims under one permit for two edges: the later counts. A principal that moves tells both edges, so that all who
+know the earlier claim hear of the later one, and whoever has it answers an earlier one with it. A principal that tells
+the new edge alone may be sent publications at the old one until its permit ends.
+
+Left out: claims for publications, since edges check each parcel's permit.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from tallystick.carriers.overlay.claims import Claim
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState, states
 from tallystick.carriers.overlay.secret_forwarding import Branches
-from tallystick.carriers.overlay.tables import Entry, News, Tables
+from tallystick.carriers.overlay.tables import News, RouteEntry, RoutingTables
 from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.guards.route import RoutingGuard
 from tallystick.parcel.header import Header
@@ -139,11 +142,11 @@ class Routing:
             return self._repeat(old, claim, digest, sender, now)
         if old is None:
             self._store.check_room(claim.permit.principal)
-        vouched = self._is_vouched(claim, towards, sender, now)
+        vouched = self._is_vouched(claim, towards, sender, now, is_known=old is not None)
         self._guard.check(claim.message, now, vouched=vouched)
         self._accepted += 1
-        entry = Entry(claim, digest, towards, Wanted(claim.permit.labels))
-        told = (old.told | {old.towards}) - {towards, self.node.identifier} if old else set()
+        entry = RouteEntry(claim, digest, towards, Wanted(claim.permit.labels))
+        told = (old.told | {old.towards}) - {towards} if old else set()
         news = self._drop(old) if old else []
         self._store.keep(entry)
         news += self._tables.add(entry)
@@ -163,7 +166,7 @@ class Routing:
         self._guard.check(claim.message, now, vouched=True)
         self._accepted += 1
         news = self._drop(old) if old else []
-        entry = Entry(claim, digest, b"", Wanted(()), old.told if old else set())
+        entry = RouteEntry(claim, digest, b"", Wanted(()), old.told if old else set())
         self._store.keep(entry)
         return self._tell(news + [(node, entry) for node in sorted(entry.told)])
 
@@ -178,7 +181,7 @@ class Routing:
         self._refused["permit-ended"] += 1
         return [self._frame(sender, FrameKind.ROUTE, undone.claim.data)]
 
-    def _repeat(self, old: Entry, claim: Claim, digest: bytes, sender: bytes, now: float) -> list[Send]:
+    def _repeat(self, old: RouteEntry, claim: Claim, digest: bytes, sender: bytes, now: float) -> list[Send]:
         """Its principal says again where it is, or was elsewhere before; a relay that does not know gets the later."""
         self._repeated += 1
         if old.claim.edge != claim.edge:
@@ -189,17 +192,17 @@ class Routing:
             self._store.renew(old, claim, digest)  # it means the same, so nobody is told
         return []
 
-    def _is_vouched(self, claim: Claim, towards: bytes, sender: bytes, now: float) -> bool:
+    def _is_vouched(self, claim: Claim, towards: bytes, sender: bytes, now: float, is_known: bool) -> bool:
         """Whether the claim is old, and f+1 relays of one virtual node tell of it. Raises `Refused` where they do not,
-        and for a claim from the wrong side."""
+        and for a claim from the wrong side, unless an earlier one of its permit is known here."""
         place, is_here = self._plan.place(sender), towards == self.node.identifier
         stale = self._guard.is_stale(claim.message, now)
         if place is None:
-            if not is_here or sender != claim.permit.principal:
+            if sender != claim.permit.principal or not (is_here or is_known):
                 raise Refused("claim: a client brings its own, to its edge", reason="misrouted")
             return False
-        # Of what is linked here neighbours may remind us; fresh claims come from their own side only.
-        if place[0].identifier != towards and not (is_here and stale):
+        # Of what is linked here neighbours may remind us; other fresh claims come from their own side.
+        if place[0].identifier != towards and not is_known and not (is_here and stale):
             raise Refused("claim: it came from where its edge is not", reason="misrouted")
         if stale:
             self._store.vote(claim, sender, place[0])
@@ -207,14 +210,14 @@ class Routing:
 
     # --- what is kept ---
 
-    def _drop(self, entry: Entry) -> News:
+    def _drop(self, entry: RouteEntry) -> News:
         self._store.forget(entry)
         return self._tables.remove(entry)
 
     def sweep(self, now: float) -> list[Send]:
         """Forget permits that are over or that the ledger ended; to be called from time to time and after blocks."""
 
-        def is_over(entry: Entry) -> bool:
+        def is_over(entry: RouteEntry) -> bool:
             return now * 1000 >= entry.claim.permit.not_after_ms or self._is_ended(entry.claim.identifier)
 
         for entry in [entry for entry in self._store.undone.values() if is_over(entry)]:
@@ -237,7 +240,7 @@ class Routing:
         self._ways: dict[bytes, bytes] = {}
         self._store.forget_votes(plan)
         neighbours = [node.identifier for node in plan.neighbours(self.node.identifier)]
-        self._tables = Tables(self.node.identifier, neighbours, self._is_clear)
+        self._tables = RoutingTables(self.node.identifier, neighbours, self._is_clear)
         for entry in list(self._store.live.values()):
             try:
                 entry.towards = self._towards(entry.claim.edge)
@@ -258,13 +261,14 @@ class Routing:
 
     def state_for(self, relay: bytes, node: bytes) -> list[Send]:
         """All that a relay of this virtual node, a neighbour or our own, is to know: STATE frames."""
-        known = {entry.claim.identifier: entry for entry in self._store.live.values() if entry.claim.edge == node}
-        known |= {entry.claim.identifier: entry for entry in self._tables.due(node)}
-        known |= {entry.claim.identifier: entry for entry in self._store.undone.values() if node in entry.told}
+        known = {entry.claim.identifier: entry for entry in self._tables.due(node)}
+        for entry in (*self._store.live.values(), *self._store.undone.values()):
+            if node in entry.told or node == entry.claim.edge:
+                known[entry.claim.identifier] = entry
         parts = states(known[identifier].claim.data for identifier in sorted(known))
         return [self._frame(relay, FrameKind.STATE, part.encode()) for part in parts]
 
-    def _tell(self, news: Iterable[tuple[bytes, Entry]]) -> list[Send]:
+    def _tell(self, news: Iterable[tuple[bytes, RouteEntry]]) -> list[Send]:
         return [
             self._frame(relay.identifier, FrameKind.ROUTE, entry.claim.data)
             for node, entry in news

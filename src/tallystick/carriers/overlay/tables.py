@@ -36,7 +36,7 @@ NOWHERE = Branches((), ())
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class RouteEntry:
     """A claim that counts, or the undo order that ended one."""
 
     claim: Claim
@@ -51,26 +51,26 @@ class Entry:
         return self.claim.operation, self.claim.permit.token
 
 
-News = list[tuple[bytes, Entry]]  # virtual nodes, and what to tell each of its relays
+News = list[tuple[bytes, RouteEntry]]  # virtual nodes, and what to tell each of its relays
 
 
 class _Routes(NamedTuple):
     """A token's PRT, made for publications: by direction what is wanted there; None where all of it is."""
 
     nodes: tuple[tuple[bytes, tuple[Wanted, ...] | None], ...]
-    here: tuple[Entry, ...]
+    here: tuple[RouteEntry, ...]
     plain: dict[bytes, Branches]  # by where an advertiser is: all branches, whatever the labels
     labelled: bool
 
 
-class Tables:
+class RoutingTables:
     """What a relay of the virtual node `here` knows, and what its neighbours are to know."""
 
     def __init__(self, here: bytes, neighbours: Iterable[bytes], is_clear: Callable[[bytes], bool]) -> None:
         self._here, self._neighbours, self._is_clear = here, tuple(neighbours), is_clear
-        self._tables: dict[tuple[Operation, bytes], dict[bytes, Entry]] = {}  # by kind and token, then by permit
+        self._tables: dict[tuple[Operation, bytes], dict[bytes, RouteEntry]] = {}  # by kind and token, then by permit
         self._advertised: dict[bytes, Counter[bytes]] = {}  # by token: advertisers in each direction
-        self._due: dict[tuple[Operation, bytes, bytes], dict[bytes, Entry]] = {}  # by kind, token and neighbour
+        self._due: dict[tuple[Operation, bytes, bytes], dict[bytes, RouteEntry]] = {}  # by kind, token and neighbour
         self._routes: dict[bytes, _Routes] = {}
         self.grown: set[bytes] = set()  # tokens that got a claim since somebody looked
 
@@ -112,7 +112,7 @@ class Tables:
 
     # --- claims ---
 
-    def add(self, entry: Entry) -> News:
+    def add(self, entry: RouteEntry) -> News:
         """Enter a claim. Returns what is to be told now: the claim, and subscriptions that it attracts."""
         operation, token = entry.key
         self._enter(entry)
@@ -124,7 +124,7 @@ class Tables:
             news += self._settle(SUBSCRIBE, token, entry.towards)
         return news
 
-    def remove(self, entry: Entry) -> News:
+    def remove(self, entry: RouteEntry) -> News:
         """Forget a claim. Returns what it covered and is to be told now."""
         operation, token = entry.key
         table = self._tables[entry.key]
@@ -140,21 +140,21 @@ class Tables:
                 news += self._settle(operation, token, node)
         return news
 
-    def load(self, entries: Iterable[Entry]) -> News:
+    def load(self, entries: Iterable[RouteEntry]) -> News:
         """Enter all claims at once, those of an earlier plan. Returns what neighbours have not been told yet."""
         for entry in entries:
             entry.told &= {self._here, *self._neighbours}
             self._enter(entry)
         return [news for node in self._neighbours for key in self._tables for news in self._settle(*key, node)]
 
-    def refuse(self, entry: Entry, node: bytes) -> News:
+    def refuse(self, entry: RouteEntry, node: bytes) -> News:
         """A relay of a neighbour refused a claim. Returns what the claim covered there, to be told now."""
         if node in entry.refused or entry.claim.identifier not in self._due.get((*entry.key, node), ()):
             return []
         entry.refused.add(node)
         return self._settle(*entry.key, node)
 
-    def due(self, node: bytes) -> Iterator[Entry]:
+    def due(self, node: bytes) -> Iterator[RouteEntry]:
         """All that a neighbour, or whoever replicates us, is to know."""
         if node == self._here:
             yield from (one for table in self._tables.values() for one in table.values() if one.towards == node)
@@ -162,7 +162,7 @@ class Tables:
             if neighbour == node:
                 yield from due.values()
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: RouteEntry) -> None:
         operation, token = entry.key
         self._tables.setdefault(entry.key, {})[entry.claim.identifier] = entry
         self._routes.pop(token, None)
@@ -181,14 +181,14 @@ class Tables:
 
     # --- what neighbours are to know ---
 
-    def _is_for(self, entry: Entry, node: bytes) -> bool:
+    def _is_for(self, entry: RouteEntry, node: bytes) -> bool:
         """Whether a neighbour has use for a claim: it comes from elsewhere, and a subscription finds advertisers."""
         operation, token = entry.key
         return entry.towards != node and (operation is ADVERTISE or node in self._advertised.get(token, ()))
 
     def _settle(self, operation: Operation, token: bytes, node: bytes) -> News:
         """Choose anew what a neighbour is to know of a token. Returns what it has not been told."""
-        due: dict[bytes, Entry] = {}
+        due: dict[bytes, RouteEntry] = {}
         for entry in self._tables.get((operation, token), {}).values():
             if node in self._neighbours and self._is_for(entry, node):
                 self._fold(node, due, entry)
@@ -197,7 +197,7 @@ class Tables:
             self._due[operation, token, node] = due
         return self._untold(node, due.values())
 
-    def _fold(self, node: bytes, due: dict[bytes, Entry], entry: Entry) -> list[Entry]:
+    def _fold(self, node: bytes, due: dict[bytes, RouteEntry], entry: RouteEntry) -> list[RouteEntry]:
         """Keep the widest. Returns the entry, if it is one of them."""
         if any(self._dominates(node, other, entry) for other in due.values()):
             return []
@@ -206,7 +206,7 @@ class Tables:
         due[entry.claim.identifier] = entry
         return [entry]
 
-    def _dominates(self, node: bytes, one: Entry, other: Entry) -> bool:
+    def _dominates(self, node: bytes, one: RouteEntry, other: RouteEntry) -> bool:
         """Whether one covers the other; of two that cover each other, the one with the smaller identifier does."""
         first = one.claim.identifier < other.claim.identifier
         if node in one.refused:
@@ -218,12 +218,12 @@ class Tables:
             first or node in other.refused or not other.wanted.covers(one.wanted, clear)
         )
 
-    def _untold(self, node: bytes, entries: Iterable[Entry]) -> News:
+    def _untold(self, node: bytes, entries: Iterable[RouteEntry]) -> News:
         news = [(node, entry) for entry in entries if node not in entry.told]
         for _, entry in news:
             entry.told.add(node)
         return news
 
 
-def _holders(entries: Iterable[Entry]) -> tuple[bytes, ...]:
+def _holders(entries: Iterable[RouteEntry]) -> tuple[bytes, ...]:
     return tuple(sorted({entry.claim.permit.principal for entry in entries}))
