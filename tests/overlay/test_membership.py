@@ -247,6 +247,20 @@ def test_a_newcomer_takes_state_over_from_f_plus_1_and_liars_add_nothing(size: i
     assert newcomer.routing.statistics().live == 3
 
 
+def test_what_is_claimed_between_the_newcomers_question_and_the_new_plan_is_told_with_the_plan() -> None:
+    plan, here = line(3), overlays.relay(0, 0).identifier
+    following = attached(plan, node_name(1), NEWCOMER)
+    routing, car = make_routing(here, plan), advertiser("car", node_name(0))
+    claim = car.claim(0.0)
+    routing.receive(claim, car.permit.principal, 0.0)
+    told = [(to, frame) for to, frame in sends(routing.adopt(following)) if to == NEWCOMER.identifier]
+    assert [RoutingState.decode(frame.content).claims for _, frame in told] == [(claim,)]
+    newcomer = make_routing(NEWCOMER.identifier, following)
+    assert make_routing(here, plan).receive(claim, NEWCOMER.identifier, 0.0) == []  # of no version that counts here
+    newcomer.receive_state(told[0][1].content, here, 1.0)
+    assert newcomer.statistics().live == 1
+
+
 def liars_state(count: int, plan: Plan, old: bytes) -> tuple[Algorithm4, list[int]]:
     """What a newcomer to a line of three makes of an undone subscription, 1,000 s old, that `count` relays tell of."""
     algorithm = Algorithm4(NEWCOMER.identifier, plan, routing := make_routing(NEWCOMER.identifier, plan))

@@ -376,6 +376,20 @@ def test_who_is_refused_over_there_covers_nobody_here() -> None:
         assert play_refusal(middle()) == []
 
 
+def test_a_relay_that_refuses_everything_costs_the_saving_and_no_endless_choosing() -> None:
+    readers = sorted((subscriber(f"reader {n}", RIGHT) for n in range(20)), key=lambda one: one.permit.identifier)
+    routing = middle()
+    routing.receive(advertiser("car", LEFT).claim(NOW), at(0), NOW)
+    for one in readers:
+        routing.receive(one.claim(NOW), at(2), NOW)
+    counts = []
+    for one in readers:
+        refusal = Notice(NoticeKind.REFUSE, one.permit.identifier, 1)
+        counts.append(len(told(routing.receive_refusal(refusal, at(0, 2)))))
+    assert counts == [1] * 8 + [11] + [0] * 11
+    assert len(told(routing.receive(subscriber("late", RIGHT).claim(NOW), at(2), NOW))) == 1
+
+
 def test_a_reader_that_signs_for_two_edges_at_once_starves_nobody() -> None:
     """On the left it is elsewhere by a later claim. The answer to ours tells us so, and what it covered is sent."""
     plan, elsewhere = tree([0, 0, 1, 0], [3] * 4), node_name(3)

@@ -106,7 +106,10 @@ class PlanVersions:
 
 
 class Algorithm3:
-    """A relay that the new plan does not name any more takes its leave. `tell` until `is_done`, then disconnect."""
+    """A relay that the new plan does not name any more takes its leave. `tell` until `is_done`, then disconnect.
+
+    Its own routing goes on under the old plan; neighbours that went over to the new one take no claims from it.
+    """
 
     def __init__(self, me: bytes, old: Plan, new: Plan, limits: MembershipLimits = MembershipLimits()) -> None:
         place = old.place(me)
@@ -138,7 +141,8 @@ class Algorithm3:
 
 
 class Algorithm4:
-    """A relay that a new plan names gathers routing state before the plan takes effect (lines 2 and 5).
+    """A relay that a new plan names gathers routing state before the plan takes effect (lines 2 and 5); so does one
+    that was started again and has forgotten all.
 
     Lines 1, 3 and 4 follow from the plan: its queues are those of the neighbours that the plan gives it.
     """

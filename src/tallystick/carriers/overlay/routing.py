@@ -229,8 +229,14 @@ class Routing:
     # --- the plan, and those in it ---
 
     def adopt(self, plan: Plan) -> list[Send]:
-        """Go by another version of the plan. Claims at edges that it does not have are forgotten."""
-        return self._tell(self._place(plan))
+        """Go by another version of the plan. Claims at edges that it does not have are forgotten. Relays that are new
+        in it hear what they were not told since they asked."""
+        before, news = self._plan, self._tell(self._place(plan))
+        for node in (self.node, *plan.neighbours(self.node.identifier)):
+            for relay in node.relays:
+                if before.place(relay.identifier) is None:
+                    news += self.state_for(relay.identifier, node.identifier)
+        return news
 
     def _place(self, plan: Plan) -> News:
         found = plan.place(self._me)

@@ -10,7 +10,8 @@ the set of permits behind it, and is gone when the set is empty.
 
 Threat: a subscriber that is widest here and refused over there, having spent its share of that table, or which goes to
 another edge: those whom it covers would get nothing. So a claim covers nobody towards a neighbour of which one relay
-refused it, and who has a newer claim tells (`routing.py`). A relay that refuses for no reason costs us the saving.
+refused it, and who has a newer claim tells (`routing.py`). A relay that refuses for no reason costs us the saving:
+after `REFUSALS_MAX` of a token nothing covers anything there, so that choosing anew is done a few times and no more.
 
 Cost: a publication takes two looks into a dictionary where labels say nothing. A claim is compared with those that no
 other covers, and one that covered others makes its token's choice anew, once for each neighbour.
@@ -33,6 +34,7 @@ ADVERTISE, SUBSCRIBE = Operation.ADVERTISE, Operation.SUBSCRIBE
 
 
 NOWHERE = Branches((), ())
+REFUSALS_MAX = 8  # of a token by a neighbour, while we still choose
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +73,7 @@ class RoutingTables:
         self._tables: dict[tuple[Operation, bytes], dict[bytes, RouteEntry]] = {}  # by kind and token, then by permit
         self._advertised: dict[bytes, Counter[bytes]] = {}  # by token: advertisers in each direction
         self._due: dict[tuple[Operation, bytes, bytes], dict[bytes, RouteEntry]] = {}  # by kind, token and neighbour
+        self._uncovered: set[tuple[Operation, bytes, bytes]] = set()  # keys of `_due` where nothing covers anything
         self._routes: dict[bytes, _Routes] = {}
         self.grown: set[bytes] = set()  # tokens that got a claim since somebody looked
 
@@ -149,9 +152,12 @@ class RoutingTables:
 
     def refuse(self, entry: RouteEntry, node: bytes) -> News:
         """A relay of a neighbour refused a claim. Returns what the claim covered there, to be told now."""
-        if node in entry.refused or entry.claim.identifier not in self._due.get((*entry.key, node), ()):
+        key, due = (*entry.key, node), self._due.get((*entry.key, node), {})
+        if node in entry.refused or key in self._uncovered or entry.claim.identifier not in due:
             return []
         entry.refused.add(node)
+        if sum(node in one.refused for one in self._tables[entry.key].values()) > REFUSALS_MAX:
+            self._uncovered.add(key)
         return self._settle(*entry.key, node)
 
     def due(self, node: bytes) -> Iterator[RouteEntry]:
@@ -195,10 +201,15 @@ class RoutingTables:
         self._due.pop((operation, token, node), None)
         if due:
             self._due[operation, token, node] = due
+        else:
+            self._uncovered.discard((operation, token, node))
         return self._untold(node, due.values())
 
     def _fold(self, node: bytes, due: dict[bytes, RouteEntry], entry: RouteEntry) -> list[RouteEntry]:
         """Keep the widest. Returns the entry, if it is one of them."""
+        if (*entry.key, node) in self._uncovered:
+            due[entry.claim.identifier] = entry
+            return [entry]
         if any(self._dominates(node, other, entry) for other in due.values()):
             return []
         for identifier in [identifier for identifier, other in due.items() if self._dominates(node, entry, other)]:
