@@ -98,6 +98,19 @@ def test_publications_reach_every_subscriber_along_honest_relays_and_nobody_else
     check(overlay, live)
 
 
+@pytest.mark.long
+def test_many_trees_and_many_lies(seed: int) -> None:
+    for number in range(seed, seed + 40):
+        random = Random(number)
+        nodes, bad = random.randrange(1, 8), random.choice(["", "silent", "lying"])
+        parents = [random.randrange(max(place, 1)) for place in range(nodes)]
+        sizes = [random.choice([3, 3, 4, 5] if nodes < 5 else [3]) for _ in range(nodes)]
+        overlay = Overlay(tree(parents, sizes), number, bad, LOSSY)
+        live = play(overlay, random)
+        overlay.network.run(until=130.0)
+        check(overlay, live)
+
+
 def test_one_honest_relay_is_enough_to_pass_a_fresh_claim_on_and_none_is_not() -> None:
     publisher, reader = advertiser("car", LEFT), subscriber("shop", RIGHT)
     for silent, nodes in ((1, (HERE,)), (2, (HERE,)), (3, ())):

@@ -60,7 +60,10 @@ class RoutingStatistics:
 
 
 class Routing:
-    """What one relay knows of claims: `receive` takes one, `branches` says where a publication goes."""
+    """What one relay knows of claims: `receive` takes one, `branches` says where a publication goes.
+
+    Times are seconds since 1970: claims are signed with the time of their making.
+    """
 
     def __init__(
         self,
