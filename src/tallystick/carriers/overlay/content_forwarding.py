@@ -137,6 +137,10 @@ class ContentForwarding:
         names = {relay.identifier for relay in node.relays}
         return any(len(names & errand.unacknowledged) > node.faults for errand in self._errands.values())
 
+    def owes(self, relay: bytes) -> bool:
+        """Whether a relay has not acknowledged something yet."""
+        return any(relay in errand.unacknowledged for errand in self._errands.values())
+
     # --- what arrives ---
 
     def _receive(self, frame: OverlayFrame, sender: bytes, now: float, effects: list[Effect]) -> None:
