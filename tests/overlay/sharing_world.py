@@ -280,8 +280,9 @@ class World:
 
         self.network.add(name.hex(), make)
 
-    def publish(self, number: int = 0) -> Given:
-        fixed = self.plans[1], self.plans[1].nodes[0].identifier, PUBLISHER, seeded("lock", number), int(NOW * 1000)
+    def publish(self, number: int = 0, lock: bytes | None = None) -> Given:
+        name = lock or seeded("lock", number)
+        fixed = self.plans[1], self.plans[1].nodes[0].identifier, PUBLISHER, name, int(NOW * 1000)
         given = give_shares(*fixed, (TOKEN,), seeded("entropy", self.seed, number), key_of(PUBLISHER))
         for effect in given.effects:
             assert isinstance(effect, Send)
@@ -294,6 +295,11 @@ class World:
     def opened(self, name: bytes = SUBSCRIBER) -> list[bytes]:
         told = [value for _, who, value in self.network.delivered if who == name.hex()]
         return [value.secret for value in told if isinstance(value, OpenedShares)]
+
+    def opened_locks(self) -> dict[bytes, bytes]:
+        """Of the subscriber: secrets by the names of their locks."""
+        told = [value for _, who, value in self.network.delivered if who == SUBSCRIBER.hex()]
+        return {value.lock: value.secret for value in told if isinstance(value, OpenedShares)}
 
     def evidence(self) -> list[Evidence]:
         return [value for _, _, value in self.network.delivered if isinstance(value, Evidence)]

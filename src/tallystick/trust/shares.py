@@ -171,7 +171,7 @@ class Origin(SignedObject):
 def name_lane_key(publisher: bytes, lock: bytes, created_ms: int) -> bytes:
     """A lane key's identifier. No other publisher can take it, nor the same one at another time: so a relay that
     signs one set for a lane key, and none for those made before it was started, never contradicts itself."""
-    return named_hash("tallystick lane key 1", wire.encode([1, publisher, lock, created_ms]))
+    return named_hash("tallystick relayed key 1", wire.encode([1, publisher, lock, created_ms]))
 
 
 @dataclass(frozen=True)
