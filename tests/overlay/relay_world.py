@@ -20,6 +20,7 @@ from tallystick.carriers.overlay.relay import Departed, OverlayRelay, RelayLimit
 from tallystick.carriers.overlay.share_ends import Given, OpenedShares, ShareReceiver, give_shares
 from tallystick.carriers.storage import Place
 from tallystick.crypto.signatures import VerifyKey
+from tallystick.errors import Malformed
 from tallystick.guards.route import RoutingGuard
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
@@ -134,7 +135,10 @@ class Reader:
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if isinstance(event, Arrived):
-            return self.receiver.take(OverlayFrame.decode(event.message), bytes.fromhex(event.sender), now)
+            try:
+                return self.receiver.take(OverlayFrame.decode(event.message), bytes.fromhex(event.sender), now)
+            except Malformed:
+                return []  # a liar spoilt it
         return self.receiver.wake(now)
 
 

@@ -59,7 +59,10 @@ def test_what_is_given_in_arrives_and_opens(sizes: tuple[int, ...]) -> None:
 
 def relay_runs(seed: int) -> None:
     sizes = [(3, 3), (3, 3, 3), (5, 3), (3, 3, 3, 3)][seed % 4]
-    world = RelayWorld(sizes, seed, bad(sizes, seed), replace(LINK, duplicate=0.05))
+    through(RelayWorld(sizes, seed, bad(sizes, seed), replace(LINK, duplicate=0.05)))
+
+
+def through(world: RelayWorld) -> None:
     begin(world)
     world.run(20)  # what liars kept from others is told again
     given = [world.give(number) for number in range(2)]
