@@ -68,6 +68,9 @@ class SimLedger:
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool:
         return publisher in self.keys
 
+    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool:
+        return subscriber in self.keys
+
     def check_front(self, parcel: Parcel) -> None:
         CAR.public.verify(SIGNATURE_CONTEXT, parcel.signature, parcel.header.encoded)
 

@@ -81,10 +81,17 @@ class LedgerBearings:
         return 0 if row is None else row.size
 
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool:
-        """By rights that hold wherever it is: nobody can say here where a frame began."""
+        """To all of them, by rights that hold wherever it is: nobody can say here where a frame began."""
+        return all(self._may(publisher, token, Right.WRITE) for token in tokens)
+
+    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool:
+        """To one of them at the least: a lane's secret is for the readers of all its topics."""
+        return any(self._may(subscriber, token, Right.READ) for token in tokens)
+
+    def _may(self, principal: bytes, token: bytes, right: Right) -> bool:
         rules = self._rules
-        return not rules.blacklisted(publisher) and all(
-            rules.allows(publisher, token, Right.WRITE, "") for token in tokens
+        return rules.allows(principal, token, right, "") and not (
+            rules.blacklisted(principal) or rules.is_over(principal, self.block()[1])
         )
 
     def is_clear(self, token: bytes) -> bool:

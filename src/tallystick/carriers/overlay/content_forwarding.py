@@ -20,20 +20,19 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.overlay.carried import ContentMessage, RelayedParcel, name_carried
 from tallystick.carriers.overlay.content import Strategy, gather, sends
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.secret_forwarding import Branches
+from tallystick.carriers.overlay.surroundings import Branches, ContentRoutes
 from tallystick.crypto.coding import TOTAL_MAX
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
-from tallystick.trust.plan import Plan, VirtualNode
+from tallystick.trust.plan import VirtualNode
 from tallystick.trust.promise import JointPromise
 from tallystick.wire import Fields
 
@@ -45,16 +44,6 @@ class ContentLimits:
     bytes_max: int = 256 << 20  # of bodies and blocks in memory; beyond it the oldest go
     answers_max: int = 16  # to one relay for one part
     strategy: Strategy = Strategy.REPLICAS  # of bodies that are not coded
-
-
-class ContentRoutes(Protocol):
-    """What a relay knows besides."""
-
-    def plan(self, version: int) -> Plan | None: ...
-
-    def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches: ...
-
-    def check_front(self, parcel: Parcel) -> None: ...  # the publish guard, as far as a header goes; raises `Refused`
 
 
 class CarriedParcel(NamedTuple):

@@ -3,7 +3,7 @@
     ROUTE, NOTICE, STATE        who is where, and who comes and goes        routing.py, membership.py
     ORDER, TAKE_OVER, FETCH     a parcel's place, at publishers' edges      ordering.py
     CONTENT, ASK, ACK           parcels on their way                        content_forwarding.py
-    SHARES                      lane keys on their way                      secret_forwarding.py
+    SHARES, PULL                lane keys on their way, or out of band      secret_forwarding.py
 
 What is ordered here is offered to the way; a topic that got a branch has its lane keys served to it; a new version of
 the plan is adopted, or, where it does not name this relay any more, left by Algorithm 3. A relay that begins, or
@@ -54,6 +54,8 @@ class RelayLedger(Bearings, Protocol):
     def key_of(self, principal: bytes) -> VerifyKey | None: ...
 
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool: ...
+
+    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool: ...
 
     def check_front(self, parcel: Parcel) -> None: ...
 
@@ -145,6 +147,8 @@ class OverlayRelay:
         match frame.kind:
             case FrameKind.SHARES:
                 return self.secrets.take(frame, sender, now)
+            case FrameKind.PULL:
+                return self.secrets.pull(frame, sender)
             case FrameKind.ROUTE:
                 return [*self.routing.receive(frame.content, sender, now)]
             case FrameKind.STATE if self._coming is not None:
@@ -225,4 +229,5 @@ class _Around:
 
     def __init__(self, ledger: RelayLedger, versions: PlanVersions, routing: Routing) -> None:
         self.plan, self.branches = versions.get, routing.branches
-        self.key_of, self.may_publish, self.check_front = ledger.key_of, ledger.may_publish, ledger.check_front
+        self.key_of, self.check_front = ledger.key_of, ledger.check_front
+        self.may_publish, self.may_subscribe = ledger.may_publish, ledger.may_subscribe

@@ -19,6 +19,10 @@ lineage. If one of them is bad, that costs a complaint and a round.
 
 *Late branches.* Relays keep what they hold until the key retires. Whoever subscribes later gets the same sets.
 
+*Out of band* (000, "Solution analysis and adaptations"). A publisher may give its shares to a virtual node through
+which no parcels go: repositories, each with one index. Subscribers pull from them by the lock's name, as often as
+`pulls_max`, and get what the ledger gives them a right to.
+
 Deviation from the paper: its Algorithm 2 splits every share again at every hop, so that they multiply
 (`experiments/synapse/`); here their number stays. Left out: acknowledgements. What a broken link loses is a
 complaint's business.
@@ -28,8 +32,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
 
 from tallystick.carriers.overlay.frames import OverlayFrame
 from tallystick.carriers.overlay.redistribution import ALONE, Contribution, Hop, Threshold, check, combine, reshare
@@ -44,30 +47,12 @@ from tallystick.carriers.overlay.relayed_keys import (
     threshold,
     verify,
 )
+from tallystick.carriers.overlay.surroundings import Branches, Surroundings
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
-from tallystick.trust.plan import Plan
 from tallystick.trust.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
-
-
-class Branches(NamedTuple):
-    """Where a topic's subscribers are, seen from one relay."""
-
-    nodes: tuple[bytes, ...]  # neighbouring virtual nodes
-    subscribers: tuple[bytes, ...]  # its own clients with a live permit
-
-
-class Surroundings(Protocol):
-    """What a relay knows besides: plans, keys and routes."""
-
-    def plan(self, version: int) -> Plan | None: ...
-
-    def key_of(self, principal: bytes) -> VerifyKey | None: ...
-
-    def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches: ...
-
-    def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool: ...
+from tallystick.wire import Fields
 
 
 class SecretForwarding:
@@ -130,6 +115,30 @@ class SecretForwarding:
                         self._tell(lane, attempt.complaint, effects)
                     self._send(lane, number, effects)
         return effects
+
+    def pull(self, frame: OverlayFrame, subscriber: bytes) -> list[Effect]:
+        """A subscriber asks a repository, by the name of a share lock, for what the publisher gave in."""
+        effects: list[Effect] = []
+        try:
+            lane, number = self._pulled(frame), 0
+            if not self._around.may_subscribe(subscriber, lane.origin.tokens):
+                raise Refused("pull: the subscriber has no right", reason="no-right")
+            lane.pulls[subscriber] += 1
+            if lane.pulls[subscriber] > self._limits.pulls_max:
+                raise Refused("pull: asked too often", reason="full")
+            self._send_branch(lane, number, subscriber, ALONE, [subscriber], effects)
+        except Refused as error:
+            self.dropped[error.reason] += 1
+        return effects
+
+    def _pulled(self, frame: OverlayFrame) -> RelayedKey:
+        fields = Fields.parse(frame.content, "pull", 2)
+        fields.version(1)
+        lock = fields.octets(32)
+        held = [lane for lane in self._lanes.values() if lane.origin.lock == lock and lane.before is None]
+        if not held or not held[0].attempts[0].held:
+            raise Refused("pull: nothing of this lock is here", reason="unknown")
+        return held[0]
 
     # --- a lane key ---
 

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tallystick.carriers.overlay.frames import OverlayFrame
+from tallystick import wire
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.redistribution import Contribution, ShareOpener, check, commitment_to, split
 from tallystick.carriers.overlay.relayed_keys import (
     ForwardingLimits,
@@ -68,6 +69,12 @@ def give_shares(
         message = SharesMessage(origin.encode(), None, shares, made.lists[index].sign(signer).encode())
         effects.append(Send(relay.identifier.hex(), message.frame(plan.version)))
     return Given(origin, made.secret, effects)
+
+
+def pull_shares(plan: Plan, repositories: bytes, lock: bytes) -> list[Effect]:
+    """Ask the relays of a virtual node that keeps secrets out of band for the shares of a lock."""
+    frame = OverlayFrame(FrameKind.PULL, plan.version, wire.encode([1, lock])).encode()
+    return [Send(relay.identifier.hex(), frame) for relay in plan.node(repositories).relays]
 
 
 class OpenedShares(NamedTuple):
