@@ -18,7 +18,6 @@ acknowledgement meanwhile: f silent relays slow nobody down.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -31,7 +30,8 @@ from tallystick.carriers.overlay.surroundings import Branches, ContentRoutes
 from tallystick.crypto.coding import TOTAL_MAX
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
+from tallystick.runtime.alarms import Alarms
+from tallystick.runtime.effects import Deliver, Effect, Send
 from tallystick.trust.plan import VirtualNode
 from tallystick.trust.promise import JointPromise
 from tallystick.wire import Fields
@@ -80,7 +80,7 @@ class ContentForwarding:
     def __init__(self, relay: bytes, instance: bytes, around: ContentRoutes, limits: ContentLimits) -> None:
         self._relay, self._instance, self._around, self._limits = relay, instance, around, limits
         self._errands: dict[bytes, _Errand] = {}  # the oldest first
-        self._times: list[tuple[float, bytes]] = []
+        self._alarms: Alarms[bytes] = Alarms()
         self.dropped: Counter[str] = Counter()
 
     def offer(self, promise: JointPromise, parcel: Parcel, now: float) -> list[Effect]:
@@ -109,15 +109,15 @@ class ContentForwarding:
     def wake(self, now: float) -> list[Effect]:
         """Ask for what is missing, and let go of what is old."""
         effects: list[Effect] = []
-        while self._times and self._times[0][0] <= now:
-            _, name = heapq.heappop(self._times)
+        for name in self._alarms.due(now):
             errand = self._errands.get(name)
             if errand is not None and now >= errand.born + self._limits.hop_keep_s:
                 version = errand.carried.promise.plan
                 effects += [Deliver(Suspicion(version, relay)) for relay in sorted(errand.unacknowledged)]
                 del self._errands[name]
             elif errand is not None:
-                self._at(min(now + self._limits.hop_wait_s, errand.born + self._limits.hop_keep_s), name, effects)
+                again = min(now + self._limits.hop_wait_s, errand.born + self._limits.hop_keep_s)
+                self._alarms.set(again, name, effects)
                 self._ask(name, errand, effects)
         return effects
 
@@ -168,7 +168,7 @@ class ContentForwarding:
         self._around.check_front(front)
         name = name_carried(promise)
         errand = self._errands[name] = _Errand(carried, now)
-        self._at(now + self._limits.hop_wait_s, name, effects)
+        self._alarms.set(now + self._limits.hop_wait_s, name, effects)
         return errand
 
     def _progress(self, errand: _Errand, effects: list[Effect]) -> None:
@@ -267,7 +267,3 @@ class ContentForwarding:
             raise Refused("acknowledgement: of what was not sent", reason="unknown")
         errand.unacknowledged.discard(sender)
         self._let_go(errand, self._branches(errand.carried))
-
-    def _at(self, time: float, name: bytes, effects: list[Effect]) -> None:
-        heapq.heappush(self._times, (time, name))
-        effects.append(WakeAt(time))

@@ -30,7 +30,6 @@ complaint's business.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable
 
@@ -50,7 +49,8 @@ from tallystick.carriers.overlay.relayed_keys import (
 from tallystick.carriers.overlay.surroundings import Branches, Surroundings
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Malformed, Refused
-from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
+from tallystick.runtime.alarms import Alarms
+from tallystick.runtime.effects import Deliver, Effect, Send
 from tallystick.trust.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
 from tallystick.wire import Fields
 
@@ -73,7 +73,7 @@ class SecretForwarding:
         self._since_ms = 1000 * (started + limits.skew_max_s)
         self._lanes: dict[bytes, RelayedKey] = {}
         self._of: Counter[bytes] = Counter()  # lane keys by publisher
-        self._times: list[tuple[float, bytes, int | None]] = []  # when an attempt, or with None a lane key, ends
+        self._alarms: Alarms[tuple[bytes, int | None]] = Alarms()  # when an attempt, or with None a lane key, ends
         self.dropped: Counter[str] = Counter()
 
     def take(self, frame: OverlayFrame, sender: bytes, now: float) -> list[Effect]:
@@ -94,8 +94,7 @@ class SecretForwarding:
     def wake(self, now: float) -> list[Effect]:
         """End what is over."""
         effects: list[Effect] = []
-        while self._times and self._times[0][0] <= now:
-            _, key, number = heapq.heappop(self._times)
+        for key, number in self._alarms.due(now):
             lane = self._lanes.get(key)
             if lane is not None and number is None:
                 del self._lanes[key]
@@ -155,7 +154,7 @@ class SecretForwarding:
             raise Refused("share origin: the publisher signed another one", reason="contradiction")
         lane = self._lanes[origin.lane_key] = self._new_lane(origin, encoded, sender, now)
         self._of[origin.publisher] += 1
-        self._at(now + self._limits.keep_s, origin.lane_key, None, effects)
+        self._alarms.set(now + self._limits.keep_s, (origin.lane_key, None), effects)
         self._tell(lane, None, effects)
         self._begin(lane, 0, None, now, effects)
         return lane
@@ -194,7 +193,7 @@ class SecretForwarding:
     def _begin(self, lane: RelayedKey, number: int, complaint: bytes | None, now: float, effects: list[Effect]) -> None:
         attempt = lane.attempts[number] = ShareAttempt(complaint)
         if lane.before is not None:
-            self._at(now + self._wait_s(lane.depth, number), lane.origin.lane_key, number, effects)
+            self._alarms.set(now + self._wait_s(lane.depth, number), (lane.origin.lane_key, number), effects)
         elif lane.attempts[0].came:  # the edge holds the publisher's share already
             attempt.came = lane.attempts[0].came
             self._finish(lane, number, now, effects)
@@ -330,7 +329,3 @@ class SecretForwarding:
             mine = lists[index].sign(self._signer).encode()
             message = SharesMessage(lane.encoded, attempt.complaint, signed, mine)
             effects.append(Send(name.hex(), message.frame(lane.origin.plan)))
-
-    def _at(self, time: float, key: bytes, number: int | None, effects: list[Effect]) -> None:
-        heapq.heappush(self._times, (time, key, number))
-        effects.append(WakeAt(time))
