@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,6 +21,7 @@ from tallystick.carriers.overlay.bearings import LedgerBearings
 from tallystick.carriers.overlay.claims import holders_key
 from tallystick.carriers.overlay.content_forwarding import CarriedParcel
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
+from tallystick.carriers.overlay.mailboxes import Mailboxes
 from tallystick.carriers.overlay.places import Lease, Unjudged
 from tallystick.carriers.overlay.relay import OverlayRelay, RelayLimits, RelayName
 from tallystick.carriers.overlay.relayed_keys import ForwardingLimits
@@ -34,8 +33,7 @@ from tallystick.errors import Refused
 from tallystick.guards.route import RoutingGuard
 from tallystick.ledger import entries
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.effects import Effect, Event, Send
-from tallystick.runtime.links import Links
+from tallystick.runtime.effects import Arrived, Deliver, Send, Woken
 from tallystick.runtime.peers import LinkEnd, LinkLimits, PinnedPeer
 from tallystick.runtime.role_store import SqliteRoleStore
 from tallystick.trust.right import Right
@@ -51,19 +49,8 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-class Told:
-    """A client that sends what it is handed, on links of its own."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader, self.outbox = reader, list[Send]()
-
-    def receive(self, event: Event, now: float) -> list[Effect]:
-        sends, self.outbox = self.outbox, []
-        return [*sends, *self.reader.receive(event, now)]
-
-
 class Everybody:
-    """Bearings as far as a station needs them: all on loopback are peers, clients too."""
+    """Bearings as far as a station needs them: all relays on loopback are peers."""
 
     def __init__(self) -> None:
         self.known: dict[str, PinnedPeer] = {}
@@ -88,11 +75,10 @@ class Town:
             for node in self.plan.nodes
             for relay in node.relays
         }
-        self.clients = {one.who: self._client(one, stack) for one in (self.publisher, self.reader)}
+        self.client = Reader(self.reader, {1: self.plan}, self.ledger.keys)
+        self.client.receiver._limits = LIMITS.secrets
         for station in self.stations.values():
             station.start()
-        for client, _ in self.clients.values():
-            client.wake(lambda client=client: client.set_peers(self.everybody.known))  # type: ignore[misc]
         wait_for(lambda: all(station._links._loop is not None for station in self.stations.values()))
         for station in self.stations.values():
             station.moved()
@@ -123,34 +109,31 @@ class Town:
         self._pin(name, station.port)
         return station
 
-    def _client(self, claimant: Any, stack: ExitStack) -> tuple[Links, Told]:
-        name = claimant.permit.principal
-        role = Told(Reader(claimant, {1: self.plan}, self.ledger.keys))
-        role.reader.receiver._limits = LIMITS.secrets
-        told = self.delivered[name.hex()] = []
-        links = Links(self._end(name), role, deliver=told.append, limits=LINKS)
-        self._pin(name, links.port)
-        thread = threading.Thread(target=lambda: asyncio.run(links.run()), daemon=True)
-        thread.start()
-        wait_for(lambda: links._loop is not None)
-        stack.callback(thread.join)
-        stack.callback(links.stop)
-        return links, role
+    def say(self, who: bytes, sends: list[Send]) -> None:
+        """As the node's own requests bring it."""
+        for send in sends:
+            self.stations[bytes.fromhex(send.to)].hear(who, send.message)
 
-    def say(self, who: str, sends: list[Send]) -> None:
-        links, role = self.clients[who]
-        links.wake(lambda: role.outbox.extend(sends))
+    def collect(self) -> list[bytes]:
+        """The subscriber asks its edge relays what they have, and answers. Returns secrets that it opened."""
+        me, effects = self.reader.permit.principal, list(self.client.receive(Woken(), time.time()))
+        for relay in self.plan.nodes[-1].relays:
+            for frame in self.stations[relay.identifier].mail.take(me):
+                effects += self.client.receive(Arrived(relay.identifier.hex(), frame), time.time())
+        self.say(me, [one for one in effects if isinstance(one, Send)])
+        told = [one.value for one in effects if isinstance(one, Deliver)]
+        return [one.secret for one in told if isinstance(one, OpenedShares)]
 
     def claim(self, claimant: Any) -> None:
         frame = OverlayFrame(FrameKind.ROUTE, 1, claimant.claim(time.time())).encode()
         relays = self.plan.node(claimant.edge).relays
-        self.say(claimant.who, [Send(relay.identifier.hex(), frame) for relay in relays])
+        self.say(claimant.permit.principal, [Send(relay.identifier.hex(), frame) for relay in relays])
 
     def give(self) -> bytes:
         who = self.publisher.permit.principal
         fixed = self.plan, self.publisher.edge, who, seeded("lock"), int(time.time() * 1000), (TOKEN,)
         given = give_shares(*fixed, seeded("entropy"), self.publisher.key)
-        self.say("car", [one for one in given.effects if isinstance(one, Send)])
+        self.say(who, [one for one in given.effects if isinstance(one, Send)])
         return given.secret
 
     def publish(self, parcels: tuple[Parcel, ...]) -> None:
@@ -188,8 +171,7 @@ def test_parcels_and_secrets_arrive_over_tls_with_a_relay_of_each_virtual_node_g
     secret = town.give()
     town.publish(sealed(8)[4:])
     wait_for(lambda: all(town.carried(one) == list(range(8)) for one in edge[:2]))
-    told = town.delivered[town.reader.permit.principal.hex()]
-    wait_for(lambda: any(isinstance(one, OpenedShares) and one.secret == secret for one in told))
+    wait_for(lambda: secret in town.collect())
     assert all(station.failure is None for station in town.stations.values())
 
 
@@ -244,3 +226,15 @@ def test_whose_parcel_it_is_the_ledger_says(standing: tuple[Bench, OverlayWorld,
     _, _, bearings = standing
     with pytest.raises(Refused, match="permit is not known"):
         bearings.check_front(sealed(1)[0])
+
+
+def test_what_nobody_collects_has_a_bound() -> None:
+    mail = Mailboxes(boxes_max=2, box_bytes_max=10)
+    for number in range(5):
+        mail.put(b"a", bytes([number]) * 4)
+    assert mail.take(b"a", 4) == [b"\3" * 4]
+    assert mail.take(b"a") == [b"\4" * 4]
+    assert not mail.take(b"a")
+    for name in (b"a", b"b", b"c"):
+        mail.put(name, b"x")
+    assert (mail.take(b"a"), mail.take(b"c"), mail.dropped) == ([], [b"x"], 4)
