@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -92,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     paper, _, name = options.figure.partition(".")
     out = options.out or OUT / paper
+    if options.master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.master(options.master).appName(f"sweep of {options.figure}").getOrCreate()
     try:
         rows = sweep(spark, options.figure, options.seeds, options.small)
