@@ -36,6 +36,7 @@ class Ledger:
     plan: Plan
     lease_now: Lease
     anchored_now: int = 0
+    instance: bytes = INSTANCE
 
     def newest_plan(self) -> Plan:
         return self.plan
@@ -57,7 +58,7 @@ class Orderly:
     """A relay whose guards find every parcel good."""
 
     def __init__(self, name: bytes, ledger: Ledger, stored: Mapping[str, bytes]) -> None:
-        self.name, self.ordering = name, Ordering(name, INSTANCE, key_of(name), ledger, stored)
+        self.name, self.ordering = name, Ordering(name, ledger.instance, key_of(name), ledger, stored)
         self.counted: list[Counted] = []
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
@@ -129,9 +130,10 @@ class Edge:
     seed: int = 0
     bad: dict[int, Way] = field(default_factory=dict)
     link: Link = LINK
+    instance: bytes = INSTANCE
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(chain((self.size,)), Lease(relay_name(1, 1), 1))
+        self.ledger = Ledger(chain((self.size,)), Lease(relay_name(1, 1), 1), instance=self.instance)
         self.network = Network(self.seed, self.link)
         self.network.clock.run(NOW)
         for index in range(1, self.size + 1):
@@ -333,3 +335,15 @@ def test_stories_about_one_place_have_a_bound() -> None:
         relay.receive(event, NOW)
     assert len(relay.ordering._partition(HERE).heard[0]) == 6
     assert relay.ordering.dropped["full"] == 14
+
+
+def test_what_was_signed_under_the_plan_before_convicts_nobody_who_has_the_index_now() -> None:
+    edge = Edge(3)
+    relay, found = edge.relay(2), list[Effect]()
+    for version, parcel in ((1, sealed(8)[0]), (2, sealed(8)[1])):
+        edge.ledger.plan = chain((3,), version)
+        event, _ = order(parcel, 3, plan=version)
+        found += relay.receive(event, NOW)
+    assert not [one for one in found if isinstance(one, Deliver) and isinstance(one.value, Evidence)]
+    event, _ = order(sealed(8)[2], 3, plan=2)
+    assert [one for one in relay.receive(event, NOW) if isinstance(one, Deliver)]

@@ -224,8 +224,8 @@ class Ordering:
             VerifyKey(node.relays[index - 1].key).verify(JOINT_CONTEXT, signature, promise.body)
 
     def _convict(self, one: JointPromise, other: JointPromise, node: VirtualNode, effects: list[Effect]) -> None:
-        """Whoever signed two parcels for a place under one fence."""
-        if one.fence == other.fence and one.parcel != other.parcel:
+        """Whoever signed two parcels for a place under one fence, and by one plan: indices of another are others'."""
+        if one.contradicts(other):
             for index in sorted(dict(one.signatures).keys() & dict(other.signatures).keys()):
                 both = one.encode(), other.encode()
                 effects.append(Deliver(Evidence(node.relays[index - 1].identifier, "two-orders", both)))
@@ -233,13 +233,11 @@ class Ordering:
     def _sign(self, partition: OrderedPartition, promise: JointPromise, effects: list[Effect]) -> None:
         """Sign an order, if its parcel passed the guards here and this place is no other's."""
         _, index = self._here()
-        offset = promise.offset
-        fence, parcel = partition.signed.get(offset, (0, b""))
-        counted = self._promised(partition, offset)
+        offset, counted = promise.offset, self._promised(partition, promise.offset)
         if (
             index in dict(promise.signatures)
             or promise.parcel not in partition.proposals
-            or (fence == promise.fence and parcel != promise.parcel)
+            or self._is_bound(partition, promise)
             or (counted is not None and counted.parcel != promise.parcel)
         ):
             return
@@ -248,6 +246,12 @@ class Ordering:
         partition.signed[offset] = promise.fence, promise.parcel
         effects.append(StoreEffect(_key(Place(promise.token, promise.partition), offset), mine.encode()))
         self._broadcast(FrameKind.ORDER, [mine.encode(), None], effects)
+
+    def _is_bound(self, partition: OrderedPartition, promise: JointPromise) -> bool:
+        """Whether this relay signed another parcel for the place under this fence, or may have: of a place the newest
+        fence alone is remembered, and what a relay knows of the ledger may be older after a restart."""
+        fence, parcel = partition.signed.get(promise.offset, (0, b""))
+        return promise.fence < fence or (promise.fence == fence and promise.parcel != parcel)
 
     # --- to the others ---
 
