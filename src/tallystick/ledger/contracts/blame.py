@@ -1,8 +1,8 @@
 """Blame: what convicts a relay, and what only makes it suspected.
 
 Threat: a relay that tells receivers different stories about a lane key, or sends shares that its commitments do not
-allow, or gives one place of a partition to two parcels, and denies it; a publisher that tells relays apart from each
-other; liars that ruin an honest relay's name, or have it replaced. Two words are told apart.
+allow, or gives one place of a partition to two parcels, and denies it; a publisher that tells two relays different
+things; liars that ruin an honest relay's name, or have it replaced. Two words are told apart.
 
 *Proof* lowers a signer's reputation, as a broken promise does. It is two objects under its own signature, one of
 
@@ -15,11 +15,11 @@ Nothing else is looked at, so whoever brings it convicts nobody but the signer, 
 publisher is held to it as relays are. What proves nothing is refused, which costs its author as every refusal does. One
 place convicts once. A list shows shares to everybody, but only such as their sender, a liar, knew.
 
-A relay's index beside its signature on a joint promise is not signed: whoever brings it may write another. So nothing
-hangs on it. What convicts is the signer's key under two bodies that name overlay, plan version and virtual node, and an
-honest relay signs two for nobody. As long as the plan is kept, signer, key and index must be those that it names, as
-for everybody who judges the promise; of a plan that was forgotten the ledger still knows whose the key was, and that
-its owner is a relay of this overlay. What is of no plan that there was is refused.
+The index beside a relay's signature on a joint promise is not signed: whoever brings it may write another. So nothing
+hangs on it. What convicts is the signer's key under two bodies that name instance, overlay, plan version and virtual
+node, and no honest relay signs two such. As long as the plan is kept, signer, key and index must be those that it
+names, as for everybody who judges the promise. Of a plan that was forgotten the ledger still knows whose the key was,
+and that its owner is a relay of this overlay. What is of no plan that there was is refused.
 
 *Suspicion* is a word about silence, which cannot be proved, and never lowers anything. Relays of the same and of
 neighbouring virtual nodes are counted, each once for a plan version. When f+1 of one virtual node say the same, one of
