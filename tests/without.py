@@ -369,6 +369,12 @@ def _accuse_by_anything(is_proof: Any) -> None:
     pass
 
 
+@defence("the count of stories by who tells them", "tallystick.carriers.overlay.ordering:Ordering._check_stories")
+def _count_stories_together(self: Any, heard: Any, sender: Any) -> None:
+    if len(heard) >= 6:
+        raise Refused("too many", reason="full")
+
+
 @defence("the memory of what was signed", "tallystick.carriers.overlay.ordering:Ordering._is_bound")
 def _sign_whatever_is_ordered(self: Any, partition: Any, promise: Any) -> bool:
     return False

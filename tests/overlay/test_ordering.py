@@ -11,6 +11,7 @@ import pytest
 from carrying_world import sealed
 from makers import INSTANCE, token
 from sharing_world import LINK, NOW, chain, key_of, relay_name
+from without import without
 
 from tallystick import wire
 from tallystick.carriers.overlay.content_forwarding import Suspicion
@@ -328,13 +329,42 @@ def test_what_waits_has_a_bound() -> None:
         ordering.propose(HERE, sealed(8)[2], NOW)
 
 
-def test_stories_about_one_place_have_a_bound() -> None:
-    relay = Edge(3).relay(2)
+def flood(relay: Orderly) -> None:
     for number in range(20):
         event, _ = order(sealed(8)[0], 3, height=number)
         relay.receive(event, NOW)
-    assert len(relay.ordering._partition(HERE).heard[0]) == 6
-    assert relay.ordering.dropped["full"] == 14
+
+
+def test_stories_about_one_place_have_a_bound_and_keep_no_order_out() -> None:
+    relay = Edge(3).relay(2)
+    flood(relay)
+    assert len(relay.ordering._partition(HERE).heard[0]) == OrderingLimits().stories_max
+    assert relay.ordering.dropped["full"] == 20 - OrderingLimits().stories_max
+    relay.propose(sealed(8)[1], NOW)
+    event, _ = order(sealed(8)[1], 1)
+    relay.receive(event, NOW)
+    assert relay.counted
+
+
+def test_were_stories_counted_together_one_liar_would_stop_the_order() -> None:
+    relay = Edge(3).relay(2)
+    with without("the count of stories by who tells them"):
+        flood(relay)
+        relay.propose(sealed(8)[1], NOW)
+        event, _ = order(sealed(8)[1], 1)
+        relay.receive(event, NOW)
+    assert not relay.counted
+
+
+def test_partitions_that_nobody_orders_take_no_memory() -> None:
+    relay = Edge(3).relay(2)
+    for number in range(20):
+        event, _ = order(sealed(8)[0], 3, token=bytes([number]) * 16)
+        relay.receive(event, NOW)
+        question = wire.encode([1, bytes([number]) * 16, 0, 0, bytes(32)])
+        relay.receive(Arrived(event.sender, OverlayFrame(FrameKind.FETCH, 1, question).encode()), NOW)
+    assert not relay.ordering._partitions
+    assert relay.ordering.dropped == {"unknown": 40}
 
 
 def test_what_was_signed_under_the_plan_before_convicts_nobody_who_has_the_index_now() -> None:

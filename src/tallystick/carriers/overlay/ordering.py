@@ -119,6 +119,12 @@ class Ordering:
             partition = self._partitions[place] = OrderedPartition(counted=self._bearings.anchored(place))
         return partition
 
+    def _known(self, place: Place) -> OrderedPartition:
+        """A partition that another relay names: one of those that parcels came for, or that somebody may order."""
+        if place not in self._partitions and self._bearings.lease(place) is None:
+            raise Refused("order: of a partition that nobody orders", reason="unknown")
+        return self._partition(place)
+
     def _promised(self, partition: OrderedPartition, offset: int) -> JointPromise | None:
         """What f+1 relays signed for a place, under the highest fence."""
         node, _ = self._here()
@@ -198,7 +204,7 @@ class Ordering:
         if (promise.instance, promise.overlay, promise.plan, promise.node) != where:
             raise Malformed("order: of another virtual node or plan", reason="plan")
         place = Place(promise.token, promise.partition)
-        partition = self._partition(place)
+        partition = self._known(place)
         if promise.offset >= partition.counted + self._limits.ahead_max:
             raise Refused("order: too far ahead", reason="full")
         if promise.offset < self._bearings.anchored(place):
@@ -210,12 +216,17 @@ class Ordering:
                 effects.append(Deliver(Unjudged(place, found)))
         heard = partition.heard.setdefault(promise.offset, {})
         known = heard.get(promise.body)
-        if known is None and len(heard) >= 2 * len(node.relays):
-            raise Refused("order: too many stories about one place", reason="full")
+        if known is None:
+            self._check_stories(heard, sender)
         for other in heard.values():
             self._convict(other, promise, node, effects)
         heard[promise.body] = promise if known is None else known.join(promise)
         self._advance(place, now, effects)
+
+    def _check_stories(self, heard: Mapping[bytes, JointPromise], sender: int) -> None:
+        """Of each relay that tells them: were they counted all together, a liar's would keep the others out."""
+        if sum(sender in dict(one.signatures) for one in heard.values()) >= self._limits.stories_max:
+            raise Refused("order: too many stories about one place", reason="full")
 
     def _verify(self, promise: JointPromise, node: VirtualNode, sender: int) -> None:
         if promise.signatures[-1][0] > len(node.relays) or sender not in dict(promise.signatures):
@@ -286,7 +297,7 @@ class Ordering:
         fields.version(1)
         place, offset = Place(fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
         parcel, (_, index) = fields.octets(32), self._here()
-        heard = self._partition(place).heard.get(offset, {}).values()
+        heard = self._known(place).heard.get(offset, {}).values()
         promise = next((one for one in heard if one.parcel == parcel and index in dict(one.signatures)), None)
         found = None if promise is None else self._find(place, parcel)
         if promise is None or found is None:
