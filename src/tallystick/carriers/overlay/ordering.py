@@ -124,6 +124,12 @@ class Ordering:
             self._partitions[place] = partition
         return partition
 
+    def _known(self, place: Place) -> OrderedPartition:
+        """A partition that another relay names: one of those that parcels came for, or that somebody may order."""
+        if place not in self._partitions and self._bearings.lease(place) is None:
+            raise Refused("order: of a partition that nobody orders", reason="unknown")
+        return self._partition(place)
+
     def _advance(self, place: Place, now: float, effects: list[Effect], touched: Iterable[int] = ()) -> None:
         """Everything that can be done now: take a lease up, order, sign what was `touched`, count, forget."""
         partition, lease = self._partition(place), self._bearings.lease(place)
@@ -206,7 +212,7 @@ class Ordering:
         if (promise.instance, promise.overlay, promise.plan, promise.node) != where:
             raise Malformed("order: of another virtual node or plan", reason="plan")
         place = Place(promise.token, promise.partition)
-        partition = self._partition(place)
+        partition = self._known(place)
         if promise.offset >= partition.counted + self._limits.ahead_max:
             raise Refused("order: too far ahead", reason="full")
         if promise.offset < self._bearings.anchored(place):
@@ -218,14 +224,19 @@ class Ordering:
                 effects.append(Deliver(Unjudged(place, found)))
         heard = partition.heard.setdefault(promise.offset, {})
         known = heard.get(promise.body)
-        if known is None and len(heard) >= 2 * len(node.relays):
-            raise Refused("order: too many stories about one place", reason="full")
+        if known is None:
+            self._check_stories(heard, sender)
         for other in heard.values():
             self._convict(other, promise, node, effects)
         heard[promise.body] = promise if known is None else known.join(promise)
         if promise.parcel not in partition.proposals:
             partition.awaited[promise.parcel] = promise.offset
         self._advance(place, now, effects, [promise.offset])
+
+    def _check_stories(self, heard: Mapping[bytes, JointPromise], sender: int) -> None:
+        """Of each relay that tells them: were they counted all together, a liar's would keep the others out."""
+        if sum(sender in dict(one.signatures) for one in heard.values()) >= self._limits.stories_max:
+            raise Refused("order: too many stories about one place", reason="full")
 
     def _verify(self, promise: JointPromise, node: VirtualNode, sender: int) -> None:
         if promise.signatures[-1][0] > len(node.relays) or sender not in dict(promise.signatures):
@@ -234,8 +245,8 @@ class Ordering:
             VerifyKey(node.relays[index - 1].key).verify(JOINT_CONTEXT, signature, promise.body)
 
     def _convict(self, one: JointPromise, other: JointPromise, node: VirtualNode, effects: list[Effect]) -> None:
-        """Whoever signed two parcels for a place under one fence."""
-        if one.fence == other.fence and one.parcel != other.parcel:
+        """Whoever signed two parcels for a place under one fence, and by one plan: indices of another are others'."""
+        if one.contradicts(other):
             for index in sorted(dict(one.signatures).keys() & dict(other.signatures).keys()):
                 both = one.encode(), other.encode()
                 effects.append(Deliver(Evidence(node.relays[index - 1].identifier, "two-orders", both)))
@@ -244,12 +255,11 @@ class Ordering:
         """Sign an order, if its parcel passed the guards here and this place is no other's."""
         _, index = self._here()
         offset = promise.offset
-        fence, parcel = partition.signed.get(offset, (0, b""))
         counted = partition.promised(offset, self._here()[0].faults)
         if (
             index in dict(promise.signatures)
             or promise.parcel not in partition.proposals
-            or (fence == promise.fence and parcel != promise.parcel)
+            or self._is_bound(partition, promise)
             or (counted is not None and counted.parcel != promise.parcel)
         ):
             return
@@ -259,6 +269,12 @@ class Ordering:
         partition.unplaced.pop(promise.parcel, None)
         effects.append(StoreEffect(_key(Place(promise.token, promise.partition), offset), mine.encode()))
         self._broadcast(FrameKind.ORDER, [mine.encode(), None], effects)
+
+    def _is_bound(self, partition: OrderedPartition, promise: JointPromise) -> bool:
+        """Whether this relay signed another parcel for the place under this fence, or may have: of a place the newest
+        fence alone is remembered, and what a relay knows of the ledger may be older after a restart."""
+        fence, parcel = partition.signed.get(promise.offset, (0, b""))
+        return promise.fence < fence or (promise.fence == fence and promise.parcel != parcel)
 
     # --- to the others ---
 
@@ -293,7 +309,7 @@ class Ordering:
         fields.version(1)
         place, offset = Place(fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
         parcel, (_, index) = fields.octets(32), self._here()
-        heard = self._partition(place).heard.get(offset, {}).values()
+        heard = self._known(place).heard.get(offset, {}).values()
         promise = next((one for one in heard if one.parcel == parcel and index in dict(one.signatures)), None)
         found = None if promise is None else self._find(place, parcel)
         if promise is None or found is None:

@@ -37,6 +37,7 @@ class OrderingLimits:
     stall_s: float = 5.0
     proposals_max: int = 4096  # of one partition
     ahead_max: int = 4096  # offsets above the newest that was counted
+    stories_max: int = 4  # about one place, by one relay: an honest one tells one for each fence
 
 
 class Counted(NamedTuple):

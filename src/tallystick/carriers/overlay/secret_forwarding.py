@@ -257,7 +257,7 @@ class SecretForwarding:
         verify(mine, key)
         known = attempt.came.get(shares.sender)
         if known is not None:
-            if known.shares.hash != shares.hash:
+            if known.shares.contradicts(shares):
                 effects.append(Deliver(Evidence(sender, "two-sets", (known.shares.encode(), encoded))))
                 raise Refused("share set: the sender signed another one", reason="contradiction")
             return
