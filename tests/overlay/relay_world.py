@@ -50,6 +50,9 @@ class SimLedger:
     def newest_plan(self) -> Plan:
         return max((one for one in self.known if one[0] <= self.height), key=lambda one: one[0])[1]
 
+    def plan(self, version: int) -> Plan | None:
+        return next((plan for _, plan in self.known if plan.version == version), None)
+
     def lease(self, place: Place) -> Lease | None:
         return self.lease_now if place == HERE else None
 

@@ -215,7 +215,8 @@ def test_a_list_that_is_too_long_is_evidence_too() -> None:
 
 
 def order(ledger: Ledger, parcel: Parcel, signer: int) -> Arrived:
-    where = ledger.instance, ledger.plan.overlay, 1, ledger.plan.nodes[0].identifier, ledger.lease_now.fence
+    plan = ledger.newest_plan()
+    where = ledger.instance, plan.overlay, 1, plan.nodes[0].identifier, ledger.lease_now.fence
     promise = JointPromise(*where, *HERE, 0, parcel.hash, 1, 1, ()).sign(signer, key_of(relay_name(1, signer)))
     frame = OverlayFrame(FrameKind.ORDER, 1, wire.encode([1, promise.encode(), None]))
     return Arrived(relay_name(1, signer).hex(), frame.encode())
@@ -230,7 +231,7 @@ def signed(ledger: Ledger, parcel: Parcel, by: int, stored: Mapping[str, bytes])
 
 def led_astray(bench: Bench) -> list[bytes]:
     """What a relay signs under two fences, and then of one that fell back to the first: its view of the ledger did."""
-    ledger = Ledger(chain((5,)), Lease(relay_name(1, 1), 1), instance=bench.world.instance)
+    ledger = Ledger({1: chain((5,))}, Lease(relay_name(1, 1), 1), instance=bench.world.instance)
     one, two, three = sealed(8)[:3]
     first = signed(ledger, one, 1, {})
     ledger.lease_now = Lease(relay_name(1, 3), 2)

@@ -76,7 +76,7 @@ class Roles:
             HonestCarrier(relay_name(at, 2), one, ContentLimits(bytes_max=1 << 16)) for at, one in enumerate(routes, 1)
         ]
         self.content[0].content.offer(promised(PLAN, PARCELS[0], 0), PARCELS[0], NOW)
-        self.ordering = Orderly(relay_name(1, 2), Ledger(PLAN, Lease(relay_name(1, 1), 1)), {})
+        self.ordering = Orderly(relay_name(1, 2), Ledger({1: PLAN}, Lease(relay_name(1, 1), 1)), {})
         self.ordering.propose(PARCELS[0], NOW)
 
     @property

@@ -56,7 +56,7 @@ def told(data: bytes) -> tuple[list[Effect], Counter[str]]:
         if not here:
             carrier.content.offer(promised(PLAN, PARCELS[0], 0), PARCELS[0], NOW)
         return list(carrier.receive(Arrived(relay_name(sender + 1, 1).hex(), data), NOW)), carrier.content.dropped
-    orderly = Orderly(relay_name(1, 2), Shelf(PLAN, Lease(relay_name(1, 1), 1)), {})
+    orderly = Orderly(relay_name(1, 2), Shelf({1: PLAN}, Lease(relay_name(1, 1), 1)), {})
     orderly.propose(PARCELS[0], NOW)
     content = wire.encode([1, promised(PLAN, PARCELS[0], 0, (1,)).encode(), None])
     orderly.receive(Arrived(relay_name(1, 1).hex(), OverlayFrame(FrameKind.ORDER, 1, content).encode()), NOW)

@@ -34,13 +34,16 @@ HERE = Place(token("brakes"), 0)
 class Ledger:
     """What all relays know alike."""
 
-    plan: Plan
+    plans: dict[int, Plan]
     lease_now: Lease
     anchored_now: int = 0
     instance: bytes = INSTANCE
 
     def newest_plan(self) -> Plan:
-        return self.plan
+        return self.plans[max(self.plans)]
+
+    def plan(self, version: int) -> Plan | None:
+        return self.plans.get(version)
 
     def lease(self, place: Place) -> Lease | None:
         return self.lease_now if place == HERE else None
@@ -134,7 +137,7 @@ class Edge:
     instance: bytes = INSTANCE
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(chain((self.size,)), Lease(relay_name(1, 1), 1), instance=self.instance)
+        self.ledger = Ledger({1: chain((self.size,))}, Lease(relay_name(1, 1), 1), instance=self.instance)
         self.network = Network(self.seed, self.link)
         self.network.clock.run(NOW)
         for index in range(1, self.size + 1):
@@ -164,6 +167,9 @@ class Edge:
     def take_lease(self, index: int) -> None:
         """And all relays see the block."""
         self.ledger.lease_now = Lease(relay_name(1, index), self.ledger.lease_now.fence + 1)
+        self.wake()
+
+    def wake(self) -> None:
         for number in range(1, self.size + 1):
             relay = self.relay(number)
             for effect in relay.receive(Woken(), self.network.clock.now()):
@@ -177,7 +183,7 @@ class Edge:
                 counted = self.relay(index).counted
                 assert [one.promise.offset for one in counted] == list(range(len(counted)))
                 for one in counted:
-                    one.promise.verify(self.ledger.plan)
+                    one.promise.verify(self.ledger.plans[one.promise.plan])
                     assert one.promise.parcel == one.parcel.hash
                 found.append([one.parcel.hash for one in counted])
         return found
@@ -280,7 +286,9 @@ def order(parcel: Parcel, signer: int, sender: int = 0, **change: object) -> tup
     what = INSTANCE, plan.overlay, plan.version, plan.nodes[0].identifier, 1, *HERE, 0, parcel.hash, 1, 1
     promise = replace(JointPromise(*what, ()), **change).sign(signer, key_of(relay_name(1, signer)))  # type: ignore[arg-type]
     content = wire.encode([1, promise.encode(), None])
-    return Arrived(relay_name(1, sender or signer).hex(), OverlayFrame(FrameKind.ORDER, 1, content).encode()), promise
+    return Arrived(
+        relay_name(1, sender or signer).hex(), OverlayFrame(FrameKind.ORDER, promise.plan, content).encode()
+    ), promise
 
 
 @pytest.mark.parametrize(
@@ -320,7 +328,7 @@ def test_a_parcel_that_did_not_pass_the_guards_here_is_not_signed() -> None:
 
 
 def test_what_waits_has_a_bound() -> None:
-    ledger = Ledger(chain((3,)), Lease(relay_name(1, 1), 1))
+    ledger = Ledger({1: chain((3,))}, Lease(relay_name(1, 1), 1))
     limits = OrderingLimits(proposals_max=2)
     ordering = Ordering(relay_name(1, 2), INSTANCE, key_of(relay_name(1, 2)), ledger, {}, limits)
     for parcel in sealed(8)[:2]:
@@ -371,9 +379,25 @@ def test_what_was_signed_under_the_plan_before_convicts_nobody_who_has_the_index
     edge = Edge(3)
     relay, found = edge.relay(2), list[Effect]()
     for version, parcel in ((1, sealed(8)[0]), (2, sealed(8)[1])):
-        edge.ledger.plan = chain((3,), version)
+        edge.ledger.plans[version] = chain((3,), version)
         event, _ = order(parcel, 3, plan=version)
         found += relay.receive(event, NOW)
     assert not [one for one in found if isinstance(one, Deliver) and isinstance(one.value, Evidence)]
     event, _ = order(sealed(8)[2], 3, plan=2)
     assert [one for one in relay.receive(event, NOW) if isinstance(one, Deliver)]
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.501, 0.505, 0.51, 0.52, 2.0])
+def test_a_plan_that_changes_while_orders_are_under_way_holds_nothing_up(after_s: float) -> None:
+    """The relays are the same, at other indices."""
+    edge = Edge(3)
+    edge.publish(sealed(8)[:5])
+    edge.run(after_s)
+    (node,) = edge.ledger.plans[1].nodes
+    turned = replace(node, relays=(*node.relays[1:], node.relays[0]))
+    edge.ledger.plans[2] = replace(edge.ledger.plans[1], version=2, nodes=(turned,))
+    edge.wake()
+    edge.publish(sealed(8)[5:])
+    edge.run(8)
+    in_one_order(edge, sealed(8))
+    assert not edge.convicted() | edge.suspected()

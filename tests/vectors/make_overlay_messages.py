@@ -101,7 +101,7 @@ def bad_frames() -> Any:
     malformed = {
         "version 2": wire.encode([2, 5, 1, wire.encode([1, NAME])]),
         "kind 0": frame(0, NAME),
-        "kind 11": frame(11, NAME),
+        "kind 12": frame(12, NAME),
         "a plan below zero": frame(5, NAME, plan=-1),
         "three fields": wire.encode([1, 5, wire.encode([1, NAME])]),
         "five fields": wire.encode([1, 5, 1, wire.encode([1, NAME]), None]),

@@ -67,6 +67,10 @@ class LedgerBearings:
             raise Unavailable(f"overlay {self._overlay.hex()}: no plan is in force")
         return plan
 
+    def plan(self, version: int) -> Plan | None:
+        """A version that is kept."""
+        return plans.find_plan(self._rules.read, self._overlay, version)
+
     def peers(self) -> dict[str, PinnedPeer]:
         """Whom links may be with: the relays of all plans that matter now."""
         relays = [relay for _, plan in self.plans() for node in plan.nodes for relay in node.relays]

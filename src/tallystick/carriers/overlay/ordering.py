@@ -17,12 +17,16 @@ A new orderer first asks the others what they know above the newest anchor, wait
 from there: so what was counted keeps its place as long as honest relays answer in time, and what was not is ordered
 anew. No relay signs a parcel for a place where it has seen another one counted. A parcel that is not ordered within
 `stall_s` makes the orderer suspected, and f+1 suspicions cost it the lease.
+
+A promise counts by the version of the plan that it names: what is under way when the plan changes ends under the old
+one, with the indices that relays had there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from tallystick import wire
 from tallystick.carriers.overlay.content_forwarding import Suspicion
@@ -81,12 +85,11 @@ class Ordering:
         """A frame from a relay of the same virtual node. What does not fit is dropped, counted by reason."""
         effects: list[Effect] = []
         try:
-            node, _ = self._here()
-            index = [relay.identifier for relay in node.relays].index(sender) + 1 if _is_of(node, sender) else 0
-            if not index:
+            node, _ = self._seat(frame.plan)
+            if sender not in [relay.identifier for relay in node.relays]:
                 raise Refused("order: not from this virtual node", reason="misrouted")
             if frame.kind is FrameKind.ORDER:
-                self._hear(frame.content, index, now, effects)
+                self._hear(frame, sender, now, effects)
             elif frame.kind is FrameKind.FETCH:
                 self._give(frame, sender, effects)
             else:
@@ -110,11 +113,24 @@ class Ordering:
 
     # --- what is known ---
 
-    def _here(self) -> tuple[VirtualNode, int]:
-        place = self._bearings.newest_plan().place(self._relay)
+    def _seat(self, version: int) -> tuple[VirtualNode, int]:
+        """This relay's virtual node and index by a version of the plan. Raises `Refused`."""
+        plan = self._bearings.plan(version)
+        place = None if plan is None else plan.place(self._relay)
         if place is None:
-            raise Refused("order: this relay is in no plan that counts", reason="plan")
+            raise Refused(f"order: this relay is not in plan {version}, or it does not count", reason="plan")
         return place
+
+    def _is_counted(self, promise: JointPromise) -> bool:
+        """Whether more relays signed it than may be bad."""
+        plan = self._bearings.plan(promise.plan)
+        return plan is not None and len(promise.signatures) > plan.node(promise.node).faults
+
+    def _is_order(self, lease: Lease, promise: JointPromise) -> bool:
+        """Whether the holder of the lease signed it."""
+        plan = self._bearings.plan(promise.plan)
+        seat = None if plan is None or promise.fence != lease.fence else plan.place(lease.holder)
+        return seat is not None and seat[0].identifier == promise.node and seat[1] in dict(promise.signatures)
 
     def _partition(self, place: Place) -> OrderedPartition:
         partition = self._partitions.get(place)
@@ -133,14 +149,14 @@ class Ordering:
     def _advance(self, place: Place, now: float, effects: list[Effect], touched: Iterable[int] = ()) -> None:
         """Everything that can be done now: take a lease up, order, sign what was `touched`, count, forget."""
         partition, lease = self._partition(place), self._bearings.lease(place)
-        seat = None if lease is None else self._bearings.newest_plan().place(lease.holder)
-        if lease is not None and seat is not None:
+        if lease is not None:
+            is_order = partial(self._is_order, lease)
             if lease.fence > partition.fence:
                 touched = self._take_up(place, partition, lease, now, effects)
             if lease.holder == self._relay and now >= partition.ready_at:
-                self._order(place, partition, lease.fence, seat[1], effects)
+                self._order(place, partition, lease, effects)
             for offset in touched:
-                if (order := partition.ordered(offset, lease.fence, seat[1])) is not None:
+                if (order := partition.ordered(offset, is_order)) is not None:
                     self._sign(partition, order, effects)
         self._count(place, partition, now, effects)
         self._forget(place, partition, effects)
@@ -154,12 +170,12 @@ class Ordering:
             partition.ready_at = now + self._limits.hop_wait_s
             partition.unplaced = dict.fromkeys(partition.proposals)
             effects.append(WakeAt(partition.ready_at))
-            self._broadcast(FrameKind.TAKE_OVER, [*place, self._bearings.anchored(place)], effects)
+            question = [*place, self._bearings.anchored(place)]
+            self._broadcast(FrameKind.TAKE_OVER, question, self._bearings.newest_plan().version, effects)
         return sorted(partition.heard)
 
     def _count(self, place: Place, partition: OrderedPartition, now: float, effects: list[Effect]) -> None:
-        faults = self._here()[0].faults
-        while (promise := partition.promised(partition.counted, faults)) is not None:
+        while (promise := partition.promised(partition.counted, self._is_counted)) is not None:
             proposal = partition.proposals.pop(promise.parcel, None)
             if proposal is None:
                 self._fetch(partition, promise, now, effects)
@@ -172,52 +188,53 @@ class Ordering:
         """What is anchored, and delivered, is the ledger's."""
         end = min(self._bearings.anchored(place), partition.counted)
         for offset in range(partition.anchored, end):
-            partition.heard.pop(offset, None)
+            for promise in partition.heard.pop(offset, {}).values():
+                partition.awaited.pop(promise.parcel, None)
             if partition.signed.pop(offset, None) is not None:
                 effects.append(StoreEffect(_key(place, offset), None))
         partition.anchored = max(end, partition.anchored)
 
     # --- ordering ---
 
-    def _order(self, place: Place, partition: OrderedPartition, fence: int, index: int, effects: list[Effect]) -> None:
+    def _order(self, place: Place, partition: OrderedPartition, lease: Lease, effects: list[Effect]) -> None:
         """As the orderer: what was promised before keeps its place under the new fence, then comes what waits."""
-        faults = self._here()[0].faults
         if partition.ready_at:  # what the others told
             partition.ready_at = 0.0
             for known in partition.heard:
-                if (promise := partition.promised(known, faults)) is not None:
+                if (promise := partition.promised(known, self._is_counted)) is not None:
                     partition.unplaced.pop(promise.parcel, None)
         while partition.next < partition.counted + self._limits.ahead_max:
             offset = max(partition.next, partition.counted)
-            if partition.ordered(offset, fence, index) is None:
-                earlier = partition.promised(offset, faults)
+            if partition.ordered(offset, partial(self._is_order, lease)) is None:
+                earlier = partition.promised(offset, self._is_counted)
                 parcel = next(iter(partition.unplaced), None) if earlier is None else earlier.parcel
                 if parcel is None or parcel not in partition.proposals:
                     return  # nothing waits, or what was promised is not here yet
-                self._sign(partition, self._place(place, fence, offset, parcel), effects)
+                self._sign(partition, self._place(place, lease.fence, offset, parcel), effects)
             partition.next = offset + 1
 
     def _place(self, place: Place, fence: int, offset: int, parcel: bytes) -> JointPromise:
-        plan, (node, _) = self._bearings.newest_plan(), self._here()
-        where = self._instance, plan.overlay, plan.version, node.identifier
+        plan = self._bearings.newest_plan()
+        where = self._instance, plan.overlay, plan.version, self._seat(plan.version)[0].identifier
         return JointPromise(*where, fence, *place, offset, parcel, *self._bearings.block(), ())
 
-    def _hear(self, content: bytes, sender: int, now: float, effects: list[Effect]) -> None:
+    def _hear(self, frame: OverlayFrame, sender: bytes, now: float, effects: list[Effect]) -> None:
         """An order, or somebody's signature for one, and perhaps the parcel that was asked for."""
-        fields = Fields.parse(content, "order", 3)
+        fields = Fields.parse(frame.content, "order", 3)
         fields.version(1)
         promise, parcel = JointPromise.decode(fields.octets()), fields.optional_octets(wire.OCTETS_MAX)
-        plan, (node, _) = self._bearings.newest_plan(), self._here()
-        where = self._instance, plan.overlay, plan.version, node.identifier
+        node, _ = self._seat(frame.plan)
+        where = self._instance, self._bearings.newest_plan().overlay, frame.plan, node.identifier
         if (promise.instance, promise.overlay, promise.plan, promise.node) != where:
             raise Malformed("order: of another virtual node or plan", reason="plan")
+        index = [relay.identifier for relay in node.relays].index(sender) + 1
         place = Place(promise.token, promise.partition)
         partition = self._known(place)
         if promise.offset >= partition.counted + self._limits.ahead_max:
             raise Refused("order: too far ahead", reason="full")
         if promise.offset < self._bearings.anchored(place):
             raise Refused("order: below the anchor", reason="late")
-        self._verify(promise, node, sender)
+        self._verify(promise, node, index)
         if parcel is not None and promise.parcel in partition.asked:
             found = Parcel.decode(parcel)
             if found.hash == promise.parcel:
@@ -225,7 +242,7 @@ class Ordering:
         heard = partition.heard.setdefault(promise.offset, {})
         known = heard.get(promise.body)
         if known is None:
-            self._check_stories(heard, sender)
+            self._check_stories(heard, index)
         for other in heard.values():
             self._convict(other, promise, node, effects)
         heard[promise.body] = promise if known is None else known.join(promise)
@@ -253,9 +270,8 @@ class Ordering:
 
     def _sign(self, partition: OrderedPartition, promise: JointPromise, effects: list[Effect]) -> None:
         """Sign an order, if its parcel passed the guards here and this place is no other's."""
-        _, index = self._here()
-        offset = promise.offset
-        counted = partition.promised(offset, self._here()[0].faults)
+        _, index = self._seat(promise.plan)
+        offset, counted = promise.offset, partition.promised(promise.offset, self._is_counted)
         if (
             index in dict(promise.signatures)
             or promise.parcel not in partition.proposals
@@ -268,7 +284,7 @@ class Ordering:
         partition.signed[offset] = promise.fence, promise.parcel
         partition.unplaced.pop(promise.parcel, None)
         effects.append(StoreEffect(_key(Place(promise.token, promise.partition), offset), mine.encode()))
-        self._broadcast(FrameKind.ORDER, [mine.encode(), None], effects)
+        self._broadcast(FrameKind.ORDER, [mine.encode(), None], promise.plan, effects)
 
     def _is_bound(self, partition: OrderedPartition, promise: JointPromise) -> bool:
         """Whether this relay signed another parcel for the place under this fence, or may have: of a place the newest
@@ -283,23 +299,22 @@ class Ordering:
         fields = Fields.parse(frame.content, "take over", 4)
         fields.version(1)
         place, first = Place(fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
-        lease, (_, index) = self._bearings.lease(place), self._here()
+        lease = self._bearings.lease(place)
         if lease is None or lease.holder != sender:
             raise Refused("take over: not from who holds the lease", reason="no-right")
         for offset, heard in sorted(self._partition(place).heard.items()):
             for promise in heard.values():
-                if offset >= first and index in dict(promise.signatures):
-                    effects.append(self._send(sender, FrameKind.ORDER, [promise.encode(), None]))
+                if offset >= first and self._has_signed(promise):
+                    effects.append(self._send(sender, FrameKind.ORDER, [promise.encode(), None], promise.plan))
 
     def _fetch(self, partition: OrderedPartition, promise: JointPromise, now: float, effects: list[Effect]) -> None:
         """Ask those who signed for the parcel, one after the other."""
         times, due = partition.asked.get(promise.parcel, (0, now + self._limits.hop_wait_s))
         if now >= due:
-            node, _ = self._here()
+            node, _ = self._seat(promise.plan)
             index, _ = promise.signatures[times % len(promise.signatures)]
-            name = node.relays[index - 1].identifier
             what = promise.token, promise.partition, promise.offset, promise.parcel
-            effects.append(self._send(name, FrameKind.FETCH, what))
+            effects.append(self._send(node.relays[index - 1].identifier, FrameKind.FETCH, what, promise.plan))
             times, due = times + 1, now + self._limits.hop_wait_s
         partition.asked[promise.parcel] = times, due
         effects.append(WakeAt(due))
@@ -308,30 +323,29 @@ class Ordering:
         fields = Fields.parse(frame.content, "question", 5)
         fields.version(1)
         place, offset = Place(fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
-        parcel, (_, index) = fields.octets(32), self._here()
-        heard = self._known(place).heard.get(offset, {}).values()
-        promise = next((one for one in heard if one.parcel == parcel and index in dict(one.signatures)), None)
+        parcel, heard = fields.octets(32), self._known(place).stories(offset)
+        promise = next((one for one in heard if one.parcel == parcel and self._has_signed(one)), None)
         found = None if promise is None else self._find(place, parcel)
         if promise is None or found is None:
             raise Refused("question: for what is not here", reason="unknown")
-        effects.append(self._send(sender, FrameKind.ORDER, [promise.encode(), found.encode()]))
+        effects.append(self._send(sender, FrameKind.ORDER, [promise.encode(), found.encode()], promise.plan))
+
+    def _has_signed(self, promise: JointPromise) -> bool:
+        plan = self._bearings.plan(promise.plan)
+        place = None if plan is None else plan.place(self._relay)
+        return place is not None and place[1] in dict(promise.signatures)
 
     def _find(self, place: Place, parcel: bytes) -> Parcel | None:
         proposal = self._partition(place).proposals.get(parcel)
         return proposal[0] if proposal is not None else self._bearings.stored(place, parcel)
 
-    def _send(self, to: bytes, kind: FrameKind, content: Sequence[object]) -> Send:
-        frame = OverlayFrame(kind, self._bearings.newest_plan().version, wire.encode([1, *content]))
-        return Send(to.hex(), frame.encode())
+    def _send(self, to: bytes, kind: FrameKind, content: Sequence[object], plan: int) -> Send:
+        return Send(to.hex(), OverlayFrame(kind, plan, wire.encode([1, *content])).encode())
 
-    def _broadcast(self, kind: FrameKind, content: Sequence[object], effects: list[Effect]) -> None:
-        node, _ = self._here()
-        others = [relay.identifier for relay in node.relays if relay.identifier != self._relay]
-        effects += [self._send(name, kind, content) for name in others]
-
-
-def _is_of(node: VirtualNode, relay: bytes) -> bool:
-    return relay in [one.identifier for one in node.relays]
+    def _broadcast(self, kind: FrameKind, content: Sequence[object], plan: int, effects: list[Effect]) -> None:
+        """To all others of this virtual node, by a version of the plan."""
+        others = [relay.identifier for relay in self._seat(plan)[0].relays if relay.identifier != self._relay]
+        effects += [self._send(name, kind, content, plan) for name in others]
 
 
 def _key(place: Place, offset: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -21,6 +21,8 @@ class Bearings(Protocol):
     """What a relay knows of the ledger."""
 
     def newest_plan(self) -> Plan: ...
+
+    def plan(self, version: int) -> Plan | None: ...
 
     def lease(self, place: Place) -> Lease | None: ...
 
@@ -74,12 +76,11 @@ class OrderedPartition:
     def stories(self, offset: int) -> Iterable[JointPromise]:
         return self.heard.get(offset, {}).values()
 
-    def promised(self, offset: int, faults: int) -> JointPromise | None:
-        """What more relays signed for a place than may be bad, under the highest fence."""
-        found = [one for one in self.stories(offset) if len(one.signatures) > faults]
-        return max(found, key=lambda one: one.fence, default=None)
+    def promised(self, offset: int, is_counted: Callable[[JointPromise], bool]) -> JointPromise | None:
+        """What is promised for a place, under the highest fence."""
+        found = [one for one in self.stories(offset) if is_counted(one)]
+        return max(found, key=lambda one: (one.fence, one.plan), default=None)
 
-    def ordered(self, offset: int, fence: int, holder: int) -> JointPromise | None:
-        """What the relay at this index ordered for a place under a fence; the first, if it lied."""
-        stories = self.stories(offset)
-        return next((one for one in stories if one.fence == fence and holder in dict(one.signatures)), None)
+    def ordered(self, offset: int, is_order: Callable[[JointPromise], bool]) -> JointPromise | None:
+        """What was ordered for a place; the first, if the orderer lied."""
+        return next((one for one in self.stories(offset) if is_order(one)), None)
