@@ -110,7 +110,7 @@ class _Reader:
 
     def _take(self) -> _Token:
         token = self._next
-        self._at += 1
+        self._at += token.kind != "end"  # behind which there is nothing
         return token
 
     def _takes(self, *texts: str) -> bool:
