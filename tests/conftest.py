@@ -66,7 +66,8 @@ FOLDER_MARKERS = {
 }
 
 # The name of a test that needs an engine: a folder on its path, a parameter, or a file of commands.
-SPARK_NAME = re.compile(r"/pipeline/|::test_the_guides_of_an_engine.*\[spark")
+SPARK_NAME = re.compile(r"/pipeline/")
+SPARK_WALK = re.compile(r"::test_the_guides_of_an_engine.*\[spark")
 BROKER_NAME = re.compile(
     r"/(kafka|cometbft)/|\[[\w-]*\b(kafka|cometbft)\b[\w-]*\]|/test_chain_commands\.py|::test_the_guides.*\[chain"
 )
@@ -76,6 +77,7 @@ BROKER_NAME = re.compile(
 LONGEST_FIRST = (
     "spark",
     "brokers",
+    "walk with spark",
     "tests/test_oldest.py",
     "tests/sim/",
     "tests/crashes/",
@@ -225,7 +227,7 @@ def _is_engine_test(item: pytest.Item) -> bool:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Files run whole, beside one another. All that needs Spark runs in one process, one after the other, and so does
     all that needs a broker or a chain, so that each engine starts once; where a test needs both, one process has all
-    of them. The commands share an instance, and a process too."""
+    of them. The commands share an instance, and a process too. The walk with Spark starts its own, which takes long."""
     from xdist.scheduler import LoadScopeScheduling  # only where `-n` asks for it
 
     class Scheduling(LoadScopeScheduling):
@@ -235,6 +237,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             super().schedule()
 
         def _split_scope(self, nodeid: str) -> str:
+            if SPARK_WALK.search(nodeid):
+                return "walk with spark"
             if SPARK_NAME.search(nodeid):
                 return "spark"
             if BROKER_NAME.search(nodeid):
