@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from random import Random
@@ -25,6 +25,8 @@ from tallystick.crypto.coding import CodedBlock, encode
 from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.seal import Lane
+from tallystick.record.batch import Batch
 from tallystick.runtime.effects import Arrived, Effect, Event, Role, Send
 from tallystick.runtime.network import Link, Network
 from tallystick.trust.plan import Plan
@@ -36,14 +38,16 @@ CAR = SigningKey.from_seed(seed("car"))
 @cache
 def sealed(count: int, coded: tuple[int, int] | None = None) -> tuple[Parcel, ...]:
     """Parcels of one lane, whole or with the marks of a code (needed, total)."""
-    lane, found = Publishing().lane(), []
-    for number in range(count):
-        parcel = lane.seal(rows(10 * number, 10), now_ms=int(NOW * 1000), entropy=seed(f"parcel {number}"))
+    return tuple(seal_all(Publishing().lane(), [rows(10 * number, 10) for number in range(count)], coded))
+
+
+def seal_all(lane: Lane, batches: Iterable[Batch], coded: tuple[int, int] | None) -> Iterator[Parcel]:
+    for number, batch in enumerate(batches):
+        parcel = lane.seal(batch, now_ms=int(NOW * 1000), entropy=seed(f"parcel {number}"))
         if coded is not None:
             header = replace(parcel.header, coding=encode(bytes(parcel.body), *coded).coding)
             parcel = Parcel(header, CAR.sign(SIGNATURE_CONTEXT, header.encoded), parcel.body)
-        found.append(parcel)
-    return tuple(found)
+        yield parcel
 
 
 def promised(plan: Plan, parcel: Parcel, offset: int, signers: Sequence[int] = (1, 2), node: int = 0) -> JointPromise:
@@ -161,11 +165,12 @@ class CarryingWorld:
     bad: dict[tuple[int, int], Sequence[Drop]] = field(default_factory=dict)
     link: Link = LINK
     limits: ContentLimits = field(default_factory=ContentLimits)
+    make_network: type[Network] = Network
 
     def __post_init__(self) -> None:
         plan = chain(self.sizes)
         self.plans = {1: plan}
-        self.network = Network(self.seed, self.link)
+        self.network = self.make_network(self.seed, self.link)
         self.network.clock.run(NOW)
         for number, node in enumerate(plan.nodes, start=1):
             subscribers = (SUBSCRIBER,) if number == len(plan.nodes) else ()
