@@ -35,7 +35,7 @@ FORMATS = {
     "parcel/parcel.py": "parcel.md",
     "crypto/symmetric.py": "keys.md",
     "crypto/abe/capsule.py": "policy-locks.md",
-    "carriers/overlay/shares.py": "overlay.md",
+    "trust/shares.py": "overlay.md",
 }
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -26,7 +26,7 @@ PURE = ("policy", "record", "crypto", "trust", "parcel")
 CACHE = cache_folder()  # read before the suite moves HOME
 
 # What the tests of the pure folders import beside the dependencies themselves.
-FOR_TESTS = ("http-message-signatures", "hypothesis", "pandas", "polars", "PyNaCl", "pymcl", "pytest", "zfec")
+FOR_TESTS = ("http-message-signatures", "hypothesis", "pandas", "polars", "pymcl", "pytest", "zfec")
 
 
 def oldest() -> dict[str, Version]:

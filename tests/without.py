@@ -33,6 +33,7 @@ from tallystick import wire
 from tallystick.crypto.symmetric import derive
 from tallystick.errors import Refused
 from tallystick.guards.publish import Accepted
+from tallystick.ledger.contracts import blame
 from tallystick.parcel.parcel import Parcel
 from tallystick.trust.permit import UndoOrder
 from tallystick.trust.promise import Anchor
@@ -248,6 +249,47 @@ def _permits_for_ever(self: Any, identifier: Any) -> bool:
     return False
 
 
+# --- the overlay's routing ---
+
+ROUTING = "tallystick.carriers.overlay.routing"
+
+
+@defence("the voucher for old claims", "tallystick.carriers.overlay.claim_store:ClaimStore.vote")
+def _believe_one_relay(self: Any, claim: Any, relay: Any, node: Any) -> None:
+    pass
+
+
+@defence("the edge that a principal signs", f"{ROUTING}:Routing._towards")
+def _go_by_the_last_hop(self: Any, edge: Any, *, last_hop: bytes) -> bytes:
+    """As in Fig. 4: where it came from first."""
+    return last_hop
+
+
+@defence("the end of claims", f"{ROUTING}:Routing._has_ended")
+def _claims_for_ever(self: Any, identifier: Any) -> bool:
+    return False
+
+
+@defence("the word that a claim was refused", f"{ROUTING}:Routing.receive_refusal")
+def _take_all_for_accepted(self: Any, notice: Any, sender: Any) -> list[Any]:
+    return []
+
+
+@defence("the answer to an older claim", f"{ROUTING}:Routing._repeat")
+def _say_nothing_to_older_claims(self: Any, old: Any, claim: Any, digest: Any, sender: Any, now: Any) -> list[Any]:
+    return []
+
+
+@defence("the room for one principal", "tallystick.carriers.overlay.claim_store:ClaimStore.check_room")
+def _room_for_everybody(self: Any, principal: Any) -> None:
+    pass
+
+
+@defence("the signature on a claim", "tallystick.guards.route:RoutingGuard._check_signature")
+def _believe_whoever_is_named(self: Any, message: Any) -> None:
+    pass
+
+
 # --- lanes ---
 
 HEADS = "tallystick.carriers.heads"
@@ -326,6 +368,36 @@ def _take_any_token(call: Any, token: Any, tenant: Any, binding: Any) -> None:
 @defence("the owner's word on what is retired", "tallystick.ledger.contracts.anchors:_check_let_go")
 def _retire_at_will(token: Any, partition: Any, below: Any, allowed: Any) -> None:
     pass
+
+
+@defence("the threshold of administrators", "tallystick.ledger.contracts.plans:_check_signed")
+def _take_any_signatures(call: Any, row: Any, context: Any, statement: Any, signatures: Any) -> None:
+    """One of them, or a stranger, decides."""
+
+
+@defence("the enrolment of relays", "tallystick.ledger.contracts.plans:_seat")
+def _seat_anybody(call: Any, overlay: Any, relay: Any) -> None:
+    """Whom the plan names is a relay."""
+
+
+@defence("the claim of a lease's holder", "tallystick.ledger.contracts.leases:_is_good")
+def _nobody_holds(call: Any, plan: Any, word: Any, holder: Any) -> bool:
+    return False
+
+
+@defence("the end of a lease", "tallystick.ledger.contracts.leases:LeaseRow.is_held")
+def _held_for_ever(self: Any, word: Any, time_ms: Any) -> bool:
+    return True
+
+
+@defence("the count of accusers", "tallystick.ledger.contracts.blame:_count")
+def _believe_one_accuser(call: Any, plan: Any, relay: Any, theirs: Any) -> None:
+    blame._note_failure(call, relay, plan.version)
+
+
+@defence("the judgement of a share", "tallystick.ledger.contracts.blame:_fits")
+def _no_share_fits(shares: Any, listed: Any, number: Any) -> bool:
+    return False
 
 
 @defence("the finding of what was retired", "tallystick.client.fetching:Fetcher._tell_retired")

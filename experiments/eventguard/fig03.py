@@ -52,17 +52,11 @@ from random import Random
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Unavailable
+from tallystick.guards.route import MessageKind, RoutingGuard, sign_message
 from tallystick.guards.rules import GuardLimits
 from tallystick.runtime.effects import Arrived, Effect, Event, Role, Send, WakeAt
 from tallystick.runtime.network import Network
-from tallystick.sim.forwarding import (
-    ForwardingNode,
-    ForwardingStatistics,
-    MessageKind,
-    Passed,
-    RoutingGuard,
-    sign_message,
-)
+from tallystick.sim.forwarding import ForwardingNode, ForwardingStatistics, Passed, enrolled
 
 OUT = Path(__file__).resolve().parents[2] / "build" / "experiments" / "eventguard"
 UNBOUNDED = 1 << 62
@@ -229,7 +223,8 @@ def make_guard(guards: Guards, parameters: Parameters) -> RoutingGuard | None:
     )
     publishers = {_identifier(name): _key(name).public for name in ("honest", "flooder")}
     blacklist = {_identifier("flooder")} if guards is Guards.BLACKLIST else set()
-    return RoutingGuard({_identifier("authority"): _key("authority").public}, publishers, blacklist, limits)
+    keys = enrolled({_identifier("authority"): _key("authority").public}, publishers)
+    return RoutingGuard(keys, blacklist, limits)
 
 
 @dataclass

@@ -11,11 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledger_world import HOME, HOSPITAL, NOW_MS, Actor, World, refusal, request, seed, token
+from overlay_ledger import EDGE, OVERLAY, OverlayWorld, dealt, falsified
 
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import groups
 from tallystick.ledger.contracts.execute import newest
 from tallystick.ledger.contracts.operations import OperatorRole
+from tallystick.ledger.contracts.plans import MARGIN_BLOCKS
 from tallystick.ledger.contracts.retention import Retention
 from tallystick.ledger.contracts.topics import Terms
 from tallystick.ledger.sqlite import SqliteLedger
@@ -48,6 +50,7 @@ class ContractStory:
         self.operate()
         self.grant_attributes()
         self.read_as_a_group()
+        self.travel_over_relays()
         self.change_settings()
         self.ledger.close()
 
@@ -128,6 +131,32 @@ class ContractStory:
         self.write(world.sensor, entries.commit_offset(GROUP, MEMBER, AIR, 0, **moved))
         self.write(world.landlord, entries.reset_offset(GROUP, AIR, 0, fence=found.fence, old=2, new=1))
         self.write(world.sensor, entries.leave(GROUP, MEMBER))
+
+    def travel_over_relays(self) -> None:
+        """An overlay with two plans; the topic `air` is ordered by a relay until the others suspect it; proofs of both
+        kinds."""
+        world = self.world
+        overlay = OverlayWorld(world, {"hub": "", "edge": "hub"})
+        self.write(world.authority, *overlay.enrolment(), overlay.founding())
+        for version in (1, 2):
+            first = self.ledger.height + 1 + MARGIN_BLOCKS
+            self.write(overlay.administrators[0], overlay.signed(overlay.plan(version), first))
+            while self.ledger.height < first:
+                self.ledger.flush(self.time_ms)
+        self.write(world.landlord, entries.entrust(AIR, OVERLAY, EDGE, 60_000))
+        one, two, three = overlay.edge
+        self.write(one, entries.lease(AIR, 0, 1))
+        self.write(one, entries.anchor(AIR, 0, 3, seed("air 3")))
+        for accuser in (two, three):
+            self.write(accuser, entries.suspect(OVERLAY, 2, one.id))
+        self.write(two, entries.lease(AIR, 0, 2))
+        forger, second, _ = overlay.hub
+        forked = [dealt(forger, story=story)[0] for story in ("", "another")]
+        self.write(world.sensor, entries.two_sets(forger.id, forger.key.public.raw, forked[0], forked[1]))
+        shares, lists = dealt(second)
+        self.write(
+            world.sensor, entries.false_share(second.id, second.key.public.raw, shares, falsified(second, lists[1]), 0)
+        )
 
     def change_settings(self) -> None:
         authority = self.world.authority

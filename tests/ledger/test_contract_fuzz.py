@@ -10,6 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
+from overlay_ledger import EDGE, LEASE_MS, OVERLAY, OverlayWorld, dealt, falsified
 
 from tallystick import wire
 from tallystick.ledger import entries
@@ -25,19 +26,23 @@ from tallystick.trust.promise import Refusal
 
 BENCH = Bench()
 WORLD = BENCH.world
-AUTHORS: list[Actor] = [WORLD.authority, WORLD.node, WORLD.doctor, WORLD.sensor]
+RELAYED = OverlayWorld(WORLD)
+RELAY, OTHER = RELAYED.edge[:2]
+AUTHORS: list[Actor] = [WORLD.authority, WORLD.node, WORLD.doctor, WORLD.sensor, RELAY]
 HEART, AIR = token("heart"), token("air")
 GROUP = seed("group")[:16]
 LATER = Bench(WORLD)  # where the contracts are in their newest versions
 for _bench in (BENCH, LATER):
     for _grant in (entries.grant(HEART, WORLD.doctor.id, 15), entries.group(GROUP, 10_000, [HEART])):
         _bench.accept(WORLD.doctor.sign(_grant))
-LATER.bring_into_force()
+RELAYED.stand(LATER)
+BENCH.accept(WORLD.authority.sign(entries.enrol(RELAY.certificate)))
 
 # Values that fit somewhere, so that handlers are entered deeply and not only turned back at the first field.
 KNOWN: list[Any] = [
     *(HEART, AIR, GROUP, HOSPITAL, bytes(16), bytes(32), bytes(64), seed("x"), WORLD.doctor.id, WORLD.node.id),
     *(0, 1, 2, 3, 15, 35, 10_000, NOW_MS, -1, 1 << 32, (1 << 63) - 1, (1 << 64) - 1, "", "*", "rise_max", "topics"),
+    *(OVERLAY, EDGE, RELAY.id, RELAY.key.public.raw, dealt(RELAY)[0].encode(), RELAYED.plan(2).encode()),
     *([], [HEART], [WORLD.node.id], [bytes(32)], None, True, b"", [[]], WORLD.doctor.certificate.encode()),
 ]
 fields = st.lists(st.sampled_from(KNOWN) | st.binary(max_size=40) | st.integers(-5, 1 << 63), max_size=14)
@@ -128,4 +133,11 @@ GOOD = [
     entries.withdraw_activation("topics", 2, 10_000),
     entries.drop_attribute(HOSPITAL, _IDS[1], bytes(16)),
     entries.refuse_attributes(_IDS[1], HOSPITAL),
+    RELAYED.founding(overlay=seed("another overlay")[:16]),
+    RELAYED.signed(RELAYED.plan(2), LATER.height + 100),
+    entries.entrust(HEART, OVERLAY, EDGE, LEASE_MS + 1),
+    entries.lease(HEART, 0, 1),
+    entries.suspect(OVERLAY, 1, OTHER.id),
+    entries.two_sets(OTHER.id, OTHER.key.public.raw, dealt(OTHER)[0], dealt(OTHER, story="another")[0]),
+    entries.false_share(OTHER.id, OTHER.key.public.raw, dealt(OTHER)[0], falsified(OTHER, dealt(OTHER)[1][1]), 0),
 ]

@@ -11,6 +11,7 @@ import pytest
 from ledger_world import HOME, HOSPITAL, NOW_MS, Actor, Bench, World, token
 from ledger_world import bench as bench
 from ledger_world import world as world
+from overlay_ledger import OverlayWorld
 
 from tallystick.carriers.kafka.ledger import Carried, NotaryLedger
 from tallystick.carriers.rules import LedgerRules, RightsCache
@@ -116,6 +117,16 @@ def test_a_node_carries_what_names_it_by_topic_or_by_partition(bench: Bench, wor
     assert (mine.carried(AIR), others.carried(AIR)) == (3, 0)
     assign(0, world.node)
     assert others.carried(AIR) is None
+
+
+def test_what_travels_over_an_overlay_is_carried_by_its_relays(bench: Bench, world: World) -> None:
+    overlay = OverlayWorld(world)
+    overlay.stand(bench)
+    mine, relay = (LedgerRules(world.instance, bench.state.row, node=one.id) for one in (world.node, overlay.edge[1]))
+    assert (mine.carries(HEART, 0), relay.carries(HEART, 0)) == (False, True)
+    assert (mine.carries(AIR, 0), relay.carries(AIR, 0)) == (True, False)
+    bench.accept(world.doctor.sign(entries.take_back(HEART)))
+    assert (mine.carries(HEART, 0), relay.carries(HEART, 0)) == (True, False)
 
 
 def test_a_notary_makes_only_what_names_it_for_tenants_that_it_serves(tmp_path: Path) -> None:

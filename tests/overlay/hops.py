@@ -20,9 +20,9 @@ from tallystick.carriers.overlay.redistribution import (
     reshare,
     split,
 )
-from tallystick.carriers.overlay.shares import Lineage, ScalarShare, SentLineage, ShareList, ShareSet
 from tallystick.crypto import group
 from tallystick.errors import Refused
+from tallystick.trust.shares import Lineage, ScalarShare, SentLineage, ShareList, ShareSet
 
 LANE_KEY = b"\x11" * 32
 PLAN = 3

@@ -13,12 +13,12 @@ from tallystick.carriers.overlay.frames import OverlayFrame
 from tallystick.carriers.overlay.relayed_keys import Evidence, ForwardingLimits, SharesMessage
 from tallystick.carriers.overlay.secret_forwarding import Branches, SecretForwarding
 from tallystick.carriers.overlay.share_ends import Given, OpenedShares, ShareReceiver, give_shares
-from tallystick.carriers.overlay.shares import NO_LINEAGE, Complaint, Origin, ScalarShare, ShareList, ShareSet
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Malformed
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Role, Send, WakeAt
 from tallystick.runtime.network import Link, Network
 from tallystick.trust.plan import Plan, Relay, VirtualNode
+from tallystick.trust.shares import NO_LINEAGE, Complaint, Origin, ScalarShare, ShareList, ShareSet
 
 TOKEN = b"t" * 16
 STARTED, NOW = 1_000.0, 1_100.0

@@ -26,10 +26,10 @@ from tallystick.carriers.overlay.redistribution import (
     reshare,
     split,
 )
-from tallystick.carriers.overlay.shares import Complaint, Lineage, ScalarShare, SentLineage, ShareList, ShareSet
 from tallystick.crypto import group
 from tallystick.crypto.signatures import SignedObject, SigningKey
 from tallystick.errors import Malformed, Refused
+from tallystick.trust.shares import Complaint, Lineage, ScalarShare, SentLineage, ShareList, ShareSet
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "overlay.json").read_text())
 KINDS: dict[str, type[SignedObject]] = {"set": ShareSet, "list": ShareList, "complaint": Complaint}

@@ -22,11 +22,10 @@ from tallystick.carriers.overlay.redistribution import (
     commitment_to,
     reshare,
     split,
-    verify_share,
 )
-from tallystick.carriers.overlay.shares import ScalarShare, SentLineage
 from tallystick.crypto import group
 from tallystick.errors import Forged, Malformed, Misuse
+from tallystick.trust.shares import ScalarShare, SentLineage, verify_share
 
 SMALL, LARGE = Threshold(2, 3), Threshold(3, 5)
 

@@ -40,11 +40,11 @@ from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.redistribution import commitment_to, secret_of
 from tallystick.carriers.overlay.relayed_keys import ForwardingLimits, SharesMessage
 from tallystick.carriers.overlay.share_ends import Given, give_shares
-from tallystick.carriers.overlay.shares import NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
 from tallystick.crypto import group
 from tallystick.errors import Malformed
 from tallystick.runtime.effects import Arrived, Effect, Send, Woken
 from tallystick.runtime.network import Link
+from tallystick.trust.shares import NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
 
 CHAINS = [(3,), (3, 3), (5, 5), (3, 5, 3), (3, 3, 3, 3, 3)]
 

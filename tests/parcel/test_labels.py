@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -172,3 +173,55 @@ def test_a_label_is_what_the_format_says() -> None:
     expected = b"\x01\x00" + hmac.digest(KEY, info + b"\x01", "sha256")[:8]
     assert Labeller(CODE, KEY).label(0, "010") == expected
     assert expected.hex() == "0100296af4287bc21e82"
+
+
+# --- covering, and labels without a key ---
+
+ROADS = ("street", "motorway", "track")
+TEXTS = ("speed > 120", "speed > 60", "speed > 60 && speed < 100", "speed < 5", "road::street")
+
+
+def clear_wanted(text: str, code: TopicCode = CODE) -> Wanted:
+    interest = read_interest(text, SCHEMA)
+    return Wanted(interest_labels(code, {7: None}, interest, strings_max=32, false_positives_max=0.1, draw=draw))
+
+
+@pytest.mark.parametrize("code", [CODE, replace(CODE, each=True)])
+def test_who_covers_another_wants_all_that_it_wants(code: TopicCode) -> None:
+    labeller = Labeller(code, None)
+    parcels = [
+        header(labeller.labels(rows(float(speed), road=road), draw)) for speed in range(0, 250, 7) for road in ROADS
+    ]
+    asks = {text: clear_wanted(text, code) for text in TEXTS}
+    covered = 0
+    for one, other in product(asks.values(), repeat=2):
+        if one.covers(other, clear=True):
+            covered += one is not other
+            assert all(one.asks_for(parcel) for parcel in parcels if other.asks_for(parcel))
+    assert covered > 1
+    assert asks["speed > 60"].covers(asks["speed > 60 && speed < 100"], clear=True)
+    assert not asks["speed > 60 && speed < 100"].covers(asks["speed > 60"], clear=True)
+
+
+def test_keyed_labels_cover_themselves_alone() -> None:
+    wide, narrow = wanted("speed > 60"), wanted("speed > 60 && speed < 100")
+    assert wide.covers(wide)
+    assert not wide.covers(narrow, clear=True)  # they read as no strings
+    nothing = Wanted(())
+    assert nothing.covers(wide)
+    assert not wide.covers(nothing)
+
+
+def test_a_clear_label_is_what_the_format_says() -> None:
+    assert Labeller(CODE, None).label(3, "011") == bytes([CODE.version, 3, 3, 0b01100000]) + bytes(6)
+    plain = Labeller(CODE, None).labels(rows(150.0), draw)
+    assert len(plain) < CODE.number  # they are not padded: nothing is hidden
+
+
+@pytest.mark.parametrize("odd", [b"", b"\x00", bytes([57]) + bytes(7), b"\x01" + b"\xff" * 7, bytes(8), bytes(26)])
+def test_what_is_no_clear_label_is_covered_by_itself_alone(odd: bytes) -> None:
+    place, labeller = (7).to_bytes(4, "big"), Labeller(CODE, None)
+    wide = Wanted([place + labeller.label(0, "0"), place + labeller.label(0, "1")])
+    narrow = Wanted([place + bytes([CODE.version, 0]) + odd])
+    assert not wide.covers(narrow, clear=True)
+    assert narrow.covers(narrow, clear=True)

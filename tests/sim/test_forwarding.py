@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Refused
+from tallystick.guards.route import ForwardedMessage, MessageKind, RoutingGuard, sign_message
 from tallystick.guards.rules import GuardLimits
 from tallystick.runtime.effects import Arrived, Deliver, Send, Woken
 from tallystick.runtime.network import Link, Network
-from tallystick.sim.forwarding import ForwardedMessage, ForwardingNode, MessageKind, Passed, RoutingGuard, sign_message
+from tallystick.sim.forwarding import ForwardingNode, Passed, enrolled
 
 AUTHORITY, ALICE, MALLORY = b"authority.......", b"alice...........", b"mallory........."
 KEYS = {name: SigningKey.from_seed(sha256(name).digest()) for name in (AUTHORITY, ALICE, MALLORY)}
@@ -35,7 +36,7 @@ def message(
 
 def guard(blacklist: frozenset[bytes] = frozenset(), limits: GuardLimits = LIMITS) -> RoutingGuard:
     publishers = {name: KEYS[name].public for name in (ALICE, MALLORY)}
-    return RoutingGuard({AUTHORITY: KEYS[AUTHORITY].public}, publishers, blacklist, limits)
+    return RoutingGuard(enrolled({AUTHORITY: KEYS[AUTHORITY].public}, publishers), blacklist, limits)
 
 
 def node(with_guard: bool = True, hops_max: int = 3) -> ForwardingNode:

@@ -1,7 +1,8 @@
 """Writes a file beside itself: `PYTHONPATH=tests:tests/ledger python tests/vectors/make_entries.py entries.json`.
 
 entries_2.json has those whose contract has a newer version, on the same state with this release's contracts in force;
-retention_entries.json what came with retention, on a state of its own (`retention_entry_cases.py`).
+retention_entries.json what came with retention, on a state of its own (`retention_entry_cases.py`), and
+overlay_entries.json what came with overlays (`overlay_entry_cases.py`).
 
 Entries of every kind of docs/formats/ledger.md (`entry_cases.py`), each in a transaction on one given state: good ones
 with the keys they write and their result, bad ones with the reason they must be refused for. The files were made once
@@ -19,6 +20,7 @@ from typing import Any
 
 from entry_cases import HASH, LATER, NAME, NOTES, Case, Cases, standing
 from ledger_world import NOW_MS, Bench, World
+from overlay_entry_cases import OverlayCases, standing_overlay
 from retention_entry_cases import RetentionCases, standing_retained
 
 from tallystick.ledger import entries
@@ -34,15 +36,19 @@ def stand_in_force(bench: Bench) -> None:
     bench.accept(bench.world.authority.sign(entries.announce_key(NOTES, NAME, HASH)))
 
 
-def newer(world: World) -> tuple[list[Case], list[Case]]:
+def relayed(world: World, height: int) -> tuple[list[Case], list[Case]]:
+    return OverlayCases(world, height).good(), OverlayCases(world, height).bad()
+
+
+def newer(world: World, _height: int) -> tuple[list[Case], list[Case]]:
     return Cases(world).newer_good(), Cases(world).newer_bad()
 
 
-def first(world: World) -> tuple[list[Case], list[Case]]:
+def first(world: World, _height: int) -> tuple[list[Case], list[Case]]:
     return Cases(world).good(), Cases(world).bad()
 
 
-def retained(world: World) -> tuple[list[Case], list[Case]]:
+def retained(world: World, _height: int) -> tuple[list[Case], list[Case]]:
     return RetentionCases(world).good(), RetentionCases(world).bad()
 
 
@@ -51,6 +57,7 @@ FILES = {
     "entries.json": (standing, first),
     "entries_2.json": (stand_in_force, newer),
     "retention_entries.json": (standing_retained, retained),
+    "overlay_entries.json": (standing_overlay, relayed),
 }
 
 
@@ -66,7 +73,7 @@ def make(name: str) -> dict[str, Any]:
         "good": [],
         "bad": [],
     }
-    for verdict, cases in zip(("good", "bad"), cases_of(bench.world), strict=True):
+    for verdict, cases in zip(("good", "bad"), cases_of(bench.world, bench.height), strict=True):
         for name, author, entry in cases:
             transaction = author.sign(entry).data
             state = State(bench.stored.get)

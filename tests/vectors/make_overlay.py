@@ -22,9 +22,9 @@ from tallystick.carriers.overlay.redistribution import (
     reshare,
     split,
 )
-from tallystick.carriers.overlay.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, ShareList, ShareSet
 from tallystick.crypto import group
 from tallystick.crypto.signatures import SigningKey
+from tallystick.trust.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, ShareList, ShareSet
 
 PATH = Path(__file__).parent / "overlay.json"
 LANE_KEY, PLAN = b"\x0a" * 32, 5

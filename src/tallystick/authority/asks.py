@@ -520,7 +520,9 @@ class ChangeRules(Ask[None], path="/v1/operator/entries", by_operator=True):
     """Write entries that change the ledger's rules, in one transaction that the authority signs; by the operator."""
 
     answers = answered()
-    entries: Annotated[tuple[bytes, ...], items(octets(), "settings, activations, pardons", at_most=_ENTRIES_MAX)]
+    entries: Annotated[
+        tuple[bytes, ...], items(octets(), "settings, activations, pardons, hosts, overlays", at_most=_ENTRIES_MAX)
+    ]
 
     def serve(self, authority: Authority, caller: Caller) -> None:
         authority.change_rules(self.entries)

@@ -62,6 +62,7 @@ _ANSWERS_KEPT_S = 600  # beyond the freshness of any signed request
 _SOON_BLOCKS = 2  # an activation must name a height that is yet to come when it is executed
 _OPERATORS_KINDS = (
     *(EntryKind.SET, EntryKind.ACTIVATE, EntryKind.WITHDRAW_ACTIVATION, EntryKind.LIFT, EntryKind.ASSIGN),
+    *(EntryKind.OVERLAY, EntryKind.ENTRUST),
 )
 
 
@@ -318,7 +319,9 @@ class Authority:
         for change in changes:
             entry = wire.decode(change, "entry")
             if not isinstance(entry, list) or not entry or entry[0] not in _OPERATORS_KINDS:
-                raise Refused("an operator writes settings, activations, pardons and hosts", reason="unknown-kind")
+                raise Refused(
+                    "an operator writes settings, activations, pardons, hosts and overlays", reason="unknown-kind"
+                )
         self.settle(self.core.queue(changes))
 
     # --- backups ---

@@ -23,6 +23,7 @@ from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.epochs import EPOCHS, LAST_EPOCHS, End
 from tallystick.ledger.contracts.identity import IDENTITIES
 from tallystick.ledger.contracts.permits import PERMITS, Status
+from tallystick.ledger.contracts.plans import ENTRUSTED, RELAYS
 from tallystick.ledger.contracts.reputation import EQUIVOCATIONS, STANDINGS
 from tallystick.ledger.contracts.settings import CHOSEN, SETTINGS
 from tallystick.ledger.contracts.state import NOBODY, Key, R, RowReader
@@ -118,12 +119,18 @@ class LedgerRules:
         return subject if row is None or row.kind != SubjectKind.PRINCIPAL else row.tenant
 
     def is_carried_by(self, node: bytes, token: bytes, partition: int) -> bool:
-        """Whether the ledger names this node for the partition."""
+        """Whether the ledger names this node for the partition, or for a topic that travels over an overlay, whether it
+        is a relay there; which of them writes for it is the lease's to say."""
         nodes = self.read(HOSTS(token, partition))
         if nodes is None:
             topic = self.read(TOPICS(token))
-            nodes = topic.nodes if topic is not None and partition < topic.partitions else []
-        return node in nodes
+            if topic is None or partition >= topic.partitions:
+                return False
+            nodes = topic.nodes
+        word = self.read(ENTRUSTED(token))
+        if word is None or word.overlay == NOBODY:
+            return node in nodes
+        return self.read(RELAYS(node)) == word.overlay
 
     def authority(self, identifier: bytes) -> Certificate | None:
         row = self.read(IDENTITIES(identifier))

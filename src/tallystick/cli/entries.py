@@ -60,10 +60,18 @@ FIELDS: dict[EntryKind, str] = {
     EntryKind.SET: "name value",
     EntryKind.ACTIVATE: "contract version height",
     EntryKind.WITHDRAW_ACTIVATION: "contract version height",
+    EntryKind.OVERLAY: "overlay number administrators threshold signatures",
+    EntryKind.PLAN: "plan first_height signatures",
+    EntryKind.ENTRUST: "token overlay node lease_ms",
+    EntryKind.LEASE: "token partition fence",
+    EntryKind.SUSPECT: "overlay version relay token",
+    EntryKind.TWO_SETS: "signer key share_set other_share_set",
+    EntryKind.FALSE_SHARE: "signer key share_set share_list number",
 }
-_PEOPLE = ("principal", "operator", "owner", "publisher", "subject", "author")
+_PEOPLE = ("principal", "operator", "owner", "publisher", "subject", "author", "relay", "signer")
 _SIGNED = ("header", "signature", "other_header", "other_signature")
-_LONG = ("certificate", "trust", "evidence", "promise", "proof", *_SIGNED)
+_SHARES = ("share_set", "other_share_set", "share_list")
+_LONG = ("certificate", "trust", "evidence", "promise", "proof", "plan", "signatures", *_SIGNED, *_SHARES)
 _WORDS = {"token": "topic", "allow": "rule"}
 _ROLES = {0: "nobody", 1: "publisher", 2: "subscriber"}
 

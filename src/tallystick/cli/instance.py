@@ -62,7 +62,7 @@ def settings(folder: Path, name: str | None, value: int | None, yes: bool, tell:
             return
         if name not in SETTINGS:
             raise Misuse(f'setting "{name}" does not exist', hint=f"known are {', '.join(SETTINGS)}")
-        _ask_back(yes, f"{name}: {now.get(name)} becomes {value}, for all tenants, from the next block on")
+        ask_back(yes, f"{name}: {now.get(name)} becomes {value}, for all tenants, from the next block on")
         operator.change_rules([entries.set_(name, value)])
     tell({"name": name, "value": value}, f"{name} is {value}")
 
@@ -88,8 +88,8 @@ def lift(folder: Path, principal: str, yes: bool, tell: output.Tell) -> None:
     """
     from tallystick.ledger import entries
 
-    identifier = _identifier(principal)
-    _ask_back(yes, f"principal {principal} may act again, on every topic it has a right to, from the next block on")
+    identifier = identifier_of(principal)
+    ask_back(yes, f"principal {principal} may act again, on every topic it has a right to, from the next block on")
     with open_operator(folder) as operator:
         operator.change_rules([entries.lift(identifier)])
     tell({"principal": principal}, f"principal {principal} is off the blacklist")
@@ -113,8 +113,8 @@ def assign(folder: Path, topic: str, partition: int, nodes: tuple[str, ...], yes
     """
     from tallystick.ledger import entries
 
-    token, found = _identifier(topic), [_identifier(node) for node in nodes]
-    _ask_back(yes, f"partition {partition} of topic {topic}: from the next block on only {', '.join(nodes)} carry it")
+    token, found = identifier_of(topic), [identifier_of(node) for node in nodes]
+    ask_back(yes, f"partition {partition} of topic {topic}: from the next block on only {', '.join(nodes)} carry it")
     with open_operator(folder) as operator:
         operator.change_rules([entries.assign(token, partition, found)])
     told = {"topic": topic, "partition": partition, "nodes": list(nodes)}
@@ -145,7 +145,7 @@ def activate(folder: Path, height: int | None, withdraw: bool, yes: bool, tell: 
             changed = [one for one in rules.versions if one[2] > rules.height]
             if not changed:
                 raise Misuse("nothing waits to come into force")
-            _ask_back(yes, f"{_named(changed)}: will not come into force")
+            ask_back(yes, f"{_named(changed)}: will not come into force")
             operator.change_rules([entries.withdraw_activation(*one) for one in changed])
             tell([list(one) for one in changed], f"withdrawn: {_named(changed)}")
             return
@@ -154,7 +154,7 @@ def activate(folder: Path, height: int | None, withdraw: bool, yes: bool, tell: 
             tell([], "everything of this release is in force, or will be")
             return
         _check_replicas(folder, changed)
-        _ask_back(yes, f"{_named(changed)}: for all tenants; replicas and clients of older releases cannot go on")
+        ask_back(yes, f"{_named(changed)}: for all tenants; replicas and clients of older releases cannot go on")
         operator.change_rules([entries.activate(*one) for one in changed])
     tell([list(one) for one in changed], f"activated: {_named(changed)}")
 
@@ -244,7 +244,7 @@ def trust(
     kept = tuple(one for one in old.witnesses if one.split("+")[0] not in removed)
     chosen = (*kept, *(one for one in witnesses if one not in kept))
     count = len(chosen) if quorum is None else quorum
-    _ask_back(
+    ask_back(
         yes,
         f"{count} of {len(chosen)} witnesses must cosign, for all clients; before, {old.quorum} of"
         f" {len(old.witnesses)}",
@@ -256,7 +256,7 @@ def trust(
     output.note(f"next: tally up {folder}")
 
 
-def _identifier(text: str) -> bytes:
+def identifier_of(text: str) -> bytes:
     try:
         found = bytes.fromhex(text)
     except ValueError:
@@ -266,7 +266,7 @@ def _identifier(text: str) -> bytes:
     return found
 
 
-def _ask_back(yes: bool, what: str) -> None:
+def ask_back(yes: bool, what: str) -> None:
     output.note(what)
     if not yes:
         click.confirm("go on?", abort=True, err=True)

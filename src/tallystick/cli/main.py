@@ -25,6 +25,7 @@ COMMANDS = {
     "up": "run the node and the authority, or one of them",
     "status": "say how node, authority, ledger and the rest are, a line each",
     "node": "add nodes that share an instance's ledger and Kafka",
+    "overlay": "found overlays of relays, sign and submit their plans",
     "notary": "judge and anchor what clients write to Kafka themselves",
     "tenant": "add tenants, by the operator",
     "principal": "enrol, list and revoke principals",

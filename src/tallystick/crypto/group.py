@@ -19,19 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, reduce
 from hashlib import sha256
-from types import ModuleType
-from typing import NewType
+from typing import Any, NewType
 
 from tallystick.crypto.symmetric import uniform
-from tallystick.errors import Malformed, Misuse
+from tallystick.errors import Malformed
+from tallystick.later import Later
 
-_sodium: ModuleType | None
-try:
-    from nacl import bindings
-
-    _sodium = bindings
-except ImportError:  # the extra is not installed: said by name on first use
-    _sodium = None
+_sodium: Any = Later("nacl.bindings")  # most processes that load a contract never touch a point
 
 ORDER = 2**252 + 27742317777372353535851937790883648493
 POINT_BYTES = SCALAR_BYTES = 32
@@ -41,15 +35,6 @@ Point = NewType("Point", bytes)
 
 NEUTRAL = Point(b"\x01" + bytes(31))
 _BASE_NAME = b"tallystick pedersen base 1"
-
-
-def require() -> ModuleType:
-    """The library. Raises `Misuse` where it is not installed."""
-    if _sodium is None:
-        raise Misuse(
-            "the overlay needs the library PyNaCl, which is not installed", hint="pip install 'tallystick[overlay]'"
-        )
-    return _sodium
 
 
 def scalars(seed: bytes) -> Iterator[int]:
@@ -72,33 +57,33 @@ def decode_scalar(data: bytes, what: str) -> int:
 @lru_cache(maxsize=POINTS_CACHED)  # the same commitments come from every relay of a virtual node
 def decode_point(data: bytes, what: str) -> Point:
     """The point whose one encoding is `data`, in the prime subgroup and not neutral. Raises `Malformed`."""
-    if len(data) != POINT_BYTES or not require().crypto_core_ed25519_is_valid_point(data):
+    if len(data) != POINT_BYTES or not _sodium.crypto_core_ed25519_is_valid_point(data):
         raise Malformed(f"{what}: not a point of the prime subgroup in its one encoding")
     return Point(bytes(data))
 
 
 def add(one: Point, other: Point) -> Point:
-    return Point(require().crypto_core_ed25519_add(one, other))
+    return Point(_sodium.crypto_core_ed25519_add(one, other))
 
 
 def multiply(point: Point, scalar: int) -> Point:
     scalar %= ORDER
     if scalar == 0 or point == NEUTRAL:  # the library refuses both
         return NEUTRAL
-    return Point(require().crypto_scalarmult_ed25519_noclamp(encode_scalar(scalar), point))
+    return Point(_sodium.crypto_scalarmult_ed25519_noclamp(encode_scalar(scalar), point))
 
 
 def commit(value: int, blind: int) -> Point:
     """value·G + blind·H."""
     value %= ORDER
-    based = Point(require().crypto_scalarmult_ed25519_base_noclamp(encode_scalar(value))) if value else NEUTRAL
+    based = Point(_sodium.crypto_scalarmult_ed25519_base_noclamp(encode_scalar(value))) if value else NEUTRAL
     return add(based, multiply(blinding_base(), blind))
 
 
 @lru_cache(maxsize=1)
 def blinding_base() -> Point:
     """H: libsodium's Elligator map of SHA-256("tallystick pedersen base 1")."""
-    return Point(require().crypto_core_ed25519_from_uniform(sha256(_BASE_NAME).digest()))
+    return Point(_sodium.crypto_core_ed25519_from_uniform(sha256(_BASE_NAME).digest()))
 
 
 def weighted(points: Iterable[Point], weights: Iterable[int]) -> Point:

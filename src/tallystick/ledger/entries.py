@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tallystick import wire
 from tallystick.crypto.signatures import Signer, SigningKey
-from tallystick.ledger.contracts import topics
+from tallystick.ledger.contracts import plans, topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
 from tallystick.ledger.contracts.epochs import End
 from tallystick.ledger.contracts.identity import REVOKE_CONTEXT, revoke_statement
@@ -19,7 +19,11 @@ from tallystick.ledger.contracts.retention import Retention
 from tallystick.ledger.contracts.state import NOBODY
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
+from tallystick.trust.plan import Plan
 from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, Promise, Refusal
+from tallystick.trust.shares import ShareList, ShareSet, find_false
+
+Signature = tuple[bytes, bytes]  # (administrator, signature)
 
 
 def enrol(certificate: Certificate) -> bytes:
@@ -268,6 +272,73 @@ def activate(contract: str, version: int, height: int) -> bytes:
 
 def withdraw_activation(contract: str, version: int, height: int) -> bytes:
     return wire.encode([int(EntryKind.WITHDRAW_ACTIVATION), contract, version, height])
+
+
+def overlay(
+    identifier: bytes,
+    administrators: Sequence[bytes],
+    threshold: int,
+    *,
+    number: int = 1,
+    signatures: Sequence[Signature] = (),
+) -> bytes:
+    """The first list of administrators has number 1 and no signatures."""
+    names, signed = sorted(administrators), [[*one] for one in sorted(signatures)]
+    return wire.encode([int(EntryKind.OVERLAY), identifier, number, names, threshold, signed])
+
+
+def plan(new: Plan, first: int, signatures: Sequence[Signature]) -> bytes:
+    """`first` is the height from which it counts."""
+    return wire.encode([int(EntryKind.PLAN), new.encode(), first, [[*one] for one in sorted(signatures)]])
+
+
+def sign_plan(instance: bytes, new: Plan, first: int, administrator: bytes, key: SigningKey) -> Signature:
+    statement = plans.plan_statement(instance, new.hash, first)
+    return administrator, key.sign(plans.PLAN_CONTEXT, statement)
+
+
+def sign_administrators(
+    instance: bytes,
+    identifier: bytes,
+    number: int,
+    administrators: Sequence[bytes],
+    threshold: int,
+    *,
+    by: bytes,
+    key: SigningKey,
+) -> Signature:
+    """An old administrator's word for new ones."""
+    named = plans.administrators_statement(instance, identifier, number, sorted(administrators), threshold)
+    return by, key.sign(plans.OVERLAY_CONTEXT, named)
+
+
+def entrust(token: bytes, overlay_id: bytes, node: bytes, lease_ms: int) -> bytes:
+    return wire.encode([int(EntryKind.ENTRUST), token, overlay_id, node, lease_ms])
+
+
+def take_back(token: bytes) -> bytes:
+    """The topic's own nodes carry it again."""
+    return entrust(token, NOBODY, NOBODY, 0)
+
+
+def lease(token: bytes, partition: int, fence: int) -> bytes:
+    return wire.encode([int(EntryKind.LEASE), token, partition, fence])
+
+
+def suspect(overlay_id: bytes, version: int, relay: bytes, token: bytes = b"") -> bytes:
+    """A principal names a topic of its own that travels over the overlay, a relay none."""
+    return wire.encode([int(EntryKind.SUSPECT), overlay_id, version, relay, token])
+
+
+def two_sets(signer: bytes, key: bytes, one: ShareSet, other: ShareSet) -> bytes:
+    return wire.encode([int(EntryKind.TWO_SETS), signer, key, one.encode(), other.encode()])
+
+
+def false_share(signer: bytes, key: bytes, shares: ShareSet, listed: ShareList, number: int | None = None) -> bytes:
+    """`number` is that of the share that does not fit; left out, it is looked for."""
+    if number is None:
+        number = find_false(shares, listed) or 0
+    return wire.encode([int(EntryKind.FALSE_SHARE), signer, key, shares.encode(), listed.encode(), number])
 
 
 def _sign_schema(key: SigningKey, instance: bytes, token: bytes, version: int, schema_hash: bytes) -> bytes:

@@ -136,6 +136,9 @@ class Plan:
         except KeyError:
             raise Malformed(f"plan {self.version}: no virtual node {identifier.hex()}") from None
 
+    def has_node(self, identifier: bytes) -> bool:
+        return identifier in self._nodes
+
     def place(self, relay: bytes) -> tuple[VirtualNode, int] | None:
         """A relay's virtual node and its index there, from 1."""
         return self._places.get(relay)
@@ -157,6 +160,16 @@ class Plan:
         while found[-1].parent:
             found.append(self._nodes[found[-1].parent])
         return found
+
+
+def overlay_id(instance: bytes, name: str) -> bytes:
+    """The identifier of an overlay that people call so."""
+    return named_hash("tallystick overlay 1", wire.encode([instance, name]))[:16]
+
+
+def node_id(overlay: bytes, name: str) -> bytes:
+    """The identifier of a virtual node that people call so."""
+    return named_hash("tallystick virtual node 1", wire.encode([overlay, name]))[:16]
 
 
 def shared_fates(plan: Plan) -> Iterable[tuple[VirtualNode, str]]:

@@ -47,4 +47,8 @@ class OverlayFrame:
             raise Malformed(f"frame: at most {FRAME_BYTES_MAX} bytes expected")
         fields = Fields.parse(data, "frame", 4)
         fields.version(1)
-        return cls(FrameKind(fields.number(max(FrameKind), min(FrameKind))), fields.number(), fields.octets())
+        return cls(
+            FrameKind(fields.number(max(FrameKind), min(FrameKind))),
+            fields.number(),
+            fields.octets(at_most=FRAME_BYTES_MAX),
+        )

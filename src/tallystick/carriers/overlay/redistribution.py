@@ -36,13 +36,17 @@ verified once. Left out: who signs, and when a set is final (the role's); refres
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from tallystick.carriers.overlay.shares import (
+from tallystick.crypto import group
+from tallystick.crypto.group import NEUTRAL, ORDER, Point
+from tallystick.crypto.symmetric import derive, extract
+from tallystick.errors import Forged, Malformed, Misuse, Refused
+from tallystick.trust.shares import (
     COUNT_MAX,
     Lineage,
     ScalarShare,
@@ -50,11 +54,8 @@ from tallystick.carriers.overlay.shares import (
     ShareList,
     ShareSet,
     check_lineages,
+    verify_sent,
 )
-from tallystick.crypto import group
-from tallystick.crypto.group import NEUTRAL, ORDER, Point
-from tallystick.crypto.symmetric import derive, extract
-from tallystick.errors import Forged, Malformed, Misuse, Refused
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,6 @@ def commitment_to(secret: bytes, lane_key: bytes) -> bytes:
     return derive(secret, "tallystick share commitment 1", lane_key)
 
 
-def verify_share(commitments: Sequence[Point], index: int, share: ScalarShare) -> None:
-    """Returns if the share is the committed polynomial's value at `index`. Raises `Forged`."""
-    if group.commit(*share) != group.point_at(commitments, index):
-        raise Forged(f"share of index {index}: not what its commitments say")
-
-
 def reshare(held: Iterable[HeldShare], hop: Hop, sender: int, erasable: bytes) -> tuple[ShareSet, dict[int, ShareList]]:
     """A sender's final set for a branch and its list for every receiver, unsigned.
 
@@ -243,18 +238,12 @@ class _Sent:
         """Those to the sender's polynomial, or None if its share is false."""
         if name not in self._verified:
             try:
-                self._verified[name] = self._verify(*self._offered[name])
+                sent, share = self._offered[name]
+                self._verified[name] = verify_sent(sent, self._sender, share, self._index)
             except Refused as fault:
                 self._verified[name] = None
                 self.fault = self.fault or fault
         return self._verified[name]
-
-    def _verify(self, sent: SentLineage, share: ScalarShare) -> tuple[Point, ...]:
-        old = [group.decode_point(one, "commitment") for one in sent.lineage.commitments]
-        fresh = [group.decode_point(one, "commitment") for one in sent.fresh]
-        commitments = (group.point_at(old, self._sender), *fresh)
-        verify_share(commitments, self._index, share)
-        return commitments
 
 
 def combine(

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from tallystick import wire
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.redistribution import ALONE, Contribution, HeldShare, Hop, Threshold
-from tallystick.carriers.overlay.shares import Origin
 from tallystick.crypto.signatures import SIGNED_BYTES_MAX, SignedObject, VerifyKey
 from tallystick.errors import Malformed
 from tallystick.trust.plan import Plan, VirtualNode
+from tallystick.trust.shares import Origin
 from tallystick.wire import Fields
 
 

@@ -44,11 +44,11 @@ from tallystick.carriers.overlay.relayed_keys import (
     threshold,
     verify,
 )
-from tallystick.carriers.overlay.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
 from tallystick.trust.plan import Plan
+from tallystick.trust.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
 
 
 class Branches(NamedTuple):

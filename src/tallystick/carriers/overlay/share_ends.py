@@ -25,7 +25,11 @@ from tallystick.carriers.overlay.relayed_keys import (
     threshold,
     verify,
 )
-from tallystick.carriers.overlay.shares import (
+from tallystick.crypto.signatures import Signer, VerifyKey
+from tallystick.errors import Forged, Refused
+from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
+from tallystick.trust.plan import Plan, VirtualNode
+from tallystick.trust.shares import (
     CANNOT_OPEN,
     Complaint,
     Origin,
@@ -33,10 +37,6 @@ from tallystick.carriers.overlay.shares import (
     ShareSet,
     name_lane_key,
 )
-from tallystick.crypto.signatures import Signer, VerifyKey
-from tallystick.errors import Forged, Refused
-from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
-from tallystick.trust.plan import Plan, VirtualNode
 
 
 class Given(NamedTuple):

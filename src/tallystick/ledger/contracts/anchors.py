@@ -1,12 +1,12 @@
 """Anchors: size and root of each partition's tree, so that a hash per message (BPS 4.2) costs one entry per commit.
 
 Threat: a carrier that takes back what it anchored, or retires what it may not; one that promised and did not keep it.
-Invariant: only a node registered for the partition anchors it; sizes never fall, and one size has one root; what is
-retired was anchored and, from version 2 on, is no more than the topic's owner lets go (retention.py). A promise that
-the carrier broke is proved by its own signature and lowers its score; from version 2 on not that of a node from which
-the partition was taken before the promise was due. Left out: that a new root continues the old one. Readers see it,
-since a range proof must fit both; the entry would carry a consistency proof of half a kilobyte for each partition and
-commit.
+Invariant: only a node registered for the partition anchors it, or, where the topic travels over an overlay, the relay
+that holds the partition's lease (leases.py); sizes never fall, and one size has one root; what is retired was anchored
+and, from version 2 on, is no more than the topic's owner lets go (retention.py). A promise that the carrier broke is
+proved by its own signature and lowers its score; from version 2 on not that of a node from which the partition was
+taken before the promise was due. Left out: that a new root continues the old one. Readers see it, since a range proof
+must fit both; the entry would carry a consistency proof of half a kilobyte for each partition and commit.
 
 Where several notaries read one partition, the first to write wins: its anchor names the size that it continues, and
 the refusals on which its root depends, so that the others can compute the same root from the same records.
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from tallystick.crypto import merkle
 from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
-from tallystick.ledger.contracts import identity, reputation, retention, settings, topics
+from tallystick.ledger.contracts import identity, leases, plans, reputation, retention, settings, topics
 from tallystick.ledger.contracts.retention import EARLIER, RELEASED, SAMPLES, Point
 from tallystick.ledger.contracts.state import HASH, ID, U32, Call, RowReader, State, Table, fields_of
 from tallystick.trust.promise import PARTITIONS_MAX, Anchor, Promise
@@ -239,15 +239,17 @@ def _read_retire(entry: list[Any]) -> tuple[bytes, int, int, bytes]:
 
 
 def _check_carries(call: Call, token: bytes, partition: int) -> None:
-    if not topics.carries(call, token, partition):
+    if not leases.carries(call, token, partition):
         raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
 
 
 def _check_tenure(call: Call, promise: Promise) -> None:
     """A partition that was taken from the node before it had to keep its promise, or given to it after it had made it,
-    blames nobody: whoever assigns partitions could ruin any node's name."""
+    blames nobody: whoever assigns partitions, or entrusts topics, could ruin any node's name."""
     tenure = call.state.row(topics.TENURES(promise.token, promise.partition, promise.node))
-    if tenure is not None and not tenure.covers(promise.time_ms, _due_ms(call, promise)):
+    word = call.state.row(plans.ENTRUSTED(promise.token))
+    is_moved = word is not None and word.since_ms > promise.time_ms
+    if is_moved or (tenure is not None and not tenure.covers(promise.time_ms, _due_ms(call, promise))):
         raise Refused("the partition was not the node's until the promise was due", reason="taken-away")
 
 

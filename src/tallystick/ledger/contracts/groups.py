@@ -71,9 +71,7 @@ def create(call: Call, entry: list[Any]) -> None:
     identifier, lease_ms, tokens = fields.octets(16), fields.number(), fields.items(TOKENS_MAX, 1)
     if not all(type(token) is bytes and len(token) == 16 for token in tokens) or tokens != sorted(set(tokens)):
         raise Malformed("group: tokens in order, each once")
-    least, most = settings.read(call.state, "lease_ms_min"), settings.read(call.state, "lease_ms_max")
-    if not least <= lease_ms <= most:
-        raise Refused(f"lease: {least} to {most} ms expected, found {lease_ms}", reason="out-of-range")
+    settings.check_lease(call.state, lease_ms)
     if find(call.state, identifier) is not None:
         raise Refused(f"group {identifier.hex()} exists already", reason="group-exists")
     _require_read(call, tokens)

@@ -45,7 +45,7 @@ from tallystick.crypto.signatures import VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.later import np
 from tallystick.ledger.block import BATCH_MIN, CompiledLedger, Transaction, compiled_for, joined
-from tallystick.ledger.contracts import access, identity, reputation, settings, topics
+from tallystick.ledger.contracts import access, identity, leases, reputation, settings, topics
 from tallystick.ledger.contracts.access import HOST_CHARACTERS_MAX
 from tallystick.ledger.contracts.state import (
     HASH,
@@ -166,7 +166,7 @@ def is_carried(call: Call, token: bytes, partition: int, reason: str) -> bool:
         return False
     if reason and partition >= topic.partitions:
         partition = 0
-    if not topics.carries(call, token, partition):
+    if not leases.carries(call, token, partition):
         raise Refused(f"author is no node of partition {partition} of topic {token.hex()}", reason="not-host")
     return True
 

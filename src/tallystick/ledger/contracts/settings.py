@@ -56,6 +56,13 @@ def read(state: State, name: str) -> int:
     return SETTINGS[name].default if value is None else value
 
 
+def check_lease(state: State, lease_ms: int) -> None:
+    """Raise `Refused` unless a lease may last so long."""
+    least, most = read(state, "lease_ms_min"), read(state, "lease_ms_max")
+    if not least <= lease_ms <= most:
+        raise Refused(f"lease: {least} to {most} ms expected, found {lease_ms}", reason="out-of-range")
+
+
 def version_at(versions: Sequence[Sequence[Any]] | None, contract: str, height: int) -> int:
     """Which version of a contract that runs since genesis is in force at `height`, by the row of versions."""
     found = [int(version) for name, version, start in versions or () if name == contract and start <= height]

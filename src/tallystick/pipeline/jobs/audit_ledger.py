@@ -91,6 +91,10 @@ _PLAIN: dict[EntryKind, tuple[tuple[str, int], ...]] = {
     **dict.fromkeys((EntryKind.REVOKE, EntryKind.LIFT), (("principal", 1),)),
     **dict.fromkeys((EntryKind.TOPIC, EntryKind.SCHEMA, EntryKind.CLOSE_TOPIC), _TOKEN),
     **dict.fromkeys((EntryKind.TOPIC_POLICY, EntryKind.ERASE, EntryKind.WRITE, EntryKind.ANNOUNCE_KEY), _TOKEN),
+    EntryKind.ENTRUST: _TOKEN,
+    EntryKind.LEASE: (*_TOKEN, ("partition", 2)),
+    EntryKind.SUSPECT: (("principal", 3),),
+    **dict.fromkeys((EntryKind.TWO_SETS, EntryKind.FALSE_SHARE), (("principal", 1),)),
 }
 
 

@@ -7,9 +7,9 @@ relay holds, with the commitments to its new polynomials) is one signed object, 
 convict it; so do a set and a list that does not fit it.
 
 A lineage is named by the hash of all it came through: contributor set, lineage before it, commitments. So two relays
-that speak of the same name hold shares of the same polynomial. Whether points are points is not looked at here, since
-it costs more than the signature that the caller checks first (`redistribution.py` does it). docs/formats/overlay.md
-has the bytes.
+that speak of the same name hold shares of the same polynomial. Whether points are points is not looked at when an
+object is read, since it costs more than the signature that the caller checks first; `verify_sent` does it. It stands
+here because relays and the ledger must judge a share alike. docs/formats/overlay.md has the bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from math import comb
 from typing import Annotated, ClassVar, NamedTuple
 
 from tallystick import wire
-from tallystick.crypto.group import POINT_BYTES, SCALAR_BYTES, decode_scalar, encode_scalar
+from tallystick.crypto import group
+from tallystick.crypto.group import POINT_BYTES, SCALAR_BYTES, Point, decode_scalar, encode_scalar
 from tallystick.crypto.signatures import SignedObject
 from tallystick.crypto.symmetric import named_hash
-from tallystick.errors import Malformed
+from tallystick.errors import Forged, Malformed, Refused
 from tallystick.wire import Fields, Number, Octets16, Octets32, number
 
 COUNT_MAX = 7  # relays of a virtual node
@@ -81,6 +82,24 @@ class SentLineage(NamedTuple):
 
     lineage: Lineage
     fresh: tuple[bytes, ...]
+
+
+def verify_share(commitments: Sequence[Point], index: int, share: ScalarShare) -> None:
+    """Returns if the share is the committed polynomial's value at `index`. Raises `Forged`."""
+    if group.commit(*share) != group.point_at(commitments, index):
+        raise Forged(f"share of index {index}: not what its commitments say")
+
+
+def verify_sent(sent: SentLineage, sender: int, share: ScalarShare, receiver: int) -> tuple[Point, ...]:
+    """The commitments to the sender's polynomial, if they are points and the receiver's share fits them.
+
+    Raises `Malformed` or `Forged`.
+    """
+    old = [group.decode_point(one, "commitment") for one in sent.lineage.commitments]
+    fresh = [group.decode_point(one, "commitment") for one in sent.fresh]
+    commitments = (group.point_at(old, sender), *fresh)
+    verify_share(commitments, receiver, share)
+    return commitments
 
 
 def _indices(fields: Fields) -> tuple[int, ...]:
@@ -187,6 +206,16 @@ class ShareList(SignedObject):
     @cached_property
     def shares(self) -> tuple[ScalarShare, ...]:
         return tuple(map(ScalarShare.decode, self.encoded))
+
+
+def find_false(shares: ShareSet, listed: ShareList) -> int | None:
+    """The number of the first share of a list that does not fit its set, or None where all do."""
+    for at, (sent, share) in enumerate(zip(shares.lineages, listed.shares, strict=False)):
+        try:
+            verify_sent(sent, shares.sender, share, listed.receiver)
+        except Refused:
+            return at
+    return None
 
 
 @dataclass(frozen=True)

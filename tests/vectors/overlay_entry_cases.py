@@ -1,0 +1,127 @@
+"""What came with overlays, for `make_entries.py`: as in `entry_cases.py`, on a state of its own: plans take blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from entry_cases import AIR, HEART, NONE, READ, Case, extended
+from ledger_world import Actor, Bench, World, seed
+from overlay_ledger import EDGE, LEASE_MS, OVERLAY, RIM, OverlayWorld, dealt, falsified
+from overlay_ledger import TREE as OVERLAY_TREE
+from test_contract_anchors_groups import TREE
+
+from tallystick.ledger import entries
+from tallystick.ledger.contracts.plans import MARGIN_BLOCKS
+from tallystick.trust.shares import ShareList
+
+OTHER = seed("another overlay")[:16]
+NEAR = {name: parent for name, parent in OVERLAY_TREE.items() if name != "far"}
+
+
+def standing_overlay(bench: Bench) -> None:
+    """What there is before: plan 1 in force, plan 2 to come, `heart` entrusted to it and ordered by the first relay of
+    its edge, whom one accuses; a second overlay without a plan; the third relay of the hub told two stories."""
+    overlay = OverlayWorld(bench.world, NEAR)
+    overlay.stand(bench)
+    one, two, _ = overlay.edge
+    bench.accept(bench.world.authority.sign(overlay.founding(overlay=OTHER)))
+    bench.accept(overlay.administrators[0].sign(overlay.signed(overlay.plan(2), bench.height + 2 * MARGIN_BLOCKS)))
+    bench.accept(one.sign(entries.lease(HEART, 0, 1)))
+    bench.accept(two.sign(entries.suspect(OVERLAY, 1, one.id)))
+    bench.accept(
+        bench.world.doctor.sign(two_stories(overlay.hub[2]), entries.grant(HEART, bench.world.doctor.id, READ))
+    )
+
+
+def two_stories(liar: Actor, lane: str = "lane") -> bytes:
+    one, other = dealt(liar, lane)[0], dealt(liar, lane, story="another")[0]
+    return entries.two_sets(liar.id, liar.key.public.raw, one, other)
+
+
+class OverlayCases:
+    def __init__(self, world: World, height: int) -> None:
+        self.world, self.overlay, self.height = world, OverlayWorld(world, NEAR), height
+        for one in self.overlay.everybody:
+            one.number = 1_000  # above those of what there is before
+
+    def good(self) -> list[Case]:
+        world, overlay, first = self.world, self.overlay, self.height + 3 * MARGIN_BLOCKS
+        (one, two, three), administrators = overlay.edge, overlay.administrators
+        lists = dealt(two)[1]
+        return [
+            ("40 by the holder", one, entries.anchor(HEART, 0, 5, TREE.root(5))),
+            ("90 the first", world.authority, overlay.founding(overlay=NONE)),
+            ("90 others", world.sensor, self.changed(*administrators[:2])),
+            ("91 the next", world.sensor, overlay.signed(overlay.plan(3), first)),
+            ("91 by all of them", administrators[0], overlay.signed(overlay.plan(3), first, by=administrators)),
+            ("92 another topic", world.landlord, entries.entrust(AIR, OVERLAY, RIM, LEASE_MS)),
+            ("92 back", world.doctor, entries.take_back(HEART)),
+            ("92 by the operator", world.authority, entries.entrust(HEART, OVERLAY, RIM, LEASE_MS)),
+            ("93 renewed", one, entries.lease(HEART, 0, 1)),
+            ("95 the second of a virtual node", three, entries.suspect(OVERLAY, 1, one.id)),
+            ("95 the first of another", overlay.hub[0], entries.suspect(OVERLAY, 1, one.id)),
+            ("95 by the owner", world.doctor, self.owner_s_word(one)),
+            ("96 two stories", world.sensor, two_stories(two)),
+            ("96 a publisher's", world.sensor, two_stories(world.monitor)),
+            ("97 a false share", world.sensor, self.false(two, falsified(two, lists[2]))),
+            ("97 too few shares", world.sensor, self.false(two, replace(lists[1], encoded=()).sign(two.key))),
+        ]
+
+    def bad(self) -> list[Case]:
+        world, overlay, first = self.world, self.overlay, self.height + 3 * MARGIN_BLOCKS
+        (one, two, three), first_one = overlay.edge, overlay.administrators[0]
+        shares, lists = dealt(two)
+        plan, doctor, authority = overlay.plan(3), world.doctor, world.authority
+        liar = overlay.hub[2]
+        return [
+            ("40 by the topic's own node", world.node, entries.anchor(HEART, 0, 5, TREE.root(5))),
+            ("40 by another relay", two, entries.anchor(HEART, 0, 5, TREE.root(5))),
+            ("90 by a principal", doctor, overlay.founding(overlay=NONE)),
+            ("90 again", authority, overlay.founding()),
+            ("90 with one signature", authority, self.changed(first_one)),
+            ("90 a node", authority, entries.overlay(NONE, [one.id], 1)),
+            ("90 a threshold of none", authority, entries.overlay(NONE, [doctor.id], 0)),
+            ("91 one signature", first_one, overlay.signed(plan, first, by=[first_one])),
+            ("91 a stranger's", first_one, overlay.signed(plan, first, by=[first_one, doctor])),
+            ("91 of another instance", first_one, overlay.signed(plan, first, instance=seed("another"))),
+            ("91 the same again", first_one, overlay.signed(overlay.plan(2), first)),
+            ("91 too soon", first_one, overlay.signed(plan, self.height + MARGIN_BLOCKS)),
+            ("91 of no overlay", first_one, overlay.signed(overlay.plan(3, NONE), first)),
+            ("91 relays of another", first_one, overlay.signed(overlay.plan(1, OTHER), first)),
+            ("91 a field too many", first_one, extended(overlay.signed(plan, first))),
+            ("92 by another", world.landlord, entries.take_back(HEART)),
+            ("92 the same", doctor, entries.entrust(HEART, OVERLAY, EDGE, LEASE_MS)),
+            ("92 without a plan", doctor, entries.entrust(HEART, OTHER, EDGE, LEASE_MS)),
+            ("92 no such virtual node", doctor, entries.entrust(HEART, OVERLAY, NONE, LEASE_MS)),
+            ("92 a short lease", doctor, entries.entrust(HEART, OVERLAY, RIM, 999)),
+            ("93 while it is held", two, entries.lease(HEART, 0, 2)),
+            ("93 a stale fence", two, entries.lease(HEART, 0, 1)),
+            ("93 by a relay elsewhere", overlay.hub[0], entries.lease(HEART, 0, 2)),
+            ("93 of a topic that has nodes", one, entries.lease(AIR, 0, 1)),
+            ("95 the same again", two, entries.suspect(OVERLAY, 1, one.id)),
+            ("95 itself", one, entries.suspect(OVERLAY, 1, one.id)),
+            ("95 a plan to come", three, entries.suspect(OVERLAY, 2, one.id)),
+            ("95 of a sibling", overlay.rim[0], entries.suspect(OVERLAY, 1, one.id)),
+            ("95 no relay", three, entries.suspect(OVERLAY, 1, world.node.id)),
+            ("95 without a right", world.monitor, entries.suspect(OVERLAY, 1, one.id, HEART)),
+            ("96 known", doctor, two_stories(liar)),
+            ("96 the same set twice", doctor, entries.two_sets(two.id, two.key.public.raw, shares, shares)),
+            ("96 by another key", doctor, entries.two_sets(two.id, three.key.public.raw, shares, dealt(three)[0])),
+            ("96 signed by another", doctor, entries.two_sets(two.id, two.key.public.raw, shares, dealt(three)[0])),
+            ("97 a true share", doctor, self.false(two, lists[2])),
+            ("97 altered by another", doctor, self.false(two, falsified(three, lists[2]))),
+            ("97 of another set", doctor, self.false(two, dealt(two, "lane 2")[1][1])),
+            ("97 no such share", doctor, self.false(two, lists[2], number=1)),
+        ]
+
+    def owner_s_word(self, relay: Actor) -> bytes:
+        return entries.suspect(OVERLAY, 1, relay.id, HEART)
+
+    def false(self, liar: Actor, listed: ShareList, number: int = 0) -> bytes:
+        shares = dealt(liar)[0]
+        return entries.false_share(liar.id, liar.key.public.raw, shares, listed, number)
+
+    def changed(self, *by: Actor) -> bytes:
+        named = (self.world.instance, OVERLAY, 2, [self.world.doctor.id], 1)
+        signed = [entries.sign_administrators(*named, by=one.id, key=one.key) for one in by]
+        return entries.overlay(OVERLAY, [self.world.doctor.id], 1, number=2, signatures=signed)
