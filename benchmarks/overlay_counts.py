@@ -1,14 +1,14 @@
 """What can be counted in the simulated network, where the frames are the same bytes as on sockets, and one computation.
 
-    wire_…           parcels over three hops, from one virtual node of three relays to the next, with one relay of each
-                     virtual node dropping all it should send, at different indices. *Peer* is every body once over each
-                     hop, *ours* all frames, with headers, promises, questions, acknowledgements, and what was sent in
-                     vain to or for bad relays. All honest relays of the last virtual node must have every parcel
-    shares_10        shares at a subscriber behind ten virtual nodes (2, 3), where a relay is silent, so that all relays
-                     send all lineages that they hold: n·C(n, k). *Peer* is 3¹⁰, what splitting again at every hop gives
-    shares_10_quiet  the same where nobody fails: k
-    reconstruct_10   a secret of 32 bytes from ten shares, all of which are needed, by `crypto/shamir.py`; *peer* is the
-                     time that the paper prints for ten shares, on a machine that it does not name
+wire_…           parcels over three hops, from one virtual node of three relays to the next, with one relay of each
+                 virtual node dropping all it should send, at different indices. *Peer* is every body once over each
+                 hop, *ours* all frames, with headers, promises, questions, acknowledgements, and what was sent in
+                 vain to or for bad relays. All honest relays of the last virtual node must have every parcel
+shares_10        shares at a subscriber behind ten virtual nodes (2, 3), where a relay is silent, so that all relays
+                 send all lineages that they hold: n·C(n, k). *Peer* is 3¹⁰, what splitting again at every hop gives
+shares_10_quiet  the same where nobody fails: k
+reconstruct_10   a secret of 32 bytes from ten shares, all of which are needed, by `crypto/shamir.py`; *peer* is the
+                 time that the paper prints for ten shares, on a machine that it does not name
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tallystick.carriers.overlay.content import Strategy
 from tallystick.carriers.overlay.content_forwarding import ContentLimits
 from tallystick.carriers.overlay.frames import OverlayFrame
 from tallystick.carriers.overlay.relayed_keys import SharesMessage, scheduled
-from tallystick.carriers.overlay.shares import ShareList, ShareSet
+from tallystick.trust.shares import ShareList, ShareSet
 from tallystick.crypto.shamir import combine, split
 from tallystick.record.batch import Batch
 from tallystick.runtime.network import Network
@@ -64,7 +64,9 @@ class CountingNetwork(Network):
 
 def wire_rows(parcels: int = PARCELS, records: int = RECORDS) -> Iterator[harness.Row]:
     for name, (strategy, coded) in STRATEGIES.items():
-        world = CarryingWorld(SIZES, 0, dict(BAD), limits=ContentLimits(strategy=strategy), make_network=CountingNetwork)
+        world = CarryingWorld(
+            SIZES, 0, dict(BAD), limits=ContentLimits(strategy=strategy), make_network=CountingNetwork
+        )
         batches = [Batch.of(data.SCHEMA, data.columns(records, records * number)) for number in range(parcels)]
         given = list(seal_all(Publishing().lane(schema=data.SCHEMA), batches, coded))
         world.offer(given)

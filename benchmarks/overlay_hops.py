@@ -97,9 +97,7 @@ class Way:
 
 def relay_names() -> list[tuple[int, int, bytes]]:
     """Virtual node and index, both from 0, and the relay's name."""
-    return [
-        (at, index, one.identifier) for at, node in enumerate(PLAN.nodes) for index, one in enumerate(node.relays)
-    ]
+    return [(at, index, one.identifier) for at, node in enumerate(PLAN.nodes) for index, one in enumerate(node.relays)]
 
 
 def behind(at: int) -> list[str]:
@@ -160,7 +158,11 @@ class SplittingRelay:
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if isinstance(event, Woken):
             return []
-        return split_for(*read_share(event.message), self._names) if self._names else [Send(SUBSCRIBER.hex(), event.message)]
+        return (
+            split_for(*read_share(event.message), self._names)
+            if self._names
+            else [Send(SUBSCRIBER.hex(), event.message)]
+        )
 
 
 class Joiner:

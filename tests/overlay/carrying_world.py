@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from random import Random
 
-from makers import INSTANCE, rows, seed, token
+import pyarrow as pa
+from makers import INSTANCE, SCHEMA, rows, seed, token
 from makers import World as Publishing
 from sharing_world import LINK, NOW, PUBLISHER, SUBSCRIBER, chain, key_of
 
@@ -31,6 +32,7 @@ from tallystick.runtime.effects import Arrived, Effect, Event, Role, Send
 from tallystick.runtime.network import Link, Network
 from tallystick.trust.plan import Plan
 from tallystick.trust.promise import JointPromise
+from tallystick.wire import OCTETS_MAX
 
 CAR = SigningKey.from_seed(seed("car"))
 
@@ -39,6 +41,19 @@ CAR = SigningKey.from_seed(seed("car"))
 def sealed(count: int, coded: tuple[int, int] | None = None) -> tuple[Parcel, ...]:
     """Parcels of one lane, whole or with the marks of a code (needed, total)."""
     return tuple(seal_all(Publishing().lane(), [rows(10 * number, 10) for number in range(count)], coded))
+
+
+@cache
+def sealed_long(coded: tuple[int, int] | None = None) -> tuple[Parcel, ...]:
+    """Two parcels of which even a half is longer than an ordinary field on the wire."""
+    random, batches = Random("long"), []
+    for _ in range(2):
+        columns = [[random.randbytes(24).hex() for _ in range(2_000)], list(range(2_000)), [0.0] * 2_000]
+        arrays = [pa.array(values, one.type) for values, one in zip(columns, SCHEMA.arrow, strict=True)]
+        batches.append(Batch.of(SCHEMA, pa.RecordBatch.from_arrays(arrays, schema=SCHEMA.arrow)))
+    parcels = tuple(seal_all(Publishing().lane(), batches, coded))
+    assert all(len(parcel.body) > 2 * OCTETS_MAX for parcel in parcels)
+    return parcels
 
 
 def seal_all(lane: Lane, batches: Iterable[Batch], coded: tuple[int, int] | None) -> Iterator[Parcel]:

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 
 from tallystick import wire
 from tallystick.carriers.overlay.content_forwarding import Suspicion
-from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
+from tallystick.carriers.overlay.frames import FRAME_BYTES_MAX, FrameKind, OverlayFrame
 from tallystick.carriers.overlay.places import Bearings, Counted, OrderedPartition, OrderingLimits, Unjudged
 from tallystick.carriers.overlay.relayed_keys import Evidence
 from tallystick.carriers.storage import Place
@@ -192,7 +192,7 @@ class Ordering:
         """An order, or somebody's signature for one, and perhaps the parcel that was asked for."""
         fields = Fields.parse(content, "order", 3)
         fields.version(1)
-        promise, parcel = JointPromise.decode(fields.octets()), fields.optional_octets(wire.OCTETS_MAX)
+        promise, parcel = JointPromise.decode(fields.octets()), fields.optional_octets(FRAME_BYTES_MAX)
         plan, (node, _) = self._bearings.newest_plan(), self._here()
         where = self._instance, plan.overlay, plan.version, node.identifier
         if (promise.instance, promise.overlay, promise.plan, promise.node) != where:
