@@ -13,15 +13,19 @@ reconstruct_10   a secret of 32 bytes from ten shares, all of which are needed, 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from time import process_time
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "overlay"))  # the tests' worlds
+
 import data
 import harness
-import overlay_parties  # noqa: F401 (puts the tests' worlds on the path)
 from carrying_world import CarryingWorld, Publishing, drop, seal_all
 from sharing_world import SUBSCRIBER, World, silent
 
@@ -29,10 +33,10 @@ from tallystick.carriers.overlay.content import Strategy
 from tallystick.carriers.overlay.content_forwarding import ContentLimits
 from tallystick.carriers.overlay.frames import OverlayFrame
 from tallystick.carriers.overlay.relayed_keys import SharesMessage, scheduled
-from tallystick.trust.shares import ShareList, ShareSet
 from tallystick.crypto.shamir import combine, split
 from tallystick.record.batch import Batch
 from tallystick.runtime.network import Network
+from tallystick.trust.shares import ShareList, ShareSet
 
 HOPS = 3
 SIZES = (3,) * (HOPS + 1)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path += [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "overlay")]  # the tests' worlds
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "overlay"))  # the tests' worlds
 
-from sharing_world import PUBLISHER, SUBSCRIBER, TOKEN, chain, key_of, seeded  # noqa: E402
+from sharing_world import PUBLISHER, SUBSCRIBER, TOKEN, chain, key_of, seeded
 
-from tallystick.runtime.effects import Role  # noqa: E402
-from tallystick.runtime.links import Links  # noqa: E402
-from tallystick.runtime.peers import LinkEnd, LinkLimits, PinnedPeer  # noqa: E402
+from tallystick.runtime.effects import Role
+from tallystick.runtime.links import Links
+from tallystick.runtime.peers import LinkEnd, LinkLimits, PinnedPeer
 
 __all__ = ["PUBLISHER", "SUBSCRIBER", "TOKEN", "addresses", "chain", "key_of", "link_of"]
 
