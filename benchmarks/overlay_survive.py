@@ -153,21 +153,24 @@ def read_parcel(frame: OverlayFrame) -> tuple[JointPromise, Parcel]:
 
 
 class Source:
-    """Publishes at a steady pace, with a new lane key every few parcels; says at which time which parcel went."""
+    """Publishes at a steady pace once its first parcel was opened, so that all are connected; a new lane key every few
+    parcels. Says which parcel it publishes."""
 
-    def __init__(self, plan: Plan, load: Load, on_parcel: Callable[[int, float], None]) -> None:
-        self._plan, self._load, self._on_parcel = plan, load, on_parcel
+    def __init__(self, plan: Plan, load: Load, on_parcel: Callable[[int], None], is_ready: Callable[[], bool]) -> None:
+        self._plan, self._load, self._on_parcel, self._is_ready = plan, load, on_parcel, is_ready
         self._lane, self._sent, self._next = Publishing().lane(), 0, 0.0
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if isinstance(event, Arrived) or now < self._next or self._sent == self._load.parcels:
             return []
+        if self._sent == 1 and not self._is_ready():
+            return [WakeAt(now + self._load.pause_s)]
         effects = self._new_key(now) if self._sent % self._load.key_parcels == 0 else []
         batch, entropy = records(RECORDS * self._sent, RECORDS), os.urandom(32)
         parcel = self._lane.seal(batch, now_ms=int(now * 1000), entropy=entropy)
         frame = parcel_frame(promised(self._plan, parcel, self._sent), parcel)
         effects += [Send(relay.identifier.hex(), frame) for relay in self._plan.nodes[0].relays]
-        self._on_parcel(self._sent, now)
+        self._on_parcel(self._sent)
         self._sent, self._next = self._sent + 1, now + self._load.pause_s
         return [*effects, WakeAt(self._next)]
 
@@ -291,7 +294,7 @@ class Relays:
 class Survived:
     published: int
     delivered: int
-    waits_s: list[float]  # from publishing to opening, of each parcel that was opened
+    waits_s: list[float]  # from publishing to opening, of each parcel that was opened but the first
 
 
 def survive(load: Load, turn: int, bad: int = 1) -> Survived:
@@ -309,7 +312,7 @@ async def _load(plan: Plan, relays: Relays, load: Load, failing: dict[bytes, str
     gave: dict[int, float] = {}
     opened: dict[int, float] = {}
 
-    def on_parcel(number: int, now: float) -> None:
+    def on_parcel(number: int) -> None:
         gave[number] = time.monotonic()
         if number == load.parcels // 3:
             for name, way in failing.items():
@@ -320,7 +323,7 @@ async def _load(plan: Plan, relays: Relays, load: Load, failing: dict[bytes, str
             raise SystemExit(f"error: parcel {value.offset} was opened twice, or has other records than were published")
         opened[value.offset] = time.monotonic()
 
-    source = link_of(PUBLISHER, Source(plan, load, on_parcel), lambda value: None)
+    source = link_of(PUBLISHER, Source(plan, load, on_parcel, lambda: bool(opened)), lambda value: None)
     reader = link_of(SUBSCRIBER, Reader(plan), on_opened)
     ports = {**relays.ports, PUBLISHER: source.port, SUBSCRIBER: reader.port}
     relays.introduce(ports)
@@ -341,11 +344,11 @@ async def _load(plan: Plan, relays: Relays, load: Load, failing: dict[bytes, str
     killed = list(failing.values()).count("killed")
     if relays.alive() != NODES * COUNT - killed:
         raise SystemExit(f"error: {relays.alive()} relays are alive, expected all but {killed}")
-    return Survived(len(gave), len(opened), [opened[number] - gave[number] for number in opened])
+    return Survived(len(gave), len(opened), [opened[number] - gave[number] for number in opened if number])
 
 
 def rows(load: Load, bad: int = 1) -> Iterator[harness.Row]:
-    """With more bad relays than one in each virtual node, parcels are expected to be lost, and nobody waits for them."""
+    """With more than one bad relay in each virtual node parcels are expected to be lost, and nobody waits for them."""
     if bad > 1:
         load = replace(load, wait_s=LOST_S)
     runs = [survive(load, turn, bad) for turn in range(load.rounds)]
