@@ -113,7 +113,8 @@ bench-overlay: setup warm ## secrets and parcels through virtual nodes; writes b
 soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
 	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \
 	$(BIN)/python -m tallystick.sim --seed "$$first" --steps $(STEPS) \
-	  $(if $(SEEDS),--count $(SEEDS),--minutes $(MINUTES))
+	  $(if $(SEEDS),--count $(SEEDS),--minutes $(MINUTES)); \
+	PYTHONPATH=tests $(BIN)/python tests/overlay/soak.py --seed "$$first" $(if $(SEEDS),--count $(SEEDS),--minutes $(MINUTES))
 	@[ -z "$(SUITE)" ] || TALLY_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
 
 fuzz: setup warm ## every atheris target of tests/fuzz for SECONDS_EACH seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from ledger_world import HOSPITAL, Actor, Bench, World, seed, token
 
@@ -17,7 +18,8 @@ from tallystick.ledger import entries
 from tallystick.ledger.contracts import plans
 from tallystick.trust.certificate import ALL_TENANTS, SubjectKind
 from tallystick.trust.plan import Plan, Relay, VirtualNode
-from tallystick.trust.shares import ScalarShare, ShareList, ShareSet
+from tallystick.trust.promise import JointPromise
+from tallystick.trust.shares import Origin, ScalarShare, ShareList, ShareSet
 
 OVERLAY = seed("overlay")[:16]
 HEART = token("heart")
@@ -108,3 +110,19 @@ def falsified(signer: Actor, listed: ShareList) -> ShareList:
     value, blind = listed.shares[0]
     other = ScalarShare(value + 1 + Random(1).randrange(9), blind).encode()
     return replace(listed, encoded=(other, *listed.encoded[1:])).sign(signer.key)
+
+
+def originated(publisher: Actor, lane: str = "lane", story: str = "") -> Origin:
+    """A publisher's word on a new lane key, signed; another story commits to another secret."""
+    made = split(seed(f"split {lane}{story}"), seed(lane), 1, EDGE, Threshold(2, 3))
+    what = publisher.id, seed(lane), 7, 1, EDGE, (HEART,), made.hop.commitments, seed(f"opens {story}")
+    return Origin(*what).sign(publisher.key)
+
+
+def ordered(overlay: OverlayWorld, parcel: str, /, *signers: int, **change: Any) -> JointPromise:
+    """A parcel's first place in `heart`, signed by these relays of the edge; `change` fields of the promise."""
+    what = overlay.world.instance, OVERLAY, 1, EDGE, 1, HEART, 0, 0, seed(parcel), 1, 1
+    promise = replace(JointPromise(*what, ()), **change)
+    for index in signers:
+        promise = promise.sign(index, overlay.edge[index - 1].key)
+    return promise

@@ -400,6 +400,27 @@ def _no_share_fits(shares: Any, listed: Any, number: Any) -> bool:
     return False
 
 
+@defence("the fence of a promised place", "tallystick.trust.promise:JointPromise.contradicts")
+def _compare_under_any_fence(self: Any, other: Any) -> bool:
+    return bool(self.offset == other.offset and self.parcel != other.parcel)
+
+
+@defence("the judgement of an accusation", "tallystick.carriers.overlay.accuse:_check")
+def _accuse_by_anything(is_proof: Any) -> None:
+    pass
+
+
+@defence("the count of stories by who tells them", "tallystick.carriers.overlay.ordering:Ordering._check_stories")
+def _count_stories_together(self: Any, heard: Any, sender: Any) -> None:
+    if len(heard) >= 6:
+        raise Refused("too many", reason="full")
+
+
+@defence("the memory of what was signed", "tallystick.carriers.overlay.ordering:Ordering._is_bound")
+def _sign_whatever_is_ordered(self: Any, partition: Any, promise: Any) -> bool:
+    return False
+
+
 @defence("the finding of what was retired", "tallystick.client.fetching:Fetcher._tell_retired")
 def _skip_without_a_word(self: Any, reader: Any, below: Any) -> None:
     pass

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledger_world import HOME, HOSPITAL, NOW_MS, Actor, World, refusal, request, seed, token
-from overlay_ledger import EDGE, OVERLAY, OverlayWorld, dealt, falsified
+from overlay_ledger import EDGE, OVERLAY, OverlayWorld, dealt, falsified, ordered, originated
 
 from tallystick.ledger import entries
 from tallystick.ledger.contracts import groups
@@ -133,7 +133,7 @@ class ContractStory:
         self.write(world.sensor, entries.leave(GROUP, MEMBER))
 
     def travel_over_relays(self) -> None:
-        """An overlay with two plans; the topic `air` is ordered by a relay until the others suspect it; proofs of both
+        """An overlay with two plans; the topic `air` is ordered by a relay until the others suspect it; proofs of all
         kinds."""
         world = self.world
         overlay = OverlayWorld(world, {"hub": "", "edge": "hub"})
@@ -157,6 +157,10 @@ class ContractStory:
         self.write(
             world.sensor, entries.false_share(second.id, second.key.public.raw, shares, falsified(second, lists[1]), 0)
         )
+        told = [originated(world.monitor, story=story) for story in ("", "another")]
+        self.write(world.sensor, entries.two_origins(world.monitor.id, world.monitor.key.public.raw, *told))
+        placed = [ordered(overlay, parcel, 3, plan=2) for parcel in ("one", "another")]
+        self.write(world.sensor, entries.two_orders(three.id, three.key.public.raw, 3, *placed))
 
     def change_settings(self) -> None:
         authority = self.world.authority

@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_world import HOSPITAL, NOW_MS, Actor, Bench, seed, token
-from overlay_ledger import EDGE, LEASE_MS, OVERLAY, OverlayWorld, dealt, falsified
+from overlay_ledger import EDGE, LEASE_MS, OVERLAY, OverlayWorld, dealt, falsified, ordered, originated
 
 from tallystick import wire
 from tallystick.ledger import entries
@@ -140,4 +140,6 @@ GOOD = [
     entries.suspect(OVERLAY, 1, OTHER.id),
     entries.two_sets(OTHER.id, OTHER.key.public.raw, dealt(OTHER)[0], dealt(OTHER, story="another")[0]),
     entries.false_share(OTHER.id, OTHER.key.public.raw, dealt(OTHER)[0], falsified(OTHER, dealt(OTHER)[1][1]), 0),
+    entries.two_origins(OTHER.id, OTHER.key.public.raw, originated(OTHER), originated(OTHER, story="another")),
+    entries.two_orders(OTHER.id, OTHER.key.public.raw, 2, *(ordered(RELAYED, name, 1, 2) for name in ("one", "two"))),
 ]

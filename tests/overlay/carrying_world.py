@@ -21,7 +21,7 @@ from tallystick.carriers.overlay.content_forwarding import (
     Suspicion,
 )
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.secret_forwarding import Branches
+from tallystick.carriers.overlay.surroundings import Branches
 from tallystick.crypto.coding import CodedBlock, encode
 from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import SIGNATURE_CONTEXT

@@ -9,10 +9,11 @@ from functools import cache, partial
 from hashlib import sha256
 from random import Random
 
-from tallystick.carriers.overlay.frames import OverlayFrame
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.relayed_keys import Evidence, ForwardingLimits, SharesMessage
-from tallystick.carriers.overlay.secret_forwarding import Branches, SecretForwarding
+from tallystick.carriers.overlay.secret_forwarding import SecretForwarding
 from tallystick.carriers.overlay.share_ends import Given, OpenedShares, ShareReceiver, give_shares
+from tallystick.carriers.overlay.surroundings import Branches
 from tallystick.crypto.signatures import SigningKey, VerifyKey
 from tallystick.errors import Malformed
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, Role, Send, WakeAt
@@ -82,6 +83,9 @@ class Around:
     def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool:
         return publisher in self.publishers
 
+    def may_subscribe(self, subscriber: bytes, tokens: Sequence[bytes]) -> bool:
+        return subscriber == SUBSCRIBER
+
 
 Lie = Callable[["Liar", Send, float], list[Effect]]
 
@@ -96,7 +100,9 @@ class Honest:
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
         if isinstance(event, Arrived):
-            return self.forwarding.take(OverlayFrame.decode(event.message), bytes.fromhex(event.sender), now)
+            frame, sender = OverlayFrame.decode(event.message), bytes.fromhex(event.sender)
+            pulled = frame.kind is FrameKind.PULL
+            return self.forwarding.pull(frame, sender) if pulled else self.forwarding.take(frame, sender, now)
         return self.forwarding.wake(now)
 
 
@@ -281,8 +287,9 @@ class World:
 
         self.network.add(name.hex(), make)
 
-    def publish(self, number: int = 0) -> Given:
-        fixed = self.plans[1], self.plans[1].nodes[0].identifier, PUBLISHER, seeded("lock", number), int(NOW * 1000)
+    def publish(self, number: int = 0, lock: bytes | None = None) -> Given:
+        name = lock or seeded("lock", number)
+        fixed = self.plans[1], self.plans[1].nodes[0].identifier, PUBLISHER, name, int(NOW * 1000)
         given = give_shares(*fixed, (TOKEN,), seeded("entropy", self.seed, number), key_of(PUBLISHER))
         for effect in given.effects:
             assert isinstance(effect, Send)
@@ -295,6 +302,11 @@ class World:
     def opened(self, name: bytes = SUBSCRIBER) -> list[bytes]:
         told = [value for _, who, value in self.network.delivered if who == name.hex()]
         return [value.secret for value in told if isinstance(value, OpenedShares)]
+
+    def opened_locks(self) -> dict[bytes, bytes]:
+        """Of the subscriber: secrets by the names of their locks."""
+        told = [value for _, who, value in self.network.delivered if who == SUBSCRIBER.hex()]
+        return {value.lock: value.secret for value in told if isinstance(value, OpenedShares)}
 
     def evidence(self) -> list[Evidence]:
         return [value for _, _, value in self.network.delivered if isinstance(value, Evidence)]

@@ -100,6 +100,12 @@ def test_mixtures_along_a_whole_way_with_messages_that_are_late(seed: int) -> No
     )
 
 
+def test_virtual_nodes_of_different_sizes_speak_of_the_same_parts() -> None:
+    """Of five relays behind three, all have a part of their own that those before them know."""
+    sizes = (3, 3, 5, 3)
+    holds(CarryingWorld(sizes, 1525, bad(sizes, 1525), Link(0.001, 0.02, reorder=0.05, held_max_s=2.0)), sealed(3))
+
+
 def test_a_relay_that_drops_everything_is_suspected() -> None:
     world = CarryingWorld((3, 3, 3), bad={(2, 1): [drop]})
     holds(world, sealed(2))

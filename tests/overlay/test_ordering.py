@@ -11,6 +11,7 @@ import pytest
 from carrying_world import sealed, sealed_long
 from makers import INSTANCE, token
 from sharing_world import LINK, NOW, chain, key_of, relay_name
+from without import without
 
 from tallystick import wire
 from tallystick.carriers.overlay.content_forwarding import Suspicion
@@ -36,6 +37,7 @@ class Ledger:
     plan: Plan
     lease_now: Lease
     anchored_now: int = 0
+    instance: bytes = INSTANCE
 
     def newest_plan(self) -> Plan:
         return self.plan
@@ -57,7 +59,7 @@ class Orderly:
     """A relay whose guards find every parcel good."""
 
     def __init__(self, name: bytes, ledger: Ledger, stored: Mapping[str, bytes]) -> None:
-        self.name, self.ordering = name, Ordering(name, INSTANCE, key_of(name), ledger, stored)
+        self.name, self.ordering = name, Ordering(name, ledger.instance, key_of(name), ledger, stored)
         self.counted: list[Counted] = []
 
     def receive(self, event: Event, now: float) -> Sequence[Effect]:
@@ -129,9 +131,10 @@ class Edge:
     seed: int = 0
     bad: dict[int, Way] = field(default_factory=dict)
     link: Link = LINK
+    instance: bytes = INSTANCE
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(chain((self.size,)), Lease(relay_name(1, 1), 1))
+        self.ledger = Ledger(chain((self.size,)), Lease(relay_name(1, 1), 1), instance=self.instance)
         self.network = Network(self.seed, self.link)
         self.network.clock.run(NOW)
         for index in range(1, self.size + 1):
@@ -327,10 +330,51 @@ def test_what_waits_has_a_bound() -> None:
         ordering.propose(HERE, sealed(8)[2], NOW)
 
 
-def test_stories_about_one_place_have_a_bound() -> None:
-    relay = Edge(3).relay(2)
+def flood(relay: Orderly) -> None:
     for number in range(20):
         event, _ = order(sealed(8)[0], 3, height=number)
         relay.receive(event, NOW)
-    assert len(relay.ordering._partition(HERE).heard[0]) == 6
-    assert relay.ordering.dropped["full"] == 14
+
+
+def test_stories_about_one_place_have_a_bound_and_keep_no_order_out() -> None:
+    relay = Edge(3).relay(2)
+    flood(relay)
+    assert len(relay.ordering._partition(HERE).heard[0]) == OrderingLimits().stories_max
+    assert relay.ordering.dropped["full"] == 20 - OrderingLimits().stories_max
+    relay.propose(sealed(8)[1], NOW)
+    event, _ = order(sealed(8)[1], 1)
+    relay.receive(event, NOW)
+    assert relay.counted
+
+
+def test_were_stories_counted_together_one_liar_would_stop_the_order() -> None:
+    relay = Edge(3).relay(2)
+    with without("the count of stories by who tells them"):
+        flood(relay)
+        relay.propose(sealed(8)[1], NOW)
+        event, _ = order(sealed(8)[1], 1)
+        relay.receive(event, NOW)
+    assert not relay.counted
+
+
+def test_partitions_that_nobody_orders_take_no_memory() -> None:
+    relay = Edge(3).relay(2)
+    for number in range(20):
+        event, _ = order(sealed(8)[0], 3, token=bytes([number]) * 16)
+        relay.receive(event, NOW)
+        question = wire.encode([1, bytes([number]) * 16, 0, 0, bytes(32)])
+        relay.receive(Arrived(event.sender, OverlayFrame(FrameKind.FETCH, 1, question).encode()), NOW)
+    assert not relay.ordering._partitions
+    assert relay.ordering.dropped == {"unknown": 40}
+
+
+def test_what_was_signed_under_the_plan_before_convicts_nobody_who_has_the_index_now() -> None:
+    edge = Edge(3)
+    relay, found = edge.relay(2), list[Effect]()
+    for version, parcel in ((1, sealed(8)[0]), (2, sealed(8)[1])):
+        edge.ledger.plan = chain((3,), version)
+        event, _ = order(parcel, 3, plan=version)
+        found += relay.receive(event, NOW)
+    assert not [one for one in found if isinstance(one, Deliver) and isinstance(one.value, Evidence)]
+    event, _ = order(sealed(8)[2], 3, plan=2)
+    assert [one for one in relay.receive(event, NOW) if isinstance(one, Deliver)]

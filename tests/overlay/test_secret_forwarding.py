@@ -39,7 +39,7 @@ from without import without
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.redistribution import commitment_to, secret_of
 from tallystick.carriers.overlay.relayed_keys import ForwardingLimits, SharesMessage
-from tallystick.carriers.overlay.share_ends import Given, give_shares
+from tallystick.carriers.overlay.share_ends import Given, give_shares, pull_shares
 from tallystick.crypto import group
 from tallystick.errors import Malformed
 from tallystick.runtime.effects import Arrived, Effect, Send, Woken
@@ -355,3 +355,31 @@ def test_shares_of_another_plan_version_are_never_combined() -> None:
             other.forwarding.take(OverlayFrame.decode(content.frame(2)), relay_name(1, 1), NOW)
             assert dict(other.forwarding.dropped) != before
     assert world.opened() == [given.secret]
+
+
+# --- out of band ---
+
+
+def test_repositories_give_each_one_share_to_who_has_a_right_and_no_more_often_than_that() -> None:
+    """Three of them, one bad: the publisher gives in, and who comes later pulls."""
+    world = World((3,), 7, liars((3,), 7, [false_shares]))
+    plan, lock = world.plans[1], seeded("lock", 0)
+    for index in (1, 2, 3):
+        edge_relay(world, 1, index).around.subscribers = ()
+    given = ran(world)
+    assert not world.opened()
+    for who in (SUBSCRIBER, STRANGER):
+        for effect in pull_shares(plan, plan.nodes[0].identifier, lock):
+            assert isinstance(effect, Send)
+            world.network.send(who.hex(), effect.to, effect.message)
+    world.run(130)
+    assert world.opened() == [given.secret]
+    assert not world.opened(STRANGER)
+    honest = next(edge_relay(world, 1, index) for index in (1, 2, 3) if (1, index) not in world.lies)
+    assert honest.forwarding.dropped == {"no-right": 1}
+    asked = [pull_shares(plan, plan.nodes[0].identifier, lock)[0] for _ in range(40)]
+    answers = [honest.receive(Arrived(SUBSCRIBER.hex(), one.message), NOW) for one in asked if isinstance(one, Send)]
+    assert len([one for one in answers if one]) == LIMITS.pulls_max - 1
+    unknown = pull_shares(plan, plan.nodes[0].identifier, bytes(32))[0]
+    assert isinstance(unknown, Send)
+    assert not honest.receive(Arrived(SUBSCRIBER.hex(), unknown.message), NOW)

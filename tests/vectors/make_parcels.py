@@ -627,8 +627,8 @@ def lock_of_another_lane() -> Case:
     return Case(world, thief.seal(rows(0, 2), now_ms=NOW_MS, entropy=entropy(0)).encode())
 
 
-@bad("cannot-open", cause="lock: unknown kind")
-def lock_of_unknown_kind() -> Case:
+@bad("cannot-open", cause="share lock: expected an array")
+def share_lock_of_another_form() -> Case:
     world = World()
     lane = world.lane()
     lock = wire.encode([1, 3, INSTANCE, lane.lane, b"share"])

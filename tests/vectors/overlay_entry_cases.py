@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from entry_cases import AIR, HEART, NONE, READ, Case, extended
 from ledger_world import Actor, Bench, World, seed
-from overlay_ledger import EDGE, LEASE_MS, OVERLAY, RIM, OverlayWorld, dealt, falsified
+from overlay_ledger import EDGE, LEASE_MS, OVERLAY, RIM, OverlayWorld, dealt, falsified, ordered, originated
 from overlay_ledger import TREE as OVERLAY_TREE
 from test_contract_anchors_groups import TREE
 
 from tallystick.ledger import entries
 from tallystick.ledger.contracts.plans import MARGIN_BLOCKS
-from tallystick.trust.shares import ShareList
+from tallystick.trust.shares import Origin, ShareList
 
 OTHER = seed("another overlay")[:16]
 NEAR = {name: parent for name, parent in OVERLAY_TREE.items() if name != "far"}
@@ -20,7 +21,8 @@ NEAR = {name: parent for name, parent in OVERLAY_TREE.items() if name != "far"}
 
 def standing_overlay(bench: Bench) -> None:
     """What there is before: plan 1 in force, plan 2 to come, `heart` entrusted to it and ordered by the first relay of
-    its edge, whom one accuses; a second overlay without a plan; the third relay of the hub told two stories."""
+    its edge, whom one accuses; a second overlay without a plan; the third relay of the hub told two stories of both
+    kinds, and the third of the edge signed two parcels for one place."""
     overlay = OverlayWorld(bench.world, NEAR)
     overlay.stand(bench)
     one, two, _ = overlay.edge
@@ -28,14 +30,23 @@ def standing_overlay(bench: Bench) -> None:
     bench.accept(overlay.administrators[0].sign(overlay.signed(overlay.plan(2), bench.height + 2 * MARGIN_BLOCKS)))
     bench.accept(one.sign(entries.lease(HEART, 0, 1)))
     bench.accept(two.sign(entries.suspect(OVERLAY, 1, one.id)))
-    bench.accept(
-        bench.world.doctor.sign(two_stories(overlay.hub[2]), entries.grant(HEART, bench.world.doctor.id, READ))
-    )
+    bench.accept(bench.world.doctor.sign(*known_lies(overlay), entries.grant(HEART, bench.world.doctor.id, READ)))
+
+
+def known_lies(overlay: OverlayWorld) -> list[bytes]:
+    liar, three = overlay.hub[2], overlay.edge[2]
+    orders = [ordered(overlay, parcel, 3) for parcel in ("a", "b")]
+    return [two_stories(liar), two_origins(liar), entries.two_orders(three.id, three.key.public.raw, 3, *orders)]
 
 
 def two_stories(liar: Actor, lane: str = "lane") -> bytes:
     one, other = dealt(liar, lane)[0], dealt(liar, lane, story="another")[0]
     return entries.two_sets(liar.id, liar.key.public.raw, one, other)
+
+
+def two_origins(liar: Actor, lane: str = "lane") -> bytes:
+    one, other = originated(liar, lane), originated(liar, lane, "another")
+    return entries.two_origins(liar.id, liar.key.public.raw, one, other)
 
 
 class OverlayCases:
@@ -46,7 +57,7 @@ class OverlayCases:
 
     def good(self) -> list[Case]:
         world, overlay, first = self.world, self.overlay, self.height + 3 * MARGIN_BLOCKS
-        (one, two, three), administrators = overlay.edge, overlay.administrators
+        (one, two, three), administrators, liar = overlay.edge, overlay.administrators, overlay.hub[2]
         lists = dealt(two)[1]
         return [
             ("40 by the holder", one, entries.anchor(HEART, 0, 5, TREE.root(5))),
@@ -65,12 +76,23 @@ class OverlayCases:
             ("96 a publisher's", world.sensor, two_stories(world.monitor)),
             ("97 a false share", world.sensor, self.false(two, falsified(two, lists[2]))),
             ("97 too few shares", world.sensor, self.false(two, replace(lists[1], encoded=()).sign(two.key))),
+            ("98 two stories", world.sensor, two_origins(world.monitor)),
+            ("98 another lane key", world.sensor, two_origins(liar, "lane 2")),
+            ("99 two parcels", world.sensor, self.orders(two, 2, {}, {"parcel": seed("b")})),
+            (
+                "99 and other blocks",
+                world.sensor,
+                self.orders(two, 2, {}, {"parcel": seed("b"), "height": 9, "time_ms": 9}),
+            ),
+            ("99 a plan to come", world.sensor, self.orders(two, 2, {"plan": 2}, {"plan": 2, "parcel": seed("b")})),
         ]
 
     def bad(self) -> list[Case]:
         world, overlay, first = self.world, self.overlay, self.height + 3 * MARGIN_BLOCKS
         (one, two, three), first_one = overlay.edge, overlay.administrators[0]
         shares, lists = dealt(two)
+        forged, foreign = replace(originated(two), created_ms=8).sign(three.key), {"instance": seed("another")}
+        signed = [ordered(overlay, parcel).sign(2, three.key) for parcel in ("a", "b")]
         plan, doctor, authority = overlay.plan(3), world.doctor, world.authority
         liar = overlay.hub[2]
         return [
@@ -112,6 +134,31 @@ class OverlayCases:
             ("97 altered by another", doctor, self.false(two, falsified(three, lists[2]))),
             ("97 of another set", doctor, self.false(two, dealt(two, "lane 2")[1][1])),
             ("97 no such share", doctor, self.false(two, lists[2], number=1)),
+            ("98 known", doctor, two_origins(liar)),
+            ("98 the same twice", doctor, self.origins(two, originated(two), originated(two))),
+            ("98 two lane keys", doctor, self.origins(two, originated(two), originated(two, "lane 2"))),
+            ("98 signed by another", doctor, self.origins(two, originated(two), forged)),
+            (
+                "98 in another's name",
+                doctor,
+                self.origins(
+                    two,
+                    *(
+                        replace(originated(three, story=one), publisher=three.id).sign(two.key)
+                        for one in ("", "another")
+                    ),
+                ),
+            ),
+            ("99 known", doctor, self.orders(three, 3, {}, {"parcel": seed("b")})),
+            ("99 another fence", doctor, self.orders(two, 2, {}, {"parcel": seed("b"), "fence": 2})),
+            ("99 another offset", doctor, self.orders(two, 2, {}, {"parcel": seed("b"), "offset": 1})),
+            ("99 the same parcel", doctor, self.orders(two, 2, {}, {"height": 9})),
+            ("99 no signature of it", doctor, self.orders(two, 2, {}, {"parcel": seed("b")}, signers=(1, 3))),
+            ("99 signed by another", doctor, entries.two_orders(two.id, two.key.public.raw, 2, *signed)),
+            ("99 another index", doctor, self.orders(two, 1, {}, {"parcel": seed("b")})),
+            ("99 of another instance", doctor, self.orders(two, 2, foreign, {**foreign, "parcel": seed("b")})),
+            ("99 of no plan", doctor, self.orders(two, 2, {"plan": 3}, {"plan": 3, "parcel": seed("b")})),
+            ("99 index 8", doctor, self.orders(two, 8, {}, {"parcel": seed("b")})),
         ]
 
     def owner_s_word(self, relay: Actor) -> bytes:
@@ -120,6 +167,13 @@ class OverlayCases:
     def false(self, liar: Actor, listed: ShareList, number: int = 0) -> bytes:
         shares = dealt(liar)[0]
         return entries.false_share(liar.id, liar.key.public.raw, shares, listed, number)
+
+    def origins(self, liar: Actor, one: Origin, other: Origin) -> bytes:
+        return entries.two_origins(liar.id, liar.key.public.raw, one, other)
+
+    def orders(self, liar: Actor, index: int, *changes: Any, signers: tuple[int, ...] = (1, 2, 3)) -> bytes:
+        one, other = (ordered(self.overlay, "a", *signers, **change) for change in changes)
+        return entries.two_orders(liar.id, liar.key.public.raw, index, one, other)
 
     def changed(self, *by: Actor) -> bytes:
         named = (self.world.instance, OVERLAY, 2, [self.world.doctor.id], 1)

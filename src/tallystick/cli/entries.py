@@ -67,11 +67,14 @@ FIELDS: dict[EntryKind, str] = {
     EntryKind.SUSPECT: "overlay version relay token",
     EntryKind.TWO_SETS: "signer key share_set other_share_set",
     EntryKind.FALSE_SHARE: "signer key share_set share_list number",
+    EntryKind.TWO_ORIGINS: "signer key origin other_origin",
+    EntryKind.TWO_ORDERS: "signer key index promise other_promise",
 }
 _PEOPLE = ("principal", "operator", "owner", "publisher", "subject", "author", "relay", "signer")
 _SIGNED = ("header", "signature", "other_header", "other_signature")
-_SHARES = ("share_set", "other_share_set", "share_list")
-_LONG = ("certificate", "trust", "evidence", "promise", "proof", "plan", "signatures", *_SIGNED, *_SHARES)
+_SHARES = ("share_set", "other_share_set", "share_list", "origin", "other_origin")
+_OBJECTS = ("certificate", "trust", "evidence", "promise", "other_promise", "proof", "plan", "signatures")
+_LONG = (*_OBJECTS, *_SIGNED, *_SHARES)
 _WORDS = {"token": "topic", "allow": "rule"}
 _ROLES = {0: "nobody", 1: "publisher", 2: "subscriber"}
 

@@ -211,7 +211,15 @@ def _certificate(data: bytes) -> Facts:
 
 
 def _lock(data: bytes) -> Facts:
-    from tallystick.parcel.locks import ErasureLock, OwnPolicyLock, TopicLock, TopicPolicyLock, decode_lock, lock_hash
+    from tallystick.parcel.locks import (
+        ErasureLock,
+        OwnPolicyLock,
+        ShareLock,
+        TopicLock,
+        TopicPolicyLock,
+        decode_lock,
+        lock_hash,
+    )
     from tallystick.policy.show import show
 
     lock = decode_lock(data)
@@ -221,6 +229,8 @@ def _lock(data: bytes) -> Facts:
             return facts | {"opens_for": [{"token": token, "epoch": epoch} for token, epoch, _ in lock.wraps]}
         case ErasureLock():
             return facts | {"token": lock.token, "publisher": lock.publisher, "erasure_period": lock.period}
+        case ShareLock():
+            return facts | {"overlay": lock.overlay, "plan": lock.plan}
         case TopicPolicyLock():
             policy = {"token": lock.token, "group": lock.group, "policy_version": lock.version}
             return facts | policy | {"attribute_epoch": lock.epoch}

@@ -20,8 +20,8 @@ from tallystick.ledger.contracts.state import NOBODY
 from tallystick.trust.certificate import Certificate
 from tallystick.trust.permit import Operation as PermitOperation
 from tallystick.trust.plan import Plan
-from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, Promise, Refusal
-from tallystick.trust.shares import ShareList, ShareSet, find_false
+from tallystick.trust.promise import REASON_CHARACTERS_MAX, Anchor, JointPromise, Promise, Refusal
+from tallystick.trust.shares import Origin, ShareList, ShareSet, find_false
 
 Signature = tuple[bytes, bytes]  # (administrator, signature)
 
@@ -339,6 +339,15 @@ def false_share(signer: bytes, key: bytes, shares: ShareSet, listed: ShareList, 
     if number is None:
         number = find_false(shares, listed) or 0
     return wire.encode([int(EntryKind.FALSE_SHARE), signer, key, shares.encode(), listed.encode(), number])
+
+
+def two_origins(signer: bytes, key: bytes, one: Origin, other: Origin) -> bytes:
+    return wire.encode([int(EntryKind.TWO_ORIGINS), signer, key, one.encode(), other.encode()])
+
+
+def two_orders(signer: bytes, key: bytes, index: int, one: JointPromise, other: JointPromise) -> bytes:
+    """`index` is the signer's in its virtual node, by the plan of the promises."""
+    return wire.encode([int(EntryKind.TWO_ORDERS), signer, key, index, one.encode(), other.encode()])
 
 
 def _sign_schema(key: SigningKey, instance: bytes, token: bytes, version: int, schema_hash: bytes) -> bytes:

@@ -43,6 +43,7 @@ from tallystick.parcel.locks import (
     NotEntitled,
     OwnPolicyLock,
     PolicyPlace,
+    ShareLock,
     TopicLock,
     TopicPolicyLock,
     check_lane,
@@ -164,6 +165,7 @@ class KeyRing:
         self._erasure_keys: dict[tuple[bytes, bytes, int], hpke.PrivateKey] = {}
         self._capsules: dict[tuple[PolicyPlace, int], tuple[bytes, bytes]] = {}
         self._policy_keys: dict[tuple[PolicyPlace, int], hpke.PrivateKey] = {}
+        self._shares: OrderedDict[bytes, bytes] = OrderedDict()
         self._lane_keys: OrderedDict[_Place, LaneKey] = OrderedDict()
         self._closed: OrderedDict[_Place, tuple[int, AttributeKey | None]] = OrderedDict()
         self._lane_keys_max = lane_keys_max
@@ -174,6 +176,12 @@ class KeyRing:
     def add_policy(self, place: PolicyPlace, epoch: int, capsule: bytes, sealed_seed: bytes) -> None:
         """What a topic's policy takes to open in an attribute epoch."""
         self._capsules[place, epoch] = (capsule, sealed_seed)
+
+    def add_share(self, lock: bytes, secret: bytes) -> None:
+        """The secret of a share lock, by the lock's name, once its shares came together."""
+        self._shares[lock] = secret
+        if len(self._shares) > self._lane_keys_max:
+            self._shares.popitem(last=False)
 
     def add_erasure_key(self, token: bytes, publisher: bytes, period: int, key: hpke.PrivateKey) -> None:
         self._erasure_keys[token, publisher, period] = key
@@ -233,6 +241,8 @@ class KeyRing:
                 return lock.open(self._topic_keys)
             case ErasureLock():
                 return lock.open(self._erasure_keys)
+            case ShareLock():
+                return lock.open(self._shares)
             case TopicPolicyLock():
                 return self._open_of_topic(lock, group)
             case OwnPolicyLock():

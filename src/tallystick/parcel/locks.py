@@ -19,7 +19,9 @@ instance and lane, so a lock copied into another lane yields another lane key an
     then see neither formula nor epoch, only about how long they are; subscribers of the topic see both. Clear,
     everybody does.
 
-Number 3 (share) belongs to the lock of docs/formats/parcel.md that another carrier brings.
+- *share lock*: a secret that travels split over the relays of an overlay (`carriers/overlay/`). The lock is only its
+  name: nothing in it opens, and whoever has gathered enough shares has the secret. Alone it holds as long as no virtual
+  node on the way has more bad relays than it may; beside a topic lock, whoever breaks it has gained nothing.
 
 Publishers seal to the public half of a topic's policy as to any other, without knowing the formula. The private half is
 a seed, sealed once under the secret of a capsule (`crypto/abe`). So a subscriber decapsulates once for each policy and
@@ -50,10 +52,10 @@ from tallystick.errors import CannotOpen, Malformed, Refused
 from tallystick.parcel.header import TOPICS_MAX
 from tallystick.parcel.padding import padme
 from tallystick.policy.formula import Formula
-from tallystick.wire import Fields, Octets16, Octets32, number, octets
+from tallystick.wire import Fields, Number, Octets16, Octets32, number, octets
 
 LOCK_BYTES_MAX = 64 * 1024
-TOPIC_LOCK, POLICY_LOCK, ERASURE_LOCK = 1, 2, 4
+TOPIC_LOCK, POLICY_LOCK, SHARE_LOCK, ERASURE_LOCK = 1, 2, 3, 4
 OF_TOPIC, OWN = 1, 2
 U32_MAX = (1 << 32) - 1
 _PAYLOAD_BYTES_MAX = 64 * 1024  # a capsule of 60 KiB, padded
@@ -86,6 +88,12 @@ class NotEntitled(Refused):
             hint="attributes are granted by the tenant that declared them: tally attribute grant",
         )
         self.epoch = epoch
+
+
+class MissingShare(CannotOpen):
+    """The secret of a share lock has not come together yet."""
+
+    reason = "missing-share"
 
 
 @dataclass(frozen=True)
@@ -306,7 +314,26 @@ class ErasureLock(_SealedLock):
         return wire.encode([1, ERASURE_LOCK, *wire.listed(self)])
 
 
-Lock = TopicLock | ErasureLock | TopicPolicyLock | OwnPolicyLock
+@dataclass(frozen=True)
+class ShareLock:
+    instance: Octets32
+    lane: Octets16
+    overlay: Octets16
+    plan: Number  # version of the plan under which it is split
+    nonce: Octets16  # so that no two have one name
+
+    def open(self, secrets: Mapping[bytes, bytes]) -> bytes:
+        """The secret, from those that have come, by the lock's name. Raises `MissingShare`."""
+        secret = secrets.get(lock_hash(self.encode()))
+        if secret is None:
+            raise MissingShare
+        return secret
+
+    def encode(self) -> bytes:
+        return wire.encode([1, SHARE_LOCK, *wire.listed(self)])
+
+
+Lock = TopicLock | ErasureLock | TopicPolicyLock | OwnPolicyLock | ShareLock
 
 
 def lock_hash(data: bytes) -> bytes:
@@ -327,6 +354,8 @@ def decode_lock(data: bytes, expected_hash: bytes | None = None) -> Lock:
     if kind == POLICY_LOCK:
         of_topic = len(value) > 4 and value[4] == OF_TOPIC
         return _decode_policy_lock(_behind_kind(value, "policy lock", 10 if of_topic else 7))
+    if kind == SHARE_LOCK:
+        return wire.read_fields(ShareLock, _behind_kind(value, "share lock", 7))
     if kind == ERASURE_LOCK:
         return wire.read_fields(ErasureLock, _behind_kind(value, "erasure lock", 8))
     raise Malformed(f"lock: unknown kind {kind!r}", reason="version")

@@ -22,7 +22,7 @@ from tallystick.errors import CannotOpen, Malformed, Misuse, TallystickError, Un
 from tallystick.parcel.commit import LIST_BYTES_MAX
 from tallystick.parcel.header import ParcelKind
 from tallystick.parcel.keys import LaneKeys, ParcelKeys
-from tallystick.parcel.locks import MissingKey, NotEntitled
+from tallystick.parcel.locks import MissingKey, MissingShare, NotEntitled
 from tallystick.parcel.parcel import NoRoom, Oversized, Room, Section, VerifiedParcel, decode_section, describe
 from tallystick.record.batch import Batch
 from tallystick.record.batch import open_batch as read_batch
@@ -113,7 +113,14 @@ def open_group(
         salts = keys.salts(section.count)
         if not fast and leaf_root(batch, salts) != header.groups[group].root:
             raise Malformed("leaves do not match the root", reason="wrong-leaves")
-    except (MissingKey, NotEntitled, Unavailable, Oversized, NoRoom):  # local news: no key, or for now no lock, no room
+    except (
+        MissingKey,
+        MissingShare,
+        NotEntitled,
+        Unavailable,
+        Oversized,
+        NoRoom,
+    ):  # local news: no key or room for now
         raise
     except TallystickError as error:
         raise CannotOpen(f"{describe(header)}: cannot open") from error
@@ -140,7 +147,7 @@ def _open_content(verified: VerifiedParcel, ring: LaneKeys, group: int) -> bytes
         content = bytes(section.content)
         if leaf_hash(keys.salts(1) + content) != verified.header.groups[group].root:
             raise Malformed("content does not match the root", reason="wrong-leaves")
-    except (MissingKey, NotEntitled, Unavailable, Oversized):
+    except (MissingKey, MissingShare, NotEntitled, Unavailable, Oversized):
         raise
     except NoRoom as error:
         raise Oversized(str(error)) from error

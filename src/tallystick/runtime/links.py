@@ -47,8 +47,8 @@ from tallystick.runtime.sources import Clock, Entropy, SystemClock, SystemEntrop
 
 
 class Links:
-    """The role, its queues, and its connections. Everything but `stop` belongs to the thread of `run`'s loop, or to the
-    time before it."""
+    """The role, its queues, and its connections. Everything but `stop` and `wake` belongs to the thread of `run`'s
+    loop, or to the time before it."""
 
     def __init__(
         self,
@@ -132,6 +132,17 @@ class Links:
         else:
             with suppress(RuntimeError):  # the loop is closed: it has stopped already
                 self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def wake(self, before: Callable[[], None] = lambda: None) -> None:
+        """Give the role `Woken` soon, and call `before` in its thread first: from any thread."""
+
+        def act() -> None:
+            before()
+            self._runner.wake()
+
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(act)
 
     def statistics(self) -> LinkStatistics:
         peers = {name: peer.statistics(self._input.waiting(name)) for name, peer in self._peers.items()}

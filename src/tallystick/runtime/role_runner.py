@@ -48,6 +48,11 @@ class RoleRunner:
         """There is something in the queue."""
         self._stirred.set()
 
+    def wake(self) -> None:
+        """Tell the role `Woken` in its next turn."""
+        self._wakes.add(0)
+        self._stirred.set()
+
     async def run(self) -> None:
         """Tell the role everything until cancelled; begins with `Woken`."""
         loop = asyncio.get_running_loop()

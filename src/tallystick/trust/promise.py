@@ -106,6 +106,16 @@ class JointPromise:
     def body(self) -> bytes:
         return wire.encode([1, *wire.listed(self)[:-1]])
 
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """All from the instance to the offset: for that an honest relay signs one parcel."""
+        return tuple(wire.listed(self)[:8])
+
+    def contradicts(self, other: JointPromise) -> bool:
+        """Whether who signed both lied. Under another fence or plan, or with another block, the place may be ordered
+        anew."""
+        return self.place == other.place and self.parcel != other.parcel
+
     def sign(self, index: int, signer: Signer) -> JointPromise:
         """With one relay's signature more; its own earlier one is replaced."""
         others = [pair for pair in self.signatures if pair[0] != index]

@@ -167,11 +167,15 @@ class Origin(SignedObject):
     def lane_key(self) -> bytes:
         return name_lane_key(self.publisher, self.lock, self.created_ms)
 
+    def contradicts(self, other: Origin) -> bool:
+        """Whether who signed both lied."""
+        return self.lane_key == other.lane_key and self.body != other.body
+
 
 def name_lane_key(publisher: bytes, lock: bytes, created_ms: int) -> bytes:
     """A lane key's identifier. No other publisher can take it, nor the same one at another time: so a relay that
     signs one set for a lane key, and none for those made before it was started, never contradicts itself."""
-    return named_hash("tallystick lane key 1", wire.encode([1, publisher, lock, created_ms]))
+    return named_hash("tallystick relayed key 1", wire.encode([1, publisher, lock, created_ms]))
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,15 @@ class ShareSet(SignedObject):
     attempt: Annotated[int, number(ATTEMPTS_MAX)]
     sender: Annotated[int, number(COUNT_MAX, 1)]  # its index in its virtual node
     lineages: Annotated[tuple[SentLineage, ...], _lineages]
+
+    @property
+    def place(self) -> tuple[bytes, int, bytes, int]:
+        """What an honest sender signs one set for."""
+        return self.lane_key, self.plan, self.branch, self.attempt
+
+    def contradicts(self, other: ShareSet) -> bool:
+        """Whether who signed both lied."""
+        return self.place == other.place and self.body != other.body
 
     @cached_property
     def hash(self) -> bytes:

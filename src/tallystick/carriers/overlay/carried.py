@@ -17,7 +17,7 @@ from tallystick.crypto.coding import Assembly, CodedBlock, encode
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged
 from tallystick.parcel.parcel import Parcel
-from tallystick.trust.plan import Plan, VirtualNode
+from tallystick.trust.plan import RELAYS_MAX, Plan, VirtualNode
 from tallystick.trust.promise import JointPromise
 from tallystick.wire import Fields
 
@@ -65,7 +65,7 @@ class RelayedParcel:
             self.split = Parts(header.coding.needed, header.coding.total)
             self._assembly = Assembly(header.coding, header.body_bytes, header.body_root)
         else:
-            self.split = Parts(1, 1 if one_way else max(len(node.relays) for node in path))
+            self.split = Parts(1, 1 if one_way else RELAYS_MAX)  # the same everywhere, whatever the sizes on the way
         size = len(path[-1].relays)
         own = {part for part in range(self.split.total) if carrier(part, self.depth, size) == index}
         self.wanted = own  # and those that it is asked for

@@ -18,22 +18,21 @@ acknowledgement meanwhile: f silent relays slow nobody down.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.overlay.carried import ContentMessage, RelayedParcel, name_carried
 from tallystick.carriers.overlay.content import Strategy, gather, sends
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
-from tallystick.carriers.overlay.secret_forwarding import Branches
+from tallystick.carriers.overlay.surroundings import Branches, ContentRoutes
 from tallystick.crypto.coding import TOTAL_MAX
 from tallystick.errors import Forged, Malformed, Refused
 from tallystick.parcel.parcel import Parcel
-from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
-from tallystick.trust.plan import Plan, VirtualNode
+from tallystick.runtime.alarms import Alarms
+from tallystick.runtime.effects import Deliver, Effect, Send
+from tallystick.trust.plan import VirtualNode
 from tallystick.trust.promise import JointPromise
 from tallystick.wire import Fields
 
@@ -45,16 +44,6 @@ class ContentLimits:
     bytes_max: int = 256 << 20  # of bodies and blocks in memory; beyond it the oldest go
     answers_max: int = 16  # to one relay for one part
     strategy: Strategy = Strategy.REPLICAS  # of bodies that are not coded
-
-
-class ContentRoutes(Protocol):
-    """What a relay knows besides."""
-
-    def plan(self, version: int) -> Plan | None: ...
-
-    def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches: ...
-
-    def check_front(self, parcel: Parcel) -> None: ...  # the publish guard, as far as a header goes; raises `Refused`
 
 
 class CarriedParcel(NamedTuple):
@@ -91,7 +80,7 @@ class ContentForwarding:
     def __init__(self, relay: bytes, instance: bytes, around: ContentRoutes, limits: ContentLimits) -> None:
         self._relay, self._instance, self._around, self._limits = relay, instance, around, limits
         self._errands: dict[bytes, _Errand] = {}  # the oldest first
-        self._times: list[tuple[float, bytes]] = []
+        self._alarms: Alarms[bytes] = Alarms()
         self.dropped: Counter[str] = Counter()
 
     def offer(self, promise: JointPromise, parcel: Parcel, now: float) -> list[Effect]:
@@ -120,15 +109,15 @@ class ContentForwarding:
     def wake(self, now: float) -> list[Effect]:
         """Ask for what is missing, and let go of what is old."""
         effects: list[Effect] = []
-        while self._times and self._times[0][0] <= now:
-            _, name = heapq.heappop(self._times)
+        for name in self._alarms.due(now):
             errand = self._errands.get(name)
             if errand is not None and now >= errand.born + self._limits.hop_keep_s:
                 version = errand.carried.promise.plan
                 effects += [Deliver(Suspicion(version, relay)) for relay in sorted(errand.unacknowledged)]
                 del self._errands[name]
             elif errand is not None:
-                self._at(min(now + self._limits.hop_wait_s, errand.born + self._limits.hop_keep_s), name, effects)
+                again = min(now + self._limits.hop_wait_s, errand.born + self._limits.hop_keep_s)
+                self._alarms.set(again, name, effects)
                 self._ask(name, errand, effects)
         return effects
 
@@ -136,6 +125,10 @@ class ContentForwarding:
         """Whether more relays of a virtual node than may be bad have not acknowledged something yet (Algorithm 3)."""
         names = {relay.identifier for relay in node.relays}
         return any(len(names & errand.unacknowledged) > node.faults for errand in self._errands.values())
+
+    def owes(self, relay: bytes) -> bool:
+        """Whether a relay has not acknowledged something yet."""
+        return any(relay in errand.unacknowledged for errand in self._errands.values())
 
     # --- what arrives ---
 
@@ -175,7 +168,7 @@ class ContentForwarding:
         self._around.check_front(front)
         name = name_carried(promise)
         errand = self._errands[name] = _Errand(carried, now)
-        self._at(now + self._limits.hop_wait_s, name, effects)
+        self._alarms.set(now + self._limits.hop_wait_s, name, effects)
         return errand
 
     def _progress(self, errand: _Errand, effects: list[Effect]) -> None:
@@ -274,7 +267,3 @@ class ContentForwarding:
             raise Refused("acknowledgement: of what was not sent", reason="unknown")
         errand.unacknowledged.discard(sender)
         self._let_go(errand, self._branches(errand.carried))
-
-    def _at(self, time: float, name: bytes, effects: list[Effect]) -> None:
-        heapq.heappush(self._times, (time, name))
-        effects.append(WakeAt(time))

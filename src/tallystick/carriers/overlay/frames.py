@@ -29,6 +29,7 @@ class FrameKind(IntEnum):
     ORDER = 8  # within a virtual node: a parcel's place in its partition, and signatures for it
     TAKE_OVER = 9  # within a virtual node: a new orderer asks what was ordered before it
     FETCH = 10  # within a virtual node: whoever has not got an ordered parcel asks for it
+    PULL = 11  # a subscriber asks the relays of a virtual node that keeps secrets out of band for one of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ anew. No relay signs a parcel for a place where it has seen another one counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tallystick import wire
 from tallystick.carriers.overlay.content_forwarding import Suspicion
 from tallystick.carriers.overlay.frames import FRAME_BYTES_MAX, FrameKind, OverlayFrame
-from tallystick.carriers.overlay.places import Bearings, Counted, OrderedPartition, OrderingLimits, Unjudged
+from tallystick.carriers.overlay.places import Bearings, Counted, Lease, OrderedPartition, OrderingLimits, Unjudged
 from tallystick.carriers.overlay.relayed_keys import Evidence
 from tallystick.carriers.storage import Place
 from tallystick.crypto.signatures import Signer, VerifyKey
@@ -70,9 +70,11 @@ class Ordering:
             if len(partition.proposals) >= self._limits.proposals_max:
                 raise Refused("ordering: too many parcels wait for their place", reason="full")
             partition.proposals[parcel.hash] = parcel, now
+            partition.unplaced[parcel.hash] = None
             partition.asked.pop(parcel.hash, None)
             effects.append(WakeAt(now + self._limits.stall_s))
-        self._advance(place, now, effects)
+        offset = partition.awaited.pop(parcel.hash, None)
+        self._advance(place, now, effects, [] if offset is None else [offset])
         return effects
 
     def take(self, frame: OverlayFrame, sender: bytes, now: float) -> list[Effect]:
@@ -99,7 +101,8 @@ class Ordering:
         for place, partition in self._partitions.items():
             self._advance(place, now, effects)
             lease = self._bearings.lease(place)
-            waits = any(now >= came + self._limits.stall_s for _, came in partition.proposals.values())
+            _, oldest = next(iter(partition.proposals.values()), (None, now))
+            waits = now >= oldest + self._limits.stall_s
             if waits and lease is not None and lease.holder != self._relay and partition.suspected != lease.fence:
                 partition.suspected = lease.fence
                 effects.append(Deliver(Suspicion(self._bearings.newest_plan().version, lease.holder)))
@@ -116,72 +119,83 @@ class Ordering:
     def _partition(self, place: Place) -> OrderedPartition:
         partition = self._partitions.get(place)
         if partition is None:
-            partition = self._partitions[place] = OrderedPartition(counted=self._bearings.anchored(place))
+            anchored = self._bearings.anchored(place)
+            partition = OrderedPartition(counted=anchored, anchored=anchored, next=anchored)
+            self._partitions[place] = partition
         return partition
 
-    def _promised(self, partition: OrderedPartition, offset: int) -> JointPromise | None:
-        """What f+1 relays signed for a place, under the highest fence."""
-        node, _ = self._here()
-        found = [one for one in partition.heard.get(offset, {}).values() if len(one.signatures) > node.faults]
-        return max(found, key=lambda one: one.fence, default=None)
+    def _known(self, place: Place) -> OrderedPartition:
+        """A partition that another relay names: one of those that parcels came for, or that somebody may order."""
+        if place not in self._partitions and self._bearings.lease(place) is None:
+            raise Refused("order: of a partition that nobody orders", reason="unknown")
+        return self._partition(place)
 
-    def _ordered(self, place: Place, offset: int) -> JointPromise | None:
-        """What the holder of the lease ordered for a place; the first, if it lied."""
-        lease, partition = self._bearings.lease(place), self._partition(place)
-        holder = None if lease is None else self._bearings.newest_plan().place(lease.holder)
-        if lease is None or holder is None:
-            return None
-        heard = partition.heard.get(offset, {}).values()
-        return next((one for one in heard if one.fence == lease.fence and holder[1] in dict(one.signatures)), None)
-
-    def _advance(self, place: Place, now: float, effects: list[Effect]) -> None:
-        """Everything that can be done now: take a lease up, order, sign, count, ask for what is missing, forget."""
+    def _advance(self, place: Place, now: float, effects: list[Effect], touched: Iterable[int] = ()) -> None:
+        """Everything that can be done now: take a lease up, order, sign what was `touched`, count, forget."""
         partition, lease = self._partition(place), self._bearings.lease(place)
-        if lease is not None and lease.fence > partition.fence:
-            partition.fence = lease.fence
-            if lease.holder == self._relay:
-                partition.ready_at = now + self._limits.hop_wait_s
-                effects.append(WakeAt(partition.ready_at))
-                self._broadcast(FrameKind.TAKE_OVER, [*place, self._bearings.anchored(place)], effects)
-        if lease is not None and lease.holder == self._relay and now >= partition.ready_at:
-            self._order(place, partition, lease.fence, effects)
-        for offset in sorted(offset for offset in partition.heard if offset >= partition.counted):
-            if (order := self._ordered(place, offset)) is not None:
-                self._sign(partition, order, effects)
+        seat = None if lease is None else self._bearings.newest_plan().place(lease.holder)
+        if lease is not None and seat is not None:
+            if lease.fence > partition.fence:
+                touched = self._take_up(place, partition, lease, now, effects)
+            if lease.holder == self._relay and now >= partition.ready_at:
+                self._order(place, partition, lease.fence, seat[1], effects)
+            for offset in touched:
+                if (order := partition.ordered(offset, lease.fence, seat[1])) is not None:
+                    self._sign(partition, order, effects)
         self._count(place, partition, now, effects)
+        self._forget(place, partition, effects)
+
+    def _take_up(
+        self, place: Place, partition: OrderedPartition, lease: Lease, now: float, effects: list[Effect]
+    ) -> list[int]:
+        """A new fence. Returns the offsets that somebody may have ordered under it already."""
+        partition.fence, partition.next = lease.fence, partition.counted
+        if lease.holder == self._relay:
+            partition.ready_at = now + self._limits.hop_wait_s
+            partition.unplaced = dict.fromkeys(partition.proposals)
+            effects.append(WakeAt(partition.ready_at))
+            self._broadcast(FrameKind.TAKE_OVER, [*place, self._bearings.anchored(place)], effects)
+        return sorted(partition.heard)
 
     def _count(self, place: Place, partition: OrderedPartition, now: float, effects: list[Effect]) -> None:
-        while (promise := self._promised(partition, partition.counted)) is not None:
-            proposal = partition.proposals.get(promise.parcel)
+        faults = self._here()[0].faults
+        while (promise := partition.promised(partition.counted, faults)) is not None:
+            proposal = partition.proposals.pop(promise.parcel, None)
             if proposal is None:
                 self._fetch(partition, promise, now, effects)
-                break
-            del partition.proposals[promise.parcel]
+                return
+            partition.unplaced.pop(promise.parcel, None)
             partition.counted += 1
             effects.append(Deliver(Counted(promise, proposal[0])))
-        anchored = self._bearings.anchored(place)
-        for offset in [offset for offset in partition.heard if offset < min(anchored, partition.counted)]:
-            del partition.heard[offset]
-        for offset in [offset for offset in partition.signed if offset < anchored]:
-            del partition.signed[offset]
-            effects.append(StoreEffect(_key(place, offset), None))
+
+    def _forget(self, place: Place, partition: OrderedPartition, effects: list[Effect]) -> None:
+        """What is anchored, and delivered, is the ledger's."""
+        end = min(self._bearings.anchored(place), partition.counted)
+        for offset in range(partition.anchored, end):
+            partition.heard.pop(offset, None)
+            if partition.signed.pop(offset, None) is not None:
+                effects.append(StoreEffect(_key(place, offset), None))
+        partition.anchored = max(end, partition.anchored)
 
     # --- ordering ---
 
-    def _order(self, place: Place, partition: OrderedPartition, fence: int, effects: list[Effect]) -> None:
+    def _order(self, place: Place, partition: OrderedPartition, fence: int, index: int, effects: list[Effect]) -> None:
         """As the orderer: what was promised before keeps its place under the new fence, then comes what waits."""
-        offsets = range(partition.counted, partition.counted + self._limits.ahead_max)
-        known = {at: self._ordered(place, at) or self._promised(partition, at) for at in partition.heard}
-        placed = {one.parcel for one in known.values() if one is not None}
-        waiting = iter([name for name in partition.proposals if name not in placed])
-        for offset in offsets:
-            if self._ordered(place, offset) is not None:
-                continue
-            earlier = known.get(offset)
-            parcel = next(waiting, None) if earlier is None else earlier.parcel
-            if parcel is None or parcel not in partition.proposals:
-                return  # nothing waits, or what was promised is not here yet
-            self._sign(partition, self._place(place, fence, offset, parcel), effects)
+        faults = self._here()[0].faults
+        if partition.ready_at:  # what the others told
+            partition.ready_at = 0.0
+            for known in partition.heard:
+                if (promise := partition.promised(known, faults)) is not None:
+                    partition.unplaced.pop(promise.parcel, None)
+        while partition.next < partition.counted + self._limits.ahead_max:
+            offset = max(partition.next, partition.counted)
+            if partition.ordered(offset, fence, index) is None:
+                earlier = partition.promised(offset, faults)
+                parcel = next(iter(partition.unplaced), None) if earlier is None else earlier.parcel
+                if parcel is None or parcel not in partition.proposals:
+                    return  # nothing waits, or what was promised is not here yet
+                self._sign(partition, self._place(place, fence, offset, parcel), effects)
+            partition.next = offset + 1
 
     def _place(self, place: Place, fence: int, offset: int, parcel: bytes) -> JointPromise:
         plan, (node, _) = self._bearings.newest_plan(), self._here()
@@ -198,7 +212,7 @@ class Ordering:
         if (promise.instance, promise.overlay, promise.plan, promise.node) != where:
             raise Malformed("order: of another virtual node or plan", reason="plan")
         place = Place(promise.token, promise.partition)
-        partition = self._partition(place)
+        partition = self._known(place)
         if promise.offset >= partition.counted + self._limits.ahead_max:
             raise Refused("order: too far ahead", reason="full")
         if promise.offset < self._bearings.anchored(place):
@@ -210,12 +224,19 @@ class Ordering:
                 effects.append(Deliver(Unjudged(place, found)))
         heard = partition.heard.setdefault(promise.offset, {})
         known = heard.get(promise.body)
-        if known is None and len(heard) >= 2 * len(node.relays):
-            raise Refused("order: too many stories about one place", reason="full")
+        if known is None:
+            self._check_stories(heard, sender)
         for other in heard.values():
             self._convict(other, promise, node, effects)
         heard[promise.body] = promise if known is None else known.join(promise)
-        self._advance(place, now, effects)
+        if promise.parcel not in partition.proposals:
+            partition.awaited[promise.parcel] = promise.offset
+        self._advance(place, now, effects, [promise.offset])
+
+    def _check_stories(self, heard: Mapping[bytes, JointPromise], sender: int) -> None:
+        """Of each relay that tells them: were they counted all together, a liar's would keep the others out."""
+        if sum(sender in dict(one.signatures) for one in heard.values()) >= self._limits.stories_max:
+            raise Refused("order: too many stories about one place", reason="full")
 
     def _verify(self, promise: JointPromise, node: VirtualNode, sender: int) -> None:
         if promise.signatures[-1][0] > len(node.relays) or sender not in dict(promise.signatures):
@@ -224,8 +245,8 @@ class Ordering:
             VerifyKey(node.relays[index - 1].key).verify(JOINT_CONTEXT, signature, promise.body)
 
     def _convict(self, one: JointPromise, other: JointPromise, node: VirtualNode, effects: list[Effect]) -> None:
-        """Whoever signed two parcels for a place under one fence."""
-        if one.fence == other.fence and one.parcel != other.parcel:
+        """Whoever signed two parcels for a place under one fence, and by one plan: indices of another are others'."""
+        if one.contradicts(other):
             for index in sorted(dict(one.signatures).keys() & dict(other.signatures).keys()):
                 both = one.encode(), other.encode()
                 effects.append(Deliver(Evidence(node.relays[index - 1].identifier, "two-orders", both)))
@@ -234,20 +255,26 @@ class Ordering:
         """Sign an order, if its parcel passed the guards here and this place is no other's."""
         _, index = self._here()
         offset = promise.offset
-        fence, parcel = partition.signed.get(offset, (0, b""))
-        counted = self._promised(partition, offset)
+        counted = partition.promised(offset, self._here()[0].faults)
         if (
             index in dict(promise.signatures)
             or promise.parcel not in partition.proposals
-            or (fence == promise.fence and parcel != promise.parcel)
+            or self._is_bound(partition, promise)
             or (counted is not None and counted.parcel != promise.parcel)
         ):
             return
         mine = promise.sign(index, self._signer)
         partition.heard.setdefault(offset, {})[mine.body] = mine
         partition.signed[offset] = promise.fence, promise.parcel
+        partition.unplaced.pop(promise.parcel, None)
         effects.append(StoreEffect(_key(Place(promise.token, promise.partition), offset), mine.encode()))
         self._broadcast(FrameKind.ORDER, [mine.encode(), None], effects)
+
+    def _is_bound(self, partition: OrderedPartition, promise: JointPromise) -> bool:
+        """Whether this relay signed another parcel for the place under this fence, or may have: of a place the newest
+        fence alone is remembered, and what a relay knows of the ledger may be older after a restart."""
+        fence, parcel = partition.signed.get(promise.offset, (0, b""))
+        return promise.fence < fence or (promise.fence == fence and promise.parcel != parcel)
 
     # --- to the others ---
 
@@ -282,7 +309,7 @@ class Ordering:
         fields.version(1)
         place, offset = Place(fields.octets(16), fields.number(PARTITIONS_MAX - 1)), fields.number()
         parcel, (_, index) = fields.octets(32), self._here()
-        heard = self._partition(place).heard.get(offset, {}).values()
+        heard = self._known(place).heard.get(offset, {}).values()
         promise = next((one for one in heard if one.parcel == parcel and index in dict(one.signatures)), None)
         found = None if promise is None else self._find(place, parcel)
         if promise is None or found is None:

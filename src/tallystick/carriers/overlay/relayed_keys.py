@@ -6,6 +6,7 @@ needed, who sends first. So all honest parties compute the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ class ForwardingLimits:
     attempts_max: int = 3  # after the first
     keep_s: float = 3600.0  # how long shares of a lane key are kept
     publisher_keys_max: int = 64  # lane keys of one publisher at a time
+    pulls_max: int = 16  # of one lane key by one subscriber, out of band
     delay_max_s: float = 60.0  # between a lane key's making and its first message here
     skew_max_s: float = 5.0  # between clocks
 
@@ -107,6 +109,7 @@ class RelayedKey:
     index: int
     erasable: bytes
     attempts: dict[int, ShareAttempt] = field(default_factory=dict)
+    pulls: Counter[bytes] = field(default_factory=Counter)  # by subscriber
 
     @property
     def depth(self) -> int:

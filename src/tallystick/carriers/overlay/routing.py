@@ -34,7 +34,7 @@ from tallystick.carriers.overlay.claim_store import ClaimStore, RoutingLimits
 from tallystick.carriers.overlay.claims import Claim
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState, states
-from tallystick.carriers.overlay.secret_forwarding import Branches
+from tallystick.carriers.overlay.surroundings import Branches
 from tallystick.carriers.overlay.tables import News, RouteEntry, RoutingTables
 from tallystick.errors import Malformed, Misuse, Refused
 from tallystick.guards.route import RoutingGuard

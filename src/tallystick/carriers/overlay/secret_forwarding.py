@@ -19,6 +19,10 @@ lineage. If one of them is bad, that costs a complaint and a round.
 
 *Late branches.* Relays keep what they hold until the key retires. Whoever subscribes later gets the same sets.
 
+*Out of band* (000, "Solution analysis and adaptations"). A publisher may give its shares to a virtual node through
+which no parcels go: repositories, each with one index. Subscribers pull from them by the lock's name, as often as
+`pulls_max`, and get what the ledger gives them a right to.
+
 Deviation from the paper: its Algorithm 2 splits every share again at every hop, so that they multiply
 (`experiments/synapse/`); here their number stays. Left out: acknowledgements. What a broken link loses is a
 complaint's business.
@@ -26,10 +30,8 @@ complaint's business.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
 
 from tallystick.carriers.overlay.frames import OverlayFrame
 from tallystick.carriers.overlay.redistribution import ALONE, Contribution, Hop, Threshold, check, combine, reshare
@@ -44,30 +46,13 @@ from tallystick.carriers.overlay.relayed_keys import (
     threshold,
     verify,
 )
+from tallystick.carriers.overlay.surroundings import Branches, Surroundings
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Malformed, Refused
-from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
-from tallystick.trust.plan import Plan
+from tallystick.runtime.alarms import Alarms
+from tallystick.runtime.effects import Deliver, Effect, Send
 from tallystick.trust.shares import CANNOT_OPEN, NO_LINEAGE, Complaint, Origin, ShareList, ShareSet
-
-
-class Branches(NamedTuple):
-    """Where a topic's subscribers are, seen from one relay."""
-
-    nodes: tuple[bytes, ...]  # neighbouring virtual nodes
-    subscribers: tuple[bytes, ...]  # its own clients with a live permit
-
-
-class Surroundings(Protocol):
-    """What a relay knows besides: plans, keys and routes."""
-
-    def plan(self, version: int) -> Plan | None: ...
-
-    def key_of(self, principal: bytes) -> VerifyKey | None: ...
-
-    def branches(self, tokens: Sequence[bytes], came_from: bytes | None) -> Branches: ...
-
-    def may_publish(self, publisher: bytes, tokens: Sequence[bytes]) -> bool: ...
+from tallystick.wire import Fields
 
 
 class SecretForwarding:
@@ -88,7 +73,7 @@ class SecretForwarding:
         self._since_ms = 1000 * (started + limits.skew_max_s)
         self._lanes: dict[bytes, RelayedKey] = {}
         self._of: Counter[bytes] = Counter()  # lane keys by publisher
-        self._times: list[tuple[float, bytes, int | None]] = []  # when an attempt, or with None a lane key, ends
+        self._alarms: Alarms[tuple[bytes, int | None]] = Alarms()  # when an attempt, or with None a lane key, ends
         self.dropped: Counter[str] = Counter()
 
     def take(self, frame: OverlayFrame, sender: bytes, now: float) -> list[Effect]:
@@ -109,8 +94,7 @@ class SecretForwarding:
     def wake(self, now: float) -> list[Effect]:
         """End what is over."""
         effects: list[Effect] = []
-        while self._times and self._times[0][0] <= now:
-            _, key, number = heapq.heappop(self._times)
+        for key, number in self._alarms.due(now):
             lane = self._lanes.get(key)
             if lane is not None and number is None:
                 del self._lanes[key]
@@ -131,6 +115,30 @@ class SecretForwarding:
                     self._send(lane, number, effects)
         return effects
 
+    def pull(self, frame: OverlayFrame, subscriber: bytes) -> list[Effect]:
+        """A subscriber asks a repository, by the name of a share lock, for what the publisher gave in."""
+        effects: list[Effect] = []
+        try:
+            lane, number = self._pulled(frame), 0
+            if not self._around.may_subscribe(subscriber, lane.origin.tokens):
+                raise Refused("pull: the subscriber has no right", reason="no-right")
+            lane.pulls[subscriber] += 1
+            if lane.pulls[subscriber] > self._limits.pulls_max:
+                raise Refused("pull: asked too often", reason="full")
+            self._send_branch(lane, number, subscriber, ALONE, [subscriber], effects)
+        except Refused as error:
+            self.dropped[error.reason] += 1
+        return effects
+
+    def _pulled(self, frame: OverlayFrame) -> RelayedKey:
+        fields = Fields.parse(frame.content, "pull", 2)
+        fields.version(1)
+        lock = fields.octets(32)
+        held = [lane for lane in self._lanes.values() if lane.origin.lock == lock and lane.before is None]
+        if not held or not held[0].attempts[0].held:
+            raise Refused("pull: nothing of this lock is here", reason="unknown")
+        return held[0]
+
     # --- a lane key ---
 
     def _lane(self, origin: Origin, encoded: bytes, sender: bytes, now: float, effects: list[Effect]) -> RelayedKey:
@@ -146,7 +154,7 @@ class SecretForwarding:
             raise Refused("share origin: the publisher signed another one", reason="contradiction")
         lane = self._lanes[origin.lane_key] = self._new_lane(origin, encoded, sender, now)
         self._of[origin.publisher] += 1
-        self._at(now + self._limits.keep_s, origin.lane_key, None, effects)
+        self._alarms.set(now + self._limits.keep_s, (origin.lane_key, None), effects)
         self._tell(lane, None, effects)
         self._begin(lane, 0, None, now, effects)
         return lane
@@ -185,7 +193,7 @@ class SecretForwarding:
     def _begin(self, lane: RelayedKey, number: int, complaint: bytes | None, now: float, effects: list[Effect]) -> None:
         attempt = lane.attempts[number] = ShareAttempt(complaint)
         if lane.before is not None:
-            self._at(now + self._wait_s(lane.depth, number), lane.origin.lane_key, number, effects)
+            self._alarms.set(now + self._wait_s(lane.depth, number), (lane.origin.lane_key, number), effects)
         elif lane.attempts[0].came:  # the edge holds the publisher's share already
             attempt.came = lane.attempts[0].came
             self._finish(lane, number, now, effects)
@@ -249,7 +257,7 @@ class SecretForwarding:
         verify(mine, key)
         known = attempt.came.get(shares.sender)
         if known is not None:
-            if known.shares.hash != shares.hash:
+            if known.shares.contradicts(shares):
                 effects.append(Deliver(Evidence(sender, "two-sets", (known.shares.encode(), encoded))))
                 raise Refused("share set: the sender signed another one", reason="contradiction")
             return
@@ -321,7 +329,3 @@ class SecretForwarding:
             mine = lists[index].sign(self._signer).encode()
             message = SharesMessage(lane.encoded, attempt.complaint, signed, mine)
             effects.append(Send(name.hex(), message.frame(lane.origin.plan)))
-
-    def _at(self, time: float, key: bytes, number: int | None, effects: list[Effect]) -> None:
-        heapq.heappush(self._times, (time, key, number))
-        effects.append(WakeAt(time))

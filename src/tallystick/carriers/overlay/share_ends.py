@@ -9,13 +9,13 @@ the next, whatever relays tell it: so a relay that lies about attempts gains not
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tallystick.carriers.overlay.frames import OverlayFrame
+from tallystick import wire
+from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.redistribution import Contribution, ShareOpener, check, commitment_to, split
 from tallystick.carriers.overlay.relayed_keys import (
     ForwardingLimits,
@@ -27,7 +27,8 @@ from tallystick.carriers.overlay.relayed_keys import (
 )
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Forged, Refused
-from tallystick.runtime.effects import Deliver, Effect, Send, WakeAt
+from tallystick.runtime.alarms import Alarms
+from tallystick.runtime.effects import Deliver, Effect, Send
 from tallystick.trust.plan import Plan, VirtualNode
 from tallystick.trust.shares import (
     CANNOT_OPEN,
@@ -70,6 +71,12 @@ def give_shares(
     return Given(origin, made.secret, effects)
 
 
+def pull_shares(plan: Plan, repositories: bytes, lock: bytes) -> list[Effect]:
+    """Ask the relays of a virtual node that keeps secrets out of band for the shares of a lock."""
+    frame = OverlayFrame(FrameKind.PULL, plan.version, wire.encode([1, lock])).encode()
+    return [Send(relay.identifier.hex(), frame) for relay in plan.node(repositories).relays]
+
+
 class OpenedShares(NamedTuple):
     """A share lock's secret, as a subscriber has it."""
 
@@ -106,7 +113,7 @@ class ShareReceiver:
         self._plan_of, self._key_of, self._limits = plan_of, key_of, limits
         self._wanted: dict[bytes, _Wanted] = {}
         self._of: Counter[bytes] = Counter()
-        self._times: list[tuple[float, bytes, int]] = []
+        self._alarms: Alarms[tuple[bytes, int | None]] = Alarms()  # an attempt's end, or with None a lane key's
         self.dropped: Counter[str] = Counter()
 
     def take(self, frame: OverlayFrame, sender: bytes, now: float) -> list[Effect]:
@@ -125,13 +132,12 @@ class ShareReceiver:
     def wake(self, now: float) -> list[Effect]:
         """Complain about what did not come in time, and wait twice as long for the next attempt."""
         effects: list[Effect] = []
-        while self._times and self._times[0][0] <= now:
-            _, key, number = heapq.heappop(self._times)
+        for key, number in self._alarms.due(now):
             wanted = self._wanted.get(key)
-            if wanted is not None and number < 0:
+            if wanted is not None and number is None:
                 del self._wanted[key]
                 self._of[wanted.origin.publisher] -= 1
-            elif wanted is not None and not wanted.done and number < self._limits.attempts_max:
+            elif wanted is not None and number is not None and not wanted.done and number < self._limits.attempts_max:
                 complaint = self._complain(wanted, number)
                 effects += [Send(relay.identifier.hex(), complaint) for relay in wanted.edge.relays]
                 self._wait(wanted, number + 1, now, effects)
@@ -154,13 +160,13 @@ class ShareReceiver:
         verify(origin, key)
         wanted = self._wanted[origin.lane_key] = _Wanted(origin, encoded, plan, edge)
         self._of[origin.publisher] += 1
-        self._at(now + self._limits.keep_s, origin.lane_key, -1, effects)
+        self._alarms.set(now + self._limits.keep_s, (origin.lane_key, None), effects)
         self._wait(wanted, 0, now, effects)
         return wanted
 
     def _wait(self, wanted: _Wanted, number: int, now: float, effects: list[Effect]) -> None:
         hops = len(wanted.plan.path(wanted.origin.edge, self._edge))
-        self._at(now + hops * self._limits.hop_wait_s * 2**number, wanted.origin.lane_key, number, effects)
+        self._alarms.set(now + hops * self._limits.hop_wait_s * 2**number, (wanted.origin.lane_key, number), effects)
 
     def _receive(self, wanted: _Wanted, encoded: bytes, listed: bytes, sender: bytes, effects: list[Effect]) -> None:
         shares, mine = ShareSet.decode(encoded), ShareList.decode(listed)
@@ -191,7 +197,3 @@ class ShareReceiver:
         what = origin.lane_key, origin.plan, number, self._subscriber, 0, CANNOT_OPEN, liars
         complaint = Complaint(*what).sign(self._signer).encode()
         return SharesMessage(wanted.encoded, complaint).frame(origin.plan)
-
-    def _at(self, time: float, key: bytes, number: int, effects: list[Effect]) -> None:
-        heapq.heappush(self._times, (time, key, number))
-        effects.append(WakeAt(time))

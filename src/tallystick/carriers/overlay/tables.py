@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.overlay.claims import Claim
-from tallystick.carriers.overlay.secret_forwarding import Branches
+from tallystick.carriers.overlay.surroundings import Branches
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.trust.permit import Operation, Permit

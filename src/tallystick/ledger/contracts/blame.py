@@ -1,13 +1,25 @@
 """Blame: what convicts a relay, and what only makes it suspected.
 
 Threat: a relay that tells receivers different stories about a lane key, or sends shares that its commitments do not
-allow, and denies it; liars that ruin an honest relay's name, or have it replaced. Two words are told apart.
+allow, or gives one place of a partition to two parcels, and denies it; a publisher that tells two relays different
+things; liars that ruin an honest relay's name, or have it replaced. Two words are told apart.
 
-*Proof* lowers a signer's reputation, as a broken promise does. It is two objects under its own signature: two share
-sets for one lane key, plan version, branch and attempt, or a share set and a list with a share that does not fit it.
+*Proof* lowers a signer's reputation, as a broken promise does. It is two objects under its own signature, one of
+
+- two share sets for one lane key, plan version, branch and attempt;
+- a share set and a list with a share that does not fit it;
+- two origins of its own for one lane key;
+- two joint promises for one place under one fence, with different parcels.
+
 Nothing else is looked at, so whoever brings it convicts nobody but the signer, under whichever key it had then; a
 publisher is held to it as relays are. What proves nothing is refused, which costs its author as every refusal does. One
-place of a lane key convicts once. A list shows shares to everybody, but only such as their sender, a liar, knew.
+place convicts once. A list shows shares to everybody, but only such as their sender, a liar, knew.
+
+The index beside a relay's signature on a joint promise is not signed: whoever brings it may write another. So nothing
+hangs on it. What convicts is the signer's key under two bodies that name instance, overlay, plan version and virtual
+node, and no honest relay signs two such. As long as the plan is kept, signer, key and index must be those that it
+names, as for everybody who judges the promise. Of a plan that was forgotten the ledger still knows whose the key was,
+and that its owner is a relay of this overlay. What is of no plan that there was is refused.
 
 *Suspicion* is a word about silence, which cannot be proved, and never lowers anything. Relays of the same and of
 neighbouring virtual nodes are counted, each once for a plan version. When f+1 of one virtual node say the same, one of
@@ -31,9 +43,10 @@ from tallystick.errors import Malformed, Refused
 from tallystick.ledger.contracts import access, identity, plans, reputation
 from tallystick.ledger.contracts.state import HASH, ID, Call, RowReader, Table, fields_of
 from tallystick.trust.certificate import SubjectKind
-from tallystick.trust.plan import Plan, VirtualNode
+from tallystick.trust.plan import RELAYS_MAX, Plan, VirtualNode
+from tallystick.trust.promise import JOINT_CONTEXT, JointPromise
 from tallystick.trust.right import Right
-from tallystick.trust.shares import LINEAGES_MAX, ShareList, ShareSet, verify_sent
+from tallystick.trust.shares import LINEAGES_MAX, Origin, ShareList, ShareSet, verify_sent
 from tallystick.wire import Fields
 
 
@@ -80,9 +93,9 @@ def two_sets(call: Call, entry: list[Any]) -> None:
     fields = fields_of(entry, "two sets", 5)
     signer, key = _read_signer(call, fields)
     one, other = (_read(ShareSet, fields, key) for _ in range(2))
-    if _place(one) != _place(other) or one.body == other.body:
+    if not one.contradicts(other):
         raise Refused("these share sets do not contradict each other", reason="false-evidence")
-    _convict(call, signer, _place(one))
+    _convict(call, signer, one.place)
 
 
 def false_share(call: Call, entry: list[Any]) -> None:
@@ -98,7 +111,39 @@ def false_share(call: Call, entry: list[Any]) -> None:
         raise Refused("the list is not of this set", reason="false-evidence")
     if len(listed.encoded) == len(shares.lineages) and _fits(shares, listed, number):
         raise Refused("the share fits its commitments", reason="false-evidence")
-    _convict(call, signer, _place(shares))
+    _convict(call, signer, shares.place)
+
+
+def two_origins(call: Call, entry: list[Any]) -> None:
+    """[98, signer, key, origin, other origin]; by anybody."""
+    fields = fields_of(entry, "two origins", 5)
+    signer, key = _read_signer(call, fields)
+    one, other = (_read(Origin, fields, key) for _ in range(2))
+    if not one.contradicts(other):
+        raise Refused("these origins do not contradict each other", reason="false-evidence")
+    if one.publisher != signer:
+        raise Refused("the lane key is another publisher's", reason="false-evidence")
+    _convict(call, signer, (one.lane_key,))
+
+
+def two_orders(call: Call, entry: list[Any]) -> None:
+    """[99, signer, key, index, joint promise, other joint promise]; by anybody.
+
+    The index chooses the signature in both.
+    """
+    fields = fields_of(entry, "two orders", 6)
+    signer, key = _read_signer(call, fields)
+    index = fields.number(RELAYS_MAX, 1)
+    one, other = (JointPromise.decode(fields.octets(at_most=SIGNED_BYTES_MAX)) for _ in range(2))
+    if not one.contradicts(other):
+        raise Refused("these promises do not contradict each other", reason="false-evidence")
+    _check_bound(call, one, index, signer, key)
+    for promise in (one, other):
+        signature = dict(promise.signatures).get(index)
+        if signature is None:
+            raise Refused("a promise has no signature of this index", reason="false-evidence")
+        key.verify(JOINT_CONTEXT, signature, promise.body)
+    _convict(call, signer, one.place)
 
 
 def suspect(call: Call, entry: list[Any]) -> None:
@@ -172,10 +217,21 @@ def _read(kind: type[Signed], fields: Fields, key: VerifyKey) -> Signed:
     return found
 
 
-def _place(shares: ShareSet) -> bytes:
-    """What an honest signer signs one set for."""
-    place = [shares.lane_key, shares.plan, shares.branch, shares.attempt]
-    return named_hash("tallystick misdeal 1", wire.encode(place))
+def _check_bound(call: Call, promise: JointPromise, index: int, signer: bytes, key: VerifyKey) -> None:
+    """Returns if this signer could have signed the promise as the relay of this index."""
+    overlay = call.state.row(plans.OVERLAYS(promise.overlay))
+    newest = 0 if overlay is None else overlay.version
+    if promise.instance != call.instance or not 0 < promise.plan <= newest:
+        raise Refused("a promise of another instance, or of no plan that there was", reason="false-evidence")
+    plan = plans.find_plan(call.state.row, promise.overlay, promise.plan)
+    if plan is None:  # forgotten
+        is_bound = call.state.row(plans.RELAYS(signer)) == promise.overlay
+    else:
+        place = plan.place(signer)
+        named = place and (place[0].identifier, place[1], place[0].relays[place[1] - 1].key)
+        is_bound = named == (promise.node, index, key.raw)
+    if not is_bound:
+        raise Refused("the signer was not that relay", reason="false-evidence")
 
 
 def _fits(shares: ShareSet, listed: ShareList, number: int) -> bool:
@@ -188,8 +244,9 @@ def _fits(shares: ShareSet, listed: ShareList, number: int) -> bool:
     return True
 
 
-def _convict(call: Call, signer: bytes, place: bytes) -> None:
-    key = MISDEALS(signer, place)
+def _convict(call: Call, signer: bytes, place: tuple[Any, ...]) -> None:
+    """Once for a place. Places of different kinds have different numbers of fields, so none is taken for another."""
+    key = MISDEALS(signer, named_hash("tallystick misdeal 1", wire.encode([*place])))
     if call.state.get(key) is not None:
         raise Refused("the evidence is known", reason="known-evidence")
     call.state.put(key, [call.entry_hash, call.height])

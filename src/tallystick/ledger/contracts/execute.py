@@ -131,6 +131,8 @@ CONTRACTS: dict[tuple[str, int], dict[int, Handler]] = {
         EntryKind.SUSPECT: blame.suspect,
         EntryKind.TWO_SETS: blame.two_sets,
         EntryKind.FALSE_SHARE: blame.false_share,
+        EntryKind.TWO_ORIGINS: blame.two_origins,
+        EntryKind.TWO_ORDERS: blame.two_orders,
     },
     ("writes", 1): {EntryKind.WRITE: writes.write},
     ("erasures", 1): {EntryKind.ERASE: epochs.erase},

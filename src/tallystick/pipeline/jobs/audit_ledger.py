@@ -95,6 +95,7 @@ _PLAIN: dict[EntryKind, tuple[tuple[str, int], ...]] = {
     EntryKind.LEASE: (*_TOKEN, ("partition", 2)),
     EntryKind.SUSPECT: (("principal", 3),),
     **dict.fromkeys((EntryKind.TWO_SETS, EntryKind.FALSE_SHARE), (("principal", 1),)),
+    **dict.fromkeys((EntryKind.TWO_ORIGINS, EntryKind.TWO_ORDERS), (("principal", 1),)),
 }
 
 
