@@ -96,7 +96,7 @@ bench-spark: setup warm ## reading and writing in Spark against JSON; writes bui
 bench-kafka: setup engines warm ## parcels through Kafka against plain Kafka; writes build/bench/kafka.json
 	@$(BIN)/python benchmarks/kafka.py $(ARGS)
 
-.PHONY: bench-pages bench-compare bench-isolation
+.PHONY: bench-pages bench-compare bench-isolation bench-overlay
 bench-pages: setup ## take the results of build/bench to benchmarks/results, and write the tables of the pages from there
 	@$(BIN)/python benchmarks/pages.py
 
@@ -106,6 +106,9 @@ bench-compare: setup ## BASE=commit and the working tree in turns: every row tha
 
 bench-isolation: setup warm ## an honest tenant beside a hostile one; writes build/bench/isolation.json (ARGS="--quick")
 	@$(BIN)/python benchmarks/isolation.py $(ARGS)
+
+bench-overlay: setup warm ## secrets and parcels through virtual nodes; writes build/bench/overlay.json (ARGS="--only hops")
+	@$(BIN)/python benchmarks/overlay.py $(ARGS)
 
 soak: setup warm ## seeded worlds (MINUTES=10, or SEEDS=1000; FIRST=… chooses), then the suite with fresh seeds (SUITE=1)
 	@first=$${FIRST:-$$(date +%s)}; echo "simulating from seed $$first on"; \

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from random import Random
 
-from makers import INSTANCE, rows, seed, token
+import pyarrow as pa
+from makers import INSTANCE, SCHEMA, rows, seed, token
 from makers import World as Publishing
 from sharing_world import LINK, NOW, PUBLISHER, SUBSCRIBER, chain, key_of
 
@@ -25,10 +26,13 @@ from tallystick.crypto.coding import CodedBlock, encode
 from tallystick.crypto.signatures import SigningKey
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
+from tallystick.parcel.seal import Lane
+from tallystick.record.batch import Batch
 from tallystick.runtime.effects import Arrived, Effect, Event, Role, Send
 from tallystick.runtime.network import Link, Network
 from tallystick.trust.plan import Plan
 from tallystick.trust.promise import JointPromise
+from tallystick.wire import OCTETS_MAX
 
 CAR = SigningKey.from_seed(seed("car"))
 
@@ -36,14 +40,29 @@ CAR = SigningKey.from_seed(seed("car"))
 @cache
 def sealed(count: int, coded: tuple[int, int] | None = None) -> tuple[Parcel, ...]:
     """Parcels of one lane, whole or with the marks of a code (needed, total)."""
-    lane, found = Publishing().lane(), []
-    for number in range(count):
-        parcel = lane.seal(rows(10 * number, 10), now_ms=int(NOW * 1000), entropy=seed(f"parcel {number}"))
+    return tuple(seal_all(Publishing().lane(), [rows(10 * number, 10) for number in range(count)], coded))
+
+
+@cache
+def sealed_long(coded: tuple[int, int] | None = None) -> tuple[Parcel, ...]:
+    """Two parcels of which even a half is longer than an ordinary field on the wire."""
+    random, batches = Random("long"), []
+    for _ in range(2):
+        columns = [[random.randbytes(24).hex() for _ in range(2_000)], list(range(2_000)), [0.0] * 2_000]
+        arrays = [pa.array(values, one.type) for values, one in zip(columns, SCHEMA.arrow, strict=True)]
+        batches.append(Batch.of(SCHEMA, pa.RecordBatch.from_arrays(arrays, schema=SCHEMA.arrow)))
+    parcels = tuple(seal_all(Publishing().lane(), batches, coded))
+    assert all(len(parcel.body) > 2 * OCTETS_MAX for parcel in parcels)
+    return parcels
+
+
+def seal_all(lane: Lane, batches: Iterable[Batch], coded: tuple[int, int] | None) -> Iterator[Parcel]:
+    for number, batch in enumerate(batches):
+        parcel = lane.seal(batch, now_ms=int(NOW * 1000), entropy=seed(f"parcel {number}"))
         if coded is not None:
             header = replace(parcel.header, coding=encode(bytes(parcel.body), *coded).coding)
             parcel = Parcel(header, CAR.sign(SIGNATURE_CONTEXT, header.encoded), parcel.body)
-        found.append(parcel)
-    return tuple(found)
+        yield parcel
 
 
 def promised(plan: Plan, parcel: Parcel, offset: int, signers: Sequence[int] = (1, 2), node: int = 0) -> JointPromise:
@@ -161,11 +180,12 @@ class CarryingWorld:
     bad: dict[tuple[int, int], Sequence[Drop]] = field(default_factory=dict)
     link: Link = LINK
     limits: ContentLimits = field(default_factory=ContentLimits)
+    make_network: type[Network] = Network
 
     def __post_init__(self) -> None:
         plan = chain(self.sizes)
         self.plans = {1: plan}
-        self.network = Network(self.seed, self.link)
+        self.network = self.make_network(self.seed, self.link)
         self.network.clock.run(NOW)
         for number, node in enumerate(plan.nodes, start=1):
             subscribers = (SUBSCRIBER,) if number == len(plan.nodes) else ()

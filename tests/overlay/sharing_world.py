@@ -258,11 +258,12 @@ class World:
     lies: dict[tuple[int, int], Sequence[Lie]] = field(default_factory=dict)
     link: Link = LINK
     limits: ForwardingLimits = LIMITS
+    make_network: type[Network] = Network
 
     def __post_init__(self) -> None:
         plan = chain(self.sizes)
         self.plans, self.liars = {1: plan}, list[Liar]()
-        self.network = Network(self.seed, self.link)
+        self.network = self.make_network(self.seed, self.link)
         self.network.clock.run(NOW)
         for number, node in enumerate(plan.nodes, start=1):
             subscribers = (SUBSCRIBER,) if number == len(plan.nodes) else ()

@@ -16,6 +16,7 @@ from carrying_world import (
     drop,
     promised,
     sealed,
+    sealed_long,
 )
 from sharing_world import LINK, NOW, chain, key_of, relay_name
 from without import without
@@ -71,6 +72,12 @@ def test_what_is_offered_arrives_once(
     world = CarryingWorld(sizes, link=replace(LINK, duplicate=0.2), limits=ContentLimits(strategy=strategy))
     holds(world, sealed(4, code_for(sizes, coded)))
     assert not world.suspected()
+
+
+@pytest.mark.parametrize(("strategy", "coded"), STRATEGIES)
+def test_long_bodies_and_blocks_arrive_too(strategy: Strategy, coded: tuple[int, int] | None) -> None:
+    world = CarryingWorld((3, 3), bad={(1, 2): [drop]}, limits=ContentLimits(strategy=strategy))
+    holds(world, sealed_long(coded))
 
 
 @pytest.mark.parametrize(("strategy", "coded"), STRATEGIES)

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 import pytest
-from carrying_world import sealed
+from carrying_world import sealed, sealed_long
 from makers import INSTANCE, token
 from sharing_world import LINK, NOW, chain, key_of, relay_name
 from without import without
@@ -55,7 +55,7 @@ class Ledger:
         return 1, 1
 
     def stored(self, place: Place, parcel: bytes) -> Parcel | None:
-        return next((one for one in sealed(8) if one.hash == parcel), None)
+        return next((one for one in (*sealed(8), *sealed_long()) if one.hash == parcel), None)
 
 
 class Orderly:
@@ -249,11 +249,12 @@ def test_an_orderer_that_forks_is_convicted_by_its_own_hand_and_nobody_else_is()
     assert edge.convicted() == {relay_name(1, 1)}
 
 
-def test_a_relay_that_was_not_given_a_parcel_gets_it_from_the_others() -> None:
+@pytest.mark.parametrize("parcels", [sealed(8), sealed_long()], ids=["short", "long"])
+def test_a_relay_that_was_not_given_a_parcel_gets_it_from_the_others(parcels: tuple[Parcel, ...]) -> None:
     edge = Edge(3)
-    edge.publish(sealed(8), to=(1, 2))
+    edge.publish(parcels, to=(1, 2))
     edge.run(8)
-    in_one_order(edge, sealed(8))
+    in_one_order(edge, parcels)
 
 
 def test_one_that_was_started_again_does_not_contradict_itself() -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tallystick import wire
 from tallystick.carriers.overlay.content import Parts, carrier
-from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
+from tallystick.carriers.overlay.frames import FRAME_BYTES_MAX, FrameKind, OverlayFrame
 from tallystick.crypto.coding import Assembly, CodedBlock, encode
 from tallystick.crypto.symmetric import named_hash
 from tallystick.errors import Forged
@@ -38,8 +38,8 @@ class ContentMessage(NamedTuple):
         """Raises `Malformed`."""
         fields = Fields.parse(frame.content, "content", 5)
         fields.version(1)
-        front = fields.octets(), fields.octets()
-        return cls(*front, *(fields.optional_octets(wire.OCTETS_MAX) for _ in range(2)))
+        front = fields.octets(), fields.octets(at_most=FRAME_BYTES_MAX)
+        return cls(*front, *(fields.optional_octets(FRAME_BYTES_MAX) for _ in range(2)))
 
 
 def name_carried(promise: JointPromise) -> bytes:

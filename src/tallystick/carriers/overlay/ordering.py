@@ -30,7 +30,7 @@ from functools import partial
 
 from tallystick import wire
 from tallystick.carriers.overlay.content_forwarding import Suspicion
-from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
+from tallystick.carriers.overlay.frames import FRAME_BYTES_MAX, FrameKind, OverlayFrame
 from tallystick.carriers.overlay.places import Bearings, Counted, Lease, OrderedPartition, OrderingLimits, Unjudged
 from tallystick.carriers.overlay.relayed_keys import Evidence
 from tallystick.carriers.storage import Place
@@ -222,7 +222,7 @@ class Ordering:
         """An order, or somebody's signature for one, and perhaps the parcel that was asked for."""
         fields = Fields.parse(frame.content, "order", 3)
         fields.version(1)
-        promise, parcel = JointPromise.decode(fields.octets()), fields.optional_octets(wire.OCTETS_MAX)
+        promise, parcel = JointPromise.decode(fields.octets()), fields.optional_octets(FRAME_BYTES_MAX)
         node, _ = self._seat(frame.plan)
         where = self._instance, self._bearings.newest_plan().overlay, frame.plan, node.identifier
         if (promise.instance, promise.overlay, promise.plan, promise.node) != where:
