@@ -72,6 +72,7 @@ class _Errand:
     unacknowledged: set[bytes] = field(default_factory=set)
     owed: set[bytes] = field(default_factory=set)  # relays before this one that wait for its acknowledgement
     delivered: bool = False
+    size: int = 0  # in bytes, as last weighed
 
 
 class ContentForwarding:
@@ -81,6 +82,7 @@ class ContentForwarding:
         self._relay, self._instance, self._around, self._limits = relay, instance, around, limits
         self._errands: dict[bytes, _Errand] = {}  # the oldest first
         self._alarms: Alarms[bytes] = Alarms()
+        self._bytes = 0  # of all errands
         self.dropped: Counter[str] = Counter()
 
     def offer(self, promise: JointPromise, parcel: Parcel, now: float) -> list[Effect]:
@@ -114,7 +116,7 @@ class ContentForwarding:
             if errand is not None and now >= errand.born + self._limits.hop_keep_s:
                 version = errand.carried.promise.plan
                 effects += [Deliver(Suspicion(version, relay)) for relay in sorted(errand.unacknowledged)]
-                del self._errands[name]
+                self._drop(name)
             elif errand is not None:
                 again = min(now + self._limits.hop_wait_s, errand.born + self._limits.hop_keep_s)
                 self._alarms.set(again, name, effects)
@@ -188,8 +190,9 @@ class ContentForwarding:
             effects += [Send(relay.hex(), frame) for relay in sorted(errand.owed)]
             errand.owed.clear()
         self._let_go(errand, branches)
-        while sum(one.carried.size for one in self._errands.values()) > self._limits.bytes_max:
-            del self._errands[next(iter(self._errands))]
+        self._weigh(errand)
+        while self._bytes > self._limits.bytes_max:
+            self._drop(next(iter(self._errands)))
             self.dropped["full"] += 1
 
     # --- onward ---
@@ -255,6 +258,7 @@ class ContentForwarding:
             errand.answered[sender, part] += 1
             if part in carried.held:
                 messages = carried.messages([part])
+                self._weigh(errand)
                 effects += [Send(sender.hex(), message.frame(carried.promise.plan)) for message in messages]
             elif not carried.is_released:
                 carried.wanted.add(part)  # fetched in turn; whoever asked asks again
@@ -267,3 +271,14 @@ class ContentForwarding:
             raise Refused("acknowledgement: of what was not sent", reason="unknown")
         errand.unacknowledged.discard(sender)
         self._let_go(errand, self._branches(errand.carried))
+        self._weigh(errand)
+
+    # --- memory ---
+
+    def _weigh(self, errand: _Errand) -> None:
+        size = errand.carried.size
+        self._bytes += size - errand.size
+        errand.size = size
+
+    def _drop(self, name: bytes) -> None:
+        self._bytes -= self._errands.pop(name).size
