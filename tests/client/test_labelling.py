@@ -113,7 +113,8 @@ def test_small_answers_end_between_parcels(topic: Topic) -> None:
 
 def test_what_is_sealed_again_gets_the_labels_of_its_new_epoch(topic: Topic) -> None:
     """Rows that waited in the spool while an epoch ended: sealed anew, and labelled anew."""
-    publisher = topic.car.publisher(topic.name, background=False, keys_wait_ms=0)
+    anchored: dict[str, Any] = {"acks": "anchored", "anchor_check_s": 0.02}  # what is not is not fetched
+    publisher = topic.car.publisher(topic.name, background=False, keys_wait_ms=0, **anchored)
     publisher.send(fast_and_slow(6))
     publisher._seal_step()  # in the spool, not sent
     begins_ms = topic.owner.authority.rotate(topic.token).begins_ms
