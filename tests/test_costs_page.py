@@ -1,4 +1,4 @@
-"""docs/who-may-send-what.md names every entry, route and question that the code has, each once, and no other. Every
+"""docs/who-may-send-what.md names every entry, route, question and frame that the code has, each once, and no other. Every
 line says who may send it, what it costs whom, and the bound."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 from tallystick.authority.asks import ASKS
 from tallystick.authority.describe import describe
 from tallystick.carriers.desk import Desk
+from tallystick.carriers.overlay.frames import FrameKind
 from tallystick.ledger.cometbft.application import LedgerApplication
 from tallystick.ledger.contracts.kinds import EntryKind
 
@@ -46,6 +47,10 @@ def questions() -> set[str]:
     return {name.removeprefix("_ask_") for name in dir(LedgerApplication) if name.startswith("_ask_")}
 
 
+def frames() -> set[str]:
+    return {f"{int(kind)} {kind.name.lower().replace('_', ' ')}" for kind in FrameKind}
+
+
 @pytest.mark.parametrize(
     ("heading", "found"),
     [
@@ -53,6 +58,7 @@ def questions() -> set[str]:
         ("Routes of a node", node_routes()),
         ("Requests to an authority", authority_routes()),
         ("Questions to a validator", questions()),
+        ("Frames between relays of an overlay", frames()),
     ],
 )
 def test_the_page_names_what_the_code_has(heading: str, found: set[str]) -> None:
