@@ -1,5 +1,5 @@
-"""docs/who-may-send-what.md names every entry, route, question and frame that the code has, each once, and no other. Every
-line says who may send it, what it costs whom, and the bound."""
+"""docs/who-may-send-what.md names every entry, route, question and frame that the code has, each once, and no other.
+Every line says who may send it, what it costs whom, and the bound."""
 
 from __future__ import annotations
 
