@@ -243,7 +243,8 @@ def test_this_version_s_history_has_every_kind_of_parcel_lock_and_codec(current:
     parcels = [set(parcel.split()[1:]) for one in log["partitions"].values() for parcel in one["parcels"]]
     special = {"topics", "groups", "pending", "padded", "labels", "late"}
     assert set().union(*parcels) == special | {kind.name.lower() for kind in header.ParcelKind}
-    assert {one.__name__ for one in get_args(locks.Lock)} < set(log["deposits"])
+    later = {"ShareLock"}  # of a carrier that no node runs yet
+    assert {one.__name__ for one in get_args(locks.Lock)} - later < set(log["deposits"])
     assert current["codecs"] == sorted(codec.NAMES)
     assert any(one["segments"] > 1 for one in log["partitions"].values())
     assert any(one["retired"] for one in log["partitions"].values())
