@@ -59,10 +59,14 @@ def load(publisher: Publisher, sent: list[int]) -> Iterator[None]:
 
 def activate(stack: Stack) -> int:
     """Every contract of this release, at one height that is yet to come."""
-    core, height = stack.authority.authority.core, stack.node.ledger.height + AHEAD
-    with core.store.transaction():
+    core, ledger = stack.authority.authority.core, stack.node.ledger
+    while True:  # on a slow machine, and under load, the height may have come before the entries do
+        height = ledger.height + AHEAD
         core.queue([entries.activate(*one, height) for one in newest().items()])
-    return height
+        core.send_queue()
+        known = ledger.query(lambda state: state.row(ACTIVE())) or []
+        if newest().items() <= {name: version for name, version, _ in known}.items():
+            return height
 
 
 def row_of(session: Session, token: bytes) -> Any:
