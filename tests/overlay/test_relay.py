@@ -13,6 +13,7 @@ from sharing_world import LINK, chain
 
 from tallystick.carriers.overlay.membership import attached, detached
 from tallystick.carriers.overlay.places import Lease
+from tallystick.errors import Misuse
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.effects import Arrived
 from tallystick.trust.plan import Plan
@@ -188,6 +189,15 @@ def test_relays_attach_and_detach_under_load_and_nothing_is_lost() -> None:
     arrived(world, sealed(8))
     assert world.opened() == {one.secret for one in keys}
     assert world.departed() == {plan.nodes[1].relays[0].identifier.hex()}
+
+
+def test_a_relay_that_no_plan_names_does_not_begin() -> None:
+    world = RelayWorld((3, 3))
+    with pytest.raises(Misuse, match="no relay"):
+        world.add(b"nobody's relay!!")
+    world.ledger.known = []
+    with pytest.raises(Misuse, match="no plan"):
+        world.add(b"another relay !!")
 
 
 # --- what no relay raises at ---

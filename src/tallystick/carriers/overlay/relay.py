@@ -36,7 +36,7 @@ from tallystick.carriers.overlay.routing import Routing
 from tallystick.carriers.overlay.secret_forwarding import SecretForwarding
 from tallystick.carriers.storage import Place
 from tallystick.crypto.signatures import Signer, VerifyKey
-from tallystick.errors import Refused
+from tallystick.errors import Misuse, Refused
 from tallystick.guards.route import RoutingGuard
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.effects import Arrived, Deliver, Effect, Event, WakeAt
@@ -101,9 +101,12 @@ class OverlayRelay:
         started: float,
         limits: RelayLimits = RelayLimits(),
     ) -> None:
-        """`stored` is what it stored in earlier lives."""
+        """`stored` is what it stored in earlier lives. Raises `Misuse` where no plan names this relay."""
         self._name, self._ledger, self._limits = name, ledger, limits
-        (first, plan), *later = ledger.plans()
+        known = ledger.plans()
+        if not known:
+            raise Misuse("relay: the ledger has no plan of this overlay", hint="tally overlay plan submit brings one")
+        (first, plan), *later = known
         self._versions = PlanVersions(plan, first)
         for height, newer in later:
             self._versions.announce(newer, height)
