@@ -972,6 +972,18 @@ def _leave_it_missing(self: Any, name: Any, errand: Any, effects: Any) -> None:
     pass
 
 
+@defence("a branch is served once", "tallystick.carriers.overlay.secret_forwarding:SecretForwarding._fresh")
+def _serve_all_again(self: Any, lane: Any) -> Any:
+    return self._branches(lane)
+
+
+@defence(
+    "keys that are older than the relay", "tallystick.carriers.overlay.secret_forwarding:SecretForwarding._is_older"
+)
+def _sign_whatever_comes(self: Any, origin: Any) -> bool:
+    return False
+
+
 @defence("more signatures than may be bad", "tallystick.trust.promise:JointPromise.verify")
 def _believe_one(self: Any, plan: Any) -> None:
     pass

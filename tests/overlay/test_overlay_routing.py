@@ -33,7 +33,8 @@ from tallystick.carriers.overlay.claims import Claim, sign_claim
 from tallystick.carriers.overlay.frames import FrameKind, OverlayFrame
 from tallystick.carriers.overlay.notices import Notice, NoticeKind, RoutingState
 from tallystick.carriers.overlay.routing import Routing, RoutingStatistics
-from tallystick.carriers.overlay.tables import NOWHERE, RouteEntry, RoutingTables
+from tallystick.carriers.overlay.surroundings import NOWHERE
+from tallystick.carriers.overlay.tables import RouteEntry, RoutingTables
 from tallystick.crypto.signatures import SigningKey
 from tallystick.errors import Misuse, Refused
 from tallystick.guards.route import MessageKind

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 from typing import Any
 
@@ -177,9 +177,10 @@ def send_again(world: World) -> None:
     """A link broke, and what was sent is sent again."""
     world.run(1)
     relay = edge_relay(world, 1, 1)
-    for effect in relay.forwarding.serve(TOKEN, NOW + 1):
-        assert isinstance(effect, Send)
-        world.network.send(relay.name.hex(), effect.to, effect.message)
+    with without("a branch is served once"):
+        for effect in relay.forwarding.serve(TOKEN, NOW + 1):
+            assert isinstance(effect, Send)
+            world.network.send(relay.name.hex(), effect.to, effect.message)
     world.run()
 
 
@@ -240,6 +241,22 @@ def test_a_relay_that_was_started_again_says_nothing_of_older_keys() -> None:
     relay.forwarding._since_ms = 1000 * (NOW + 1)
     assert not relay.receive(Arrived(PUBLISHER.hex(), told(given)), NOW + 2)
     assert relay.forwarding.dropped == {"stale": 1}
+    with without("keys that are older than the relay"):
+        for effect in relay.receive(Arrived(PUBLISHER.hex(), told(given)), NOW + 2):
+            if isinstance(effect, Send):
+                world.network.send(relay.name.hex(), effect.to, effect.message)
+        world.run(130)
+    assert {(one.principal, one.reason) for one in world.evidence()} == {(relay.name, "two-sets")}
+
+
+def test_whoever_subscribes_over_and_over_makes_nobody_send_again() -> None:
+    world = World((3, 3))
+    world.publish()
+    world.run()
+    relay = edge_relay(world, 2, 1)
+    assert not relay.forwarding.serve(TOKEN, NOW + 130)
+    with without("a branch is served once"):
+        assert relay.forwarding.serve(TOKEN, NOW + 130)
 
 
 def test_who_subscribes_late_gets_the_same_shares() -> None:
@@ -341,6 +358,7 @@ def test_shares_of_another_plan_version_are_never_combined() -> None:
     first = edge_relay(world, 1, 1)
     lane = next(iter(first.forwarding._lanes.values()))
     other = Honest(relay_name(2, 1), edge_relay(world, 2, 1).around, 5)
+    lane.told.clear()
     effects = [
         one for one in first.forwarding.serve(TOKEN, NOW) if isinstance(one, Send) and one.to == relay_name(2, 1).hex()
     ]
@@ -383,3 +401,24 @@ def test_repositories_give_each_one_share_to_who_has_a_right_and_no_more_often_t
     unknown = pull_shares(plan, plan.nodes[0].identifier, bytes(32))[0]
     assert isinstance(unknown, Send)
     assert not honest.receive(Arrived(SUBSCRIBER.hex(), unknown.message), NOW)
+
+
+def test_who_lost_what_it_had_pulls_it_at_its_edge_whoever_else_names_the_lock() -> None:
+    """Another publisher with a right was quicker with an origin for the same lock."""
+    world = World((3, 3), 3)
+    plan, lock = world.plans[1], seeded("lock", 0)
+    for node, index in product((1, 2), (1, 2, 3)):
+        around = edge_relay(world, node, index).around
+        around.publishers, around.subscribers = (PUBLISHER, STRANGER), ()
+    fixed = plan, plan.nodes[0].identifier, STRANGER, lock, int(NOW * 1000), (TOKEN,)
+    for effect in give_shares(*fixed, seeded("thief"), key_of(STRANGER)).effects:
+        assert isinstance(effect, Send)
+        world.network.send(STRANGER.hex(), effect.to, effect.message)
+    world.run(1)
+    given = world.publish(lock=lock)
+    world.run(5)
+    for effect in pull_shares(plan, plan.nodes[1].identifier, lock):
+        assert isinstance(effect, Send)
+        world.network.send(SUBSCRIBER.hex(), effect.to, effect.message)
+    world.run(20)
+    assert given.secret in world.opened()

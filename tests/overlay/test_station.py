@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from overlay_ledger import EDGE, HEART, OVERLAY, OverlayWorld
 from overlays import AUTHORITY, GUARD, advertiser, subscriber
 from relay_world import HERE, TOKEN, Reader, SimLedger
 from sharing_world import chain, key_of, seeded
+from without import without
 
 from tallystick.carriers.overlay.bearings import LedgerBearings
 from tallystick.carriers.overlay.claims import holders_key
@@ -26,10 +27,10 @@ from tallystick.carriers.overlay.places import Lease, Unjudged
 from tallystick.carriers.overlay.relay import OverlayRelay, RelayLimits, RelayName
 from tallystick.carriers.overlay.relayed_keys import ForwardingLimits
 from tallystick.carriers.overlay.share_ends import OpenedShares, give_shares
-from tallystick.carriers.overlay.station import RelayStation
+from tallystick.carriers.overlay.station import HEARD_BYTES_MAX, RelayStation
 from tallystick.carriers.rules import LedgerRules
 from tallystick.carriers.storage import Place
-from tallystick.errors import Refused
+from tallystick.errors import Refused, Unavailable
 from tallystick.guards.route import RoutingGuard
 from tallystick.ledger import entries
 from tallystick.parcel.parcel import Parcel
@@ -62,7 +63,7 @@ class Everybody:
 class Town:
     """Virtual nodes of relays on loopback, a publisher and a subscriber."""
 
-    def __init__(self, sizes: tuple[int, ...], folder: Path, stack: ExitStack) -> None:
+    def __init__(self, sizes: tuple[int, ...], folder: Path, stack: ExitStack, *, start: bool = True) -> None:
         self.plan = chain(sizes)
         self.publisher = advertiser("car", self.plan.nodes[0].identifier)
         self.reader = subscriber("reader", self.plan.nodes[-1].identifier)
@@ -77,6 +78,8 @@ class Town:
         }
         self.client = Reader(self.reader, {1: self.plan}, self.ledger.keys)
         self.client.receiver._limits = LIMITS.secrets
+        if not start:
+            return
         for station in self.stations.values():
             station.start()
         wait_for(lambda: all(station._links._loop is not None for station in self.stations.values()))
@@ -237,4 +240,22 @@ def test_what_nobody_collects_has_a_bound() -> None:
     assert not mail.take(b"a")
     for name in (b"a", b"b", b"c"):
         mail.put(name, b"x")
-    assert (mail.take(b"a"), mail.take(b"c"), mail.dropped) == ([], [b"x"], 4)
+    assert (mail.take(b"a"), mail.take(b"c")) == ([], [b"x"])
+
+
+def test_a_client_that_floods_keeps_no_other_out(tmp_path: Path, stack: ExitStack) -> None:
+    """Before the relay runs, so that all of it waits."""
+    town = Town((3,), tmp_path, stack, start=False)
+    station = next(iter(town.stations.values()))
+    flooded = 0
+    with suppress(Unavailable):
+        while flooded < 20_000:
+            station.hear(b"f" * 16, bytes(1_000))
+            flooded += 1
+    assert flooded < 20_000
+    station.hear(b"q" * 16, b"a quiet one's frame")
+    assert b"q" * 16 in [bytes.fromhex(client) for client, _ in station._turn()[:2]]
+    with without("a pause for who sends the most"):
+        for _ in range(flooded):  # nobody is told to come back, and it goes on
+            station.hear(b"f" * 16, bytes(1_000))
+        assert station._heard.bytes > 1.5 * HEARD_BYTES_MAX

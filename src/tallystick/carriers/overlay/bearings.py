@@ -20,7 +20,7 @@ from tallystick.guards.rules import GuardLimits
 from tallystick.ledger.contracts import leases, plans
 from tallystick.ledger.contracts.anchors import ANCHORS
 from tallystick.ledger.contracts.permits import PERMITS
-from tallystick.ledger.contracts.plans import OVERLAYS, PLANS, PLANS_KEPT
+from tallystick.ledger.contracts.plans import OVERLAYS, PLANS
 from tallystick.ledger.contracts.topics import CLEAR, TOPICS
 from tallystick.parcel.header import SIGNATURE_CONTEXT
 from tallystick.parcel.parcel import Parcel
@@ -53,10 +53,10 @@ class LedgerBearings:
         row, height = self._rules.read(OVERLAYS(self._overlay)), self.block()[0]
         found: list[tuple[int, Plan]] = []
         for version in range(0 if row is None else row.version, 0, -1):
-            known = self._rules.read(PLANS(self._overlay, version))
-            if known is None or len(found) == PLANS_KEPT:
+            known, plan = self._rules.read(PLANS(self._overlay, version)), self.plan(version)
+            if known is None or plan is None:
                 break
-            found.append((known.first, Plan.decode(known.plan)))
+            found.append((known.first, plan))
             if known.first <= height and len([one for one in found if one[0] <= height]) > 1:
                 break
         return found[::-1]

@@ -129,8 +129,8 @@ class OverlayRelay:
         if isinstance(event, Arrived):
             try:
                 effects = self._take(OverlayFrame.decode(event.message), bytes.fromhex(event.sender), now)
-            except (Refused, ValueError) as error:  # a link names a party that is none
-                self.dropped[getattr(error, "reason", "unknown")] += 1
+            except Refused as error:
+                self.dropped[error.reason] += 1
                 return []
         else:
             effects = self._wake(now)

@@ -109,6 +109,7 @@ class RelayedKey:
     index: int
     erasable: bytes
     attempts: dict[int, ShareAttempt] = field(default_factory=dict)
+    told: set[bytes] = field(default_factory=set)  # branches and subscribers that heard of it
     pulls: Counter[bytes] = field(default_factory=Counter)  # by subscriber
 
     @property

@@ -17,11 +17,12 @@ twice the wait. There are at most `attempts_max` more, so liars buy a bounded nu
 *Fast path.* In the first attempt only k relays of each virtual node send, chosen by the lane key, and there is one
 lineage. If one of them is bad, that costs a complaint and a round.
 
-*Late branches.* Relays keep what they hold until the key retires. Whoever subscribes later gets the same sets.
+*Late branches.* Relays keep what they hold until the key retires. A branch that comes later gets the same sets, once:
+whoever subscribes over and over makes nobody send again.
 
-*Out of band* (000, "Solution analysis and adaptations"). A publisher may give its shares to a virtual node through
-which no parcels go: repositories, each with one index. Subscribers pull from them by the lock's name, as often as
-`pulls_max`, and get what the ledger gives them a right to.
+*Pulling.* A subscriber that lost what it had asks the relays of its edge, by the lock's name, up to `pulls_max` times,
+for what the ledger gives it a right to. So a publisher may also keep its secrets *out of band* (000, "Solution analysis
+and adaptations"): it gives its shares to a virtual node through which no parcels go, repositories with one index each.
 
 Deviation from the paper: its Algorithm 2 splits every share again at every hop, so that they multiply
 (`experiments/synapse/`); here their number stays. Left out: acknowledgements. What a broken link loses is a
@@ -46,7 +47,7 @@ from tallystick.carriers.overlay.relayed_keys import (
     threshold,
     verify,
 )
-from tallystick.carriers.overlay.surroundings import Branches, Surroundings
+from tallystick.carriers.overlay.surroundings import NOWHERE, Branches, Surroundings
 from tallystick.crypto.signatures import Signer, VerifyKey
 from tallystick.errors import Malformed, Refused
 from tallystick.runtime.alarms import Alarms
@@ -69,7 +70,6 @@ class SecretForwarding:
     ) -> None:
         self._relay, self._signer, self._around, self._entropy = relay, signer, around, entropy
         self._limits = limits
-        # What was signed before a crash is forgotten, and to sign once more would be two stories.
         self._since_ms = 1000 * (started + limits.skew_max_s)
         self._lanes: dict[bytes, RelayedKey] = {}
         self._of: Counter[bytes] = Counter()  # lane keys by publisher
@@ -104,40 +104,43 @@ class SecretForwarding:
         return effects
 
     def serve(self, token: bytes, now: float) -> list[Effect]:
-        """Bring a branch that is new, and the others again, what there is of a topic's lane keys."""
+        """Bring branches that are new what there is of a topic's lane keys."""
         effects: list[Effect] = []
         for lane in self._lanes.values():
-            if token in lane.origin.tokens:
-                self._tell(lane, None, effects)
+            fresh = self._fresh(lane) if token in lane.origin.tokens else NOWHERE
+            if fresh != NOWHERE:
+                self._tell(lane, None, fresh, effects)
                 for number, attempt in lane.attempts.items():
                     if attempt.complaint is not None:
-                        self._tell(lane, attempt.complaint, effects)
-                    self._send(lane, number, effects)
+                        self._tell(lane, attempt.complaint, fresh, effects)
+                    self._send(lane, number, fresh, effects)
         return effects
 
     def pull(self, frame: OverlayFrame, subscriber: bytes) -> list[Effect]:
-        """A subscriber asks a repository, by the name of a share lock, for what the publisher gave in."""
+        """A subscriber asks for the shares of a lock, by its name. Two publishers may name one: it gets both's."""
         effects: list[Effect] = []
         try:
-            lane, number = self._pulled(frame), 0
-            if not self._around.may_subscribe(subscriber, lane.origin.tokens):
-                raise Refused("pull: the subscriber has no right", reason="no-right")
-            lane.pulls[subscriber] += 1
-            if lane.pulls[subscriber] > self._limits.pulls_max:
-                raise Refused("pull: asked too often", reason="full")
-            self._send_branch(lane, number, subscriber, ALONE, [subscriber], effects)
+            fields = Fields.parse(frame.content, "pull", 2)
+            fields.version(1)
+            lock = fields.octets(32)
+            lanes = [lane for lane in self._lanes.values() if lane.origin.lock == lock]
+            if not lanes:
+                raise Refused("pull: nothing of this lock is here", reason="unknown")
+            for lane in lanes:
+                self._give(lane, subscriber, effects)
         except Refused as error:
             self.dropped[error.reason] += 1
         return effects
 
-    def _pulled(self, frame: OverlayFrame) -> RelayedKey:
-        fields = Fields.parse(frame.content, "pull", 2)
-        fields.version(1)
-        lock = fields.octets(32)
-        held = [lane for lane in self._lanes.values() if lane.origin.lock == lock and lane.before is None]
-        if not held or not held[0].attempts[0].held:
-            raise Refused("pull: nothing of this lock is here", reason="unknown")
-        return held[0]
+    def _give(self, lane: RelayedKey, subscriber: bytes, effects: list[Effect]) -> None:
+        if not self._around.may_subscribe(subscriber, lane.origin.tokens):
+            raise Refused("pull: the subscriber has no right", reason="no-right")
+        lane.pulls[subscriber] += 1
+        if lane.pulls[subscriber] > self._limits.pulls_max:
+            raise Refused("pull: asked too often", reason="full")
+        for number, attempt in lane.attempts.items():
+            if attempt.held:
+                self._send_branch(lane, number, subscriber, ALONE, [subscriber], effects)
 
     # --- a lane key ---
 
@@ -155,13 +158,13 @@ class SecretForwarding:
         lane = self._lanes[origin.lane_key] = self._new_lane(origin, encoded, sender, now)
         self._of[origin.publisher] += 1
         self._alarms.set(now + self._limits.keep_s, (origin.lane_key, None), effects)
-        self._tell(lane, None, effects)
+        self._tell(lane, None, self._branches(lane), effects)
         self._begin(lane, 0, None, now, effects)
         return lane
 
     def _new_lane(self, origin: Origin, encoded: bytes, sender: bytes, now: float) -> RelayedKey:
         limits, age_s = self._limits, now - origin.created_ms / 1000
-        if age_s > limits.delay_max_s + limits.skew_max_s or origin.created_ms < self._since_ms:
+        if age_s > limits.delay_max_s + limits.skew_max_s or self._is_older(origin):
             raise Refused("share origin: too old, or older than this relay", reason="stale")
         if age_s < -limits.skew_max_s:
             raise Refused("share origin: made in the future", reason="future")
@@ -181,6 +184,10 @@ class SecretForwarding:
         if sender not in self._before(lane):
             raise Refused("share origin: not from the virtual node before this one", reason="misrouted")
         return lane
+
+    def _is_older(self, origin: Origin) -> bool:
+        """Than this relay: what it signed in an earlier life is forgotten, and to sign once more would convict it."""
+        return origin.created_ms < self._since_ms
 
     def _before(self, lane: RelayedKey) -> list[bytes]:
         """Who may tell this relay of a lane key, by index."""
@@ -231,7 +238,7 @@ class SecretForwarding:
 
     def _spread(self, lane: RelayedKey, complaint: bytes, number: int, now: float, effects: list[Effect]) -> None:
         """Tell all neighbours, so that the attempt begins everywhere at nearly the same time."""
-        self._tell(lane, complaint, effects)
+        self._tell(lane, complaint, self._branches(lane), effects)
         if lane.before is not None:
             frame = SharesMessage(lane.encoded, complaint).frame(lane.origin.plan)
             effects += [Send(relay.hex(), frame) for relay in self._before(lane)]
@@ -282,7 +289,7 @@ class SecretForwarding:
             one, sender = attempt.came[index], self._before(lane)[index - 1]
             effects.append(Deliver(Evidence(sender, "false-share", (one.shares.encode(), one.list.encode()))))
         if attempt.held:
-            self._send(lane, number, effects)
+            self._send(lane, number, self._branches(lane), effects)
         elif lane.before is not None and number < self._limits.attempts_max and number + 1 not in lane.attempts:
             complaint = self._complain(lane, number, NO_LINEAGE, tuple(sorted(liars)))
             self._spread(lane, complaint, number + 1, now, effects)
@@ -293,18 +300,23 @@ class SecretForwarding:
         before = None if lane.before is None else lane.before.identifier
         return self._around.branches(lane.origin.tokens, before)
 
-    def _tell(self, lane: RelayedKey, complaint: bytes | None, effects: list[Effect]) -> None:
-        """All relays of all branches hear of the lane key, or of a complaint, and so do subscribers here."""
-        frame = SharesMessage(lane.encoded, complaint).frame(lane.origin.plan)
+    def _fresh(self, lane: RelayedKey) -> Branches:
+        """Those of them that have not heard of the lane key."""
         nodes, subscribers = self._branches(lane)
+        return Branches(*(tuple(one for one in some if one not in lane.told) for some in (nodes, subscribers)))
+
+    def _tell(self, lane: RelayedKey, complaint: bytes | None, branches: Branches, effects: list[Effect]) -> None:
+        """All relays of these branches hear of the lane key, or of a complaint, and so do subscribers here."""
+        frame = SharesMessage(lane.encoded, complaint).frame(lane.origin.plan)
+        nodes, subscribers = branches
+        lane.told.update(nodes, subscribers)
         relays = [relay.identifier for branch in nodes for relay in lane.plan.node(branch).relays]
         effects += [Send(name.hex(), frame) for name in (*relays, *subscribers)]
 
-    def _send(self, lane: RelayedKey, number: int, effects: list[Effect]) -> None:
+    def _send(self, lane: RelayedKey, number: int, branches: Branches, effects: list[Effect]) -> None:
         attempt = lane.attempts[number]
         if not attempt.held or (number == 0 and lane.index not in scheduled(lane.here, lane.origin.lane_key)):
             return
-        branches = self._branches(lane)
         for branch in branches.nodes:
             node = lane.plan.node(branch)
             self._send_branch(lane, number, branch, threshold(node), [one.identifier for one in node.relays], effects)

@@ -5,7 +5,8 @@ all is noted, and the role, which belongs to the links' thread, takes it up in i
 given to `deliver` in that thread; it must be quick.
 
 Links are between relays. Clients are in no plan: they come by the node's own requests, signed as all are, and collect
-what there is for them (`mailboxes.py`). Who they are is the caller's to have checked.
+what there is for them (`mailboxes.py`). Who they are is the caller's to have checked. Threat: a client that sends
+without end. Clients take turns, as peers do on links, and whoever fills the queue is told to come back.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from tallystick.carriers.overlay.frames import FRAME_BYTES_MAX
 from tallystick.carriers.overlay.mailboxes import Mailboxes
 from tallystick.carriers.overlay.relay import OverlayRelay
 from tallystick.carriers.storage import Place
-from tallystick.errors import Refused
+from tallystick.errors import Refused, Unavailable
 from tallystick.parcel.parcel import Parcel
 from tallystick.runtime.effects import Arrived, Effect, Event, Send
 from tallystick.runtime.links import Links
 from tallystick.runtime.peers import LinkEnd, LinkLimits, LinkStatistics
+from tallystick.runtime.queues import InputQueue
 from tallystick.runtime.role_store import RoleStore
+from tallystick.runtime.router import BUSY_S
 
 LIMITS = LinkLimits(frame_bytes_max=FRAME_BYTES_MAX)
-HEARD_MAX = 4_096  # frames of clients that wait for the role
+HEARD_BYTES_MAX = 4 << 20  # of frames of clients that wait for the role
+TURN_FRAMES_MAX = 64
 
 
 class RelayStation:
@@ -47,7 +51,7 @@ class RelayStation:
         """Listens at once."""
         self.relay, self._bearings = relay, bearings
         self._proposed: deque[tuple[Place, Parcel]] = deque()
-        self._heard: deque[tuple[bytes, bytes]] = deque(maxlen=HEARD_MAX)  # the oldest goes: clients send again
+        self._heard, self._hearing = InputQueue(HEARD_BYTES_MAX), threading.Lock()
         self.mail = Mailboxes()
         self._links = Links(end, self, store, deliver=deliver, limits=limits)
         self._set_peers()
@@ -70,8 +74,11 @@ class RelayStation:
         self._links.wake()
 
     def hear(self, client: bytes, frame: bytes) -> None:
-        """From any thread: a client's frame."""
-        self._heard.append((client, frame))
+        """From any thread: a client's frame. Raises `Unavailable` where too much of this client waits."""
+        with self._hearing:
+            if self._heard.must_pause(client.hex()):
+                raise Unavailable("too many frames of this client wait", retry_after_s=BUSY_S)
+            self._heard.put(client.hex(), frame)
         self._links.wake()
 
     def moved(self) -> None:
@@ -88,15 +95,22 @@ class RelayStation:
     def receive(self, event: Event, now: float) -> list[Effect]:
         """The role: the relay's, and what was handed in."""
         effects = self.relay.receive(event, now)
-        while self._heard:
-            client, frame = self._heard.popleft()
-            effects += self.relay.receive(Arrived(client.hex(), frame), now)
+        for client, frame in self._turn():
+            effects += self.relay.receive(Arrived(client, frame), now)
         while self._proposed:
             try:
                 effects += self.relay.propose(*self._proposed.popleft(), now)
             except Refused as error:
                 self.relay.dropped[error.reason] += 1
         return [effect for effect in effects if not self._is_mail(effect)]
+
+    def _turn(self) -> list[tuple[str, bytes]]:
+        """Some frames of clients, one after the other of each; the rest in the next turn."""
+        with self._hearing:
+            taken = [self._heard.take() for _ in range(TURN_FRAMES_MAX)]
+            if self._heard:
+                self._links.wake()
+        return [one for one in taken if one is not None]
 
     def _is_mail(self, effect: Effect) -> bool:
         """Whether it is for a client: then it lies in its box."""

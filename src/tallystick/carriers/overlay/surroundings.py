@@ -17,6 +17,9 @@ class Branches(NamedTuple):
     subscribers: tuple[bytes, ...]  # its own clients with a live permit
 
 
+NOWHERE = Branches((), ())
+
+
 class Surroundings(Protocol):
     """For secrets on their way."""
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tallystick.carriers.overlay.claims import Claim
-from tallystick.carriers.overlay.surroundings import Branches
+from tallystick.carriers.overlay.surroundings import NOWHERE, Branches
 from tallystick.parcel.header import Header
 from tallystick.parcel.labels import Wanted
 from tallystick.trust.permit import Operation, Permit
@@ -33,7 +33,6 @@ from tallystick.trust.permit import Operation, Permit
 ADVERTISE, SUBSCRIBE = Operation.ADVERTISE, Operation.SUBSCRIBE
 
 
-NOWHERE = Branches((), ())
 REFUSALS_MAX = 8  # of a token by a neighbour, while we still choose
 
 
